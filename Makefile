@@ -1,0 +1,60 @@
+# Everything a person or a build server needs. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+# Each test process has servers of its own; two of them keep two cores busy while one waits for a disk or a JVM.
+TEST_PROCESSES ?= 2
+ARGS ?=
+
+BIN := .venv/bin
+SOURCES := $(wildcard calve catalog ingest query spark_jobs tests bench scripts)
+PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+
+.PHONY: help setup run test check format bench proof openapi components pins clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.installed ## make .venv with everything in it, the command .venv/bin/calve included
+
+.venv/.installed: requirements.txt requirements-dev.txt pyproject.toml scripts/setup.sh
+	PYTHON=$(PYTHON) scripts/setup.sh
+	@touch $@
+
+run: setup ## serve on http://127.0.0.1:8181 with everything under ./lake
+	@exec $(BIN)/calve serve $(ARGS)
+
+test: setup components check ## check, then run all tests on SQLite + files and on PostgreSQL + S3
+	$(PYTEST) $(ARGS)
+
+check: setup ## lint, format, types, import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(SOURCES)
+	$(BIN)/lint-imports --no-cache
+
+format: setup ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup components ## measure the catalog beside Iceberg's own REST server
+	$(BIN)/python -m bench.catalog $(ARGS)
+
+proof: setup components ## run the long forms of the proofs (hours)
+	$(BIN)/pytest -m proof --timeout 7200 $(ARGS)
+
+openapi: setup ## write openapi/*.yaml anew from the code
+	$(BIN)/calve openapi
+
+components: setup ## bring what the tests run against: PostgreSQL, an S3 server, Java and jars, promtool, wrk
+	@scripts/components.sh
+
+pins: setup ## write requirements*.txt anew from what .venv has installed
+	$(BIN)/python scripts/pin.py
+
+clean: ## remove what was built and cached, but not ./lake
+	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Measurements: `python -m bench.catalog` puts Calve beside Iceberg's reference server."""

@@ -1,0 +1,1 @@
+"""Calve beside Iceberg's reference server: `python -m bench.catalog`."""

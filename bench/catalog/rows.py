@@ -1,0 +1,165 @@
+"""The rows of the comparison: what each does, at how many clients, and what Calve aims at.
+
+`measure` gives a Sample: one row, one server, once. `stages` asks a server that can tell where the time of a request
+goes: with the header `X-Calve-Timing: 1` it answers with `Server-Timing` (stage;dur=milliseconds, …).
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.catalog import appends, wrk
+from bench.catalog.client import Answer
+from bench.catalog.target import TABLES, Target
+from bench.catalog.writers import Job, Run, Writer, in_parallel
+
+TIMING = {"X-Calve-Timing": "1"}
+PROBES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    operations: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    server_cpu_s: float
+    client_cpu_s: float
+    conflicts: int = 0
+    unknown: int = 0
+    lost: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.operations / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A GET of what `path` says, answered as `check` wants it."""
+
+    path: Callable[[Target], str]
+    headers: Callable[[Target], dict[str, str]]
+    check: Callable[[Answer], bool]
+
+    def measure(self, target: Target, clients: int, seconds: int) -> Sample:
+        headers = self.headers(target)
+        expected = self._look(target, headers)
+        cpu, own = target.server.cpu_s(), _children_cpu_s()
+        done = wrk.load(
+            f"{target.server.url}{self.path(target)}",
+            expected,
+            clients=clients,
+            seconds=seconds,
+            headers=headers,
+        )
+        cpu, own = target.server.cpu_s() - cpu, _children_cpu_s() - own
+        return Sample(done.requests, done.seconds, done.p50_ms, done.p99_ms, cpu, own)
+
+    def stages(self, target: Target, clients: int) -> list[str]:
+        headers = {**self.headers(target), **TIMING}
+
+        def job(writer: Writer) -> None:
+            for _ in range(PROBES):
+                answer = writer.send("GET", self.path(target))
+                assert self.check(answer), answer.status
+
+        jobs: list[Job] = [job] * clients
+        return in_parallel(target.port, jobs, headers).server_timings
+
+    def _look(self, target: Target, headers: dict[str, str]) -> Answer:
+        answer = target.look(self.path(target), headers)
+        assert self.check(answer), (answer.status, answer.body[:300])
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    batch: appends.Batch
+
+    def measure(self, target: Target, clients: int, seconds: int) -> Sample:
+        batches = appends.repeat(self.batch, target, clients, seconds, {})
+        run = batches.run
+        p50_ms, p99_ms = _percentiles_ms(run)
+        return Sample(
+            operations=len(run.latencies_s),
+            seconds=run.seconds,
+            p50_ms=p50_ms,
+            p99_ms=p99_ms,
+            server_cpu_s=batches.cpu_s,
+            client_cpu_s=run.client_cpu_s,
+            conflicts=run.conflicts,
+            unknown=run.unknown,
+            lost=batches.lost,
+        )
+
+    def stages(self, target: Target, clients: int) -> list[str]:
+        return appends.repeat(self.batch, target, clients, 0.001, TIMING).run.server_timings
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    key: str
+    title: str
+    clients: tuple[int, ...]
+    work: Get | Write
+    rate_aim: float | None  # times the reference server
+    p99_aim: float | None = None
+
+
+def _is_ok(answer: Answer) -> bool:
+    return answer.status == 200 and bool(answer.body)
+
+
+def _is_table(answer: Answer) -> bool:
+    return answer.status == 200 and "table-uuid" in answer.json()["metadata"]
+
+
+def _is_list(answer: Answer) -> bool:
+    return answer.status == 200 and len(answer.json()["identifiers"]) == TABLES
+
+
+def _is_not_modified(answer: Answer) -> bool:
+    return answer.status == 304
+
+
+def _its_tag(target: Target) -> dict[str, str]:
+    return {"If-None-Match": target.look(target.grown_path()).expect(200).headers["etag"]}
+
+
+def _percentiles_ms(run: Run) -> tuple[float, float]:
+    ranked = sorted(run.latencies_s)
+    return statistics.median(ranked) * 1000, ranked[min(len(ranked) - 1, int(len(ranked) * 0.99))] * 1000
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+ROWS = (
+    Row("load-fresh", "loadTable, fresh table", (1, 8), Get(Target.fresh_path, lambda _: {}, _is_table), 3),
+    Row(
+        "load-grown",
+        "loadTable, 1,000 snapshots",
+        (1, 8),
+        Get(Target.grown_path, lambda _: {}, _is_table),
+        20,
+    ),
+    Row(
+        "load-grown-gzip",
+        "the same, gzip as Java asks for it",
+        (1, 8),
+        Get(Target.grown_path, lambda _: {"Accept-Encoding": "gzip"}, _is_ok),
+        None,
+    ),
+    Row("not-modified", "304 on it", (1, 8), Get(Target.grown_path, _its_tag, _is_not_modified), 20),
+    Row("list", "listTables, 1,000", (1, 8), Get(Target.list_path, lambda _: {}, _is_list), 3),
+    Row("create-drop", "create + drop", (1, 8), Write(appends.create_and_drop), 3),
+    Row("commit", "commit, each writer its table", (1, 8), Write(appends.commits(25)), 5),
+    Row("contended", "commit, all on one table", (8,), Write(appends.contended_commits(15)), 3, 0.25),
+    Row("transaction", "transaction of 2 tables", (1, 8), Write(appends.transactions(15)), 5),
+)

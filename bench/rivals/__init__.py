@@ -1,0 +1,1 @@
+"""Servers to measure Calve against, each started and ended by this package."""

@@ -1,0 +1,31 @@
+"""Calve as a user starts it: `calve serve`, on SQLite or on PostgreSQL, with files on this disk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.rivals.server import Server, serving
+from tests.harness import components
+from tests.harness.ports import free_port
+from tests.harness.process import Child
+from tests.harness.server import environment
+
+WAREHOUSE = "main"
+
+
+@contextlib.contextmanager
+def calve(folder: Path, *, database: str | None = None, workers: int = 1) -> Iterator[Server]:
+    """A fresh server whose home is under `folder`; `database` is an address, None means SQLite in the home."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    settings = {"CALVE_WORKERS": str(workers), **({"CALVE_DATABASE": database} if database else {})}
+    child = Child(
+        [str(components.calve()), "serve", "--home", str(folder / "lake"), "--port", str(port)],
+        log=folder / "calve.log",
+        environment=environment(settings),
+        folder=folder,
+    )
+    with serving("calve", child, port=port, warehouse=WAREHOUSE) as server:
+        yield server

@@ -1,0 +1,83 @@
+"""One server under measurement: its address, its start-up time, its memory and its processor time."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.harness.process import Child
+
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    port: int
+    warehouse: str
+    pid: int
+    start_s: float  # from the start of the process to its first right answer
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def resident_mb(self) -> float:
+        """Memory of the process and of all processes below it; pages that they share count for each."""
+        return sum(_resident_kb(pid) for pid in _family(self.pid)) / 1024
+
+    def cpu_s(self) -> float:
+        """Processor time used until now by the process and all processes below it."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        return sum(_cpu_ticks(pid) for pid in _family(self.pid)) / ticks
+
+
+@contextlib.contextmanager
+def serving(name: str, child: Child, *, port: int, warehouse: str) -> Iterator[Server]:
+    """Start `child`, yield when `GET /v1/config` answers 200, end it at the end of the block."""
+    began = time.monotonic()
+    child.start(lambda: _answers(port, warehouse), timeout_s=START_TIMEOUT_S)
+    try:
+        yield Server(name, port, warehouse, child.pid, time.monotonic() - began)
+    finally:
+        child.stop()
+
+
+def _answers(port: int, warehouse: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", f"/v1/config?warehouse={warehouse}")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False  # not listening yet
+    finally:
+        connection.close()
+
+
+def _family(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(FileNotFoundError):  # ended between two looks
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+            found += [int(child) for child in children]
+    return found
+
+
+def _resident_kb(pid: int) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+    return 0
+
+
+def _cpu_ticks(pid: int) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+    return 0

@@ -1,0 +1,120 @@
+"""One server process: uvicorn around the application, from the first import to the last answer.
+
+`run` returns when the server has been told to stop (SIGTERM, SIGINT, or `stop`) and the requests in flight
+are answered, or `shutdown_timeout_s` has passed. What keeps the application from starting is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.server import HANDLED_SIGNALS
+
+from calve.serve.bodies import Message, Receive
+from calve.serve.exchange import Scope, Send
+from calve.serve.middleware import App
+from calve.serve.protocol import Protocol
+from calve.settings import Settings
+from calve.startup import StartupError
+
+CreateApp = Callable[[Settings], App]
+
+_log = logging.getLogger(__name__)
+
+
+class ServerProcess:
+    """The server of this process."""
+
+    def __init__(self, settings: Settings, create_app: CreateApp, on_ready: Callable[[], None]) -> None:
+        self._app = _Lifespan(create_app(settings))
+        self._server = _Server(_uvicorn_config(settings, self._app), on_ready)
+
+    def run(self, listener: socket.socket) -> None:
+        """Serve until told to stop."""
+        try:
+            self._server.run(sockets=[listener])
+        except SystemExit:  # uvicorn's way to say that the application did not start
+            raise self._app.failure or StartupError("the application did not start.") from None
+
+    def stop(self) -> None:
+        """Ask for a graceful stop. From any thread."""
+        self._server.should_exit = True
+
+
+def _uvicorn_config(settings: Settings, app: App) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Protocol,
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_timeout_s,
+        timeout_graceful_shutdown=settings.shutdown_timeout_s,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says when it is ready and ends a graceful stop with exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        _log.info("stopping", extra={"requests_in_flight": len(self.server_state.tasks)})
+        await super().shutdown(sockets)
+        _log.info("stopped")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but the signal is not raised again at the end: it has been obeyed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Lifespan:
+    """Remembers why the application did not start, so that a person reads a sentence and not a traceback."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.failure: Exception | None = None
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
+        if scope["type"] == "lifespan":
+            return self._lifespan(scope, receive, send)
+        return self._app(scope, receive, send)
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def without_details(message: Message) -> None:
+            await send({"type": message["type"]})
+
+        try:
+            await self._app(scope, receive, without_details)
+        except asyncio.CancelledError:
+            raise
+        except Exception as problem:
+            self.failure = problem
+            raise

@@ -1,0 +1,95 @@
+"""Log lines on stderr: JSON, one object a line, or text for people.
+
+    configure(level="info", as_json=True, secrets=settings.secrets)
+    logging.getLogger(__name__).info("worker started", extra={"pid": 17})
+    {"ts":"2026-11-16T05:32:00.123Z","level":"info","message":"worker started","request_id":"…","pid":17}
+
+Everything passed as `extra` becomes a field; the id of the request that is being served is added by itself.
+Secrets are cut out of every line: the texts given to `configure`, and whatever looks like a credential.
+
+Lines of served requests are many and must be cheap; they take a shorter way, request_log.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Iterable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import orjson
+
+from calve.telemetry.redaction import Redactor
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    return (
+        datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+        + f"{int(seconds * 1000) % 1000:03}Z"
+    )
+
+
+class Formatter(logging.Formatter):
+    """A record as one line, without secrets."""
+
+    def __init__(self, *, as_json: bool, redact: Redactor) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self._redact.value(self._fields(record))
+        if self._as_json:
+            return orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS).decode()
+        trace = line.pop("traceback", None)
+        return as_text(line) + (f"\n{trace}" if trace else "")
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        line: dict[str, Any] = {
+            "ts": timestamp(record.created),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "logger": record.name,
+        }
+        current = request_id.get()
+        if current is not None:
+            line["request_id"] = current
+        line.update((name, value) for name, value in vars(record).items() if name not in _STANDARD)
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = type(record.exc_info[1]).__name__
+            line["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+        return line
+
+
+def configure(
+    *,
+    level: str,
+    as_json: bool,
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Send the logs of everything in this process to stderr."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Formatter(as_json=as_json, redact=Redactor(secrets)))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(LEVELS[level])
+    # Libraries speak of themselves at `info`; their warnings matter.
+    for name in ("uvicorn", "sqlalchemy", "botocore", "asyncio", "httpx", "httpcore"):
+        logging.getLogger(name).setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def as_text(line: dict[str, Any]) -> str:
+    """A line for people. Takes the line apart."""
+    head = f"{line.pop('ts')} {line.pop('level').upper():7} {line.pop('message')}"
+    return head + "".join(f" {name}={value}" for name, value in line.items())

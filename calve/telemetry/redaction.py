@@ -1,0 +1,48 @@
+"""Keeps secrets out of what is logged: those that we know, and what looks like one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+MASK = "****"
+
+_TELLING_NAME = (
+    r"(?:password|passwd|client[-_.]?secret|secret[-_.]?access[-_.]?key|session[-_.]?token|access[-_.]?token"
+    r"|authorization)"
+)
+# What looks like a credential wherever it stands: a bearer token, the password of an address, and the value
+# after a telling name in JSON, in a form, in a header or in a message.
+_CREDENTIAL = re.compile(
+    r"(?i)(\b(?:bearer|basic)\s+)[^\s\"',;]+"
+    r"|(://[^:/@\s]*:)[^@/\s]+(?=@)"
+    rf"|({_TELLING_NAME}[\"']?\s*[:=]\s*[\"']?(?!bearer|basic))[^\s\"',;&}}]+"
+)
+_TELLING = re.compile(rf"(?i)\b(?:.*[-_.])?{_TELLING_NAME}$")
+
+
+class Redactor:
+    """Cuts known secrets, and what looks like one, out of texts and of whatever holds texts."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = sorted((re.escape(text) for text in secrets if len(text) >= 4), key=len, reverse=True)
+        self._known = re.compile("|".join(known)) if known else None
+
+    def __call__(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return _CREDENTIAL.sub(lambda found: f"{found[1] or found[2] or found[3]}{MASK}", text)
+
+    def value(self, value: Any) -> Any:
+        """The same for a field of a log line; what is no plain value becomes a text."""
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, dict):
+            return {
+                str(name): MASK if _TELLING.match(str(name)) else self.value(inner)
+                for name, inner in value.items()
+            }
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.value(inner) for inner in value]
+        return self(value if isinstance(value, str) else str(value))

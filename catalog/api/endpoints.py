@@ -1,0 +1,192 @@
+"""The endpoints: from an ASGI request to a handler and back.
+
+Each operation of the spec is one ASGI endpoint on the undecoded path, so that `%2F` inside a name stays
+inside it. It reads the body, then performs the call: who is it, which warehouse, may they, the handler, the
+error table. Performing is synchronous. It runs in a worker thread, except for reads of the present on SQLite:
+those take less time than the way to a thread and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.routing import Route
+
+from catalog.api import config, namespaces, tables, tokens, views
+from catalog.api.calls import JSON, Answer, Call
+from catalog.api.errors import error_answer, error_body
+from catalog.api.operations import OPERATIONS, Operation
+from catalog.api.replays import Handler, run_once
+from catalog.errors import CatalogError, Forbidden, NoSuchWarehouse
+from catalog.identity.roles import Role
+from catalog.names import warehouse_ref
+from catalog.service.catalog import Catalog
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+HANDLERS: dict[str, Handler] = {
+    "listNamespaces": namespaces.list_namespaces,
+    "createNamespace": namespaces.create_namespace,
+    "loadNamespaceMetadata": namespaces.load_namespace,
+    "namespaceExists": namespaces.namespace_exists,
+    "dropNamespace": namespaces.drop_namespace,
+    "updateProperties": namespaces.update_properties,
+    "listTables": tables.list_tables,
+    "createTable": tables.create_table,
+    "registerTable": tables.register_table,
+    "loadTable": tables.load_table,
+    "updateTable": tables.update_table,
+    "dropTable": tables.drop_table,
+    "tableExists": tables.table_exists,
+    "unregisterTable": tables.unregister_table,
+    "renameTable": tables.rename_table,
+    "reportMetrics": tables.report_metrics,
+    "commitTransaction": tables.commit_transaction,
+    "listViews": views.list_views,
+    "createView": views.create_view,
+    "loadView": views.load_view,
+    "replaceView": views.replace_view,
+    "dropView": views.drop_view,
+    "viewExists": views.view_exists,
+    "renameView": views.rename_view,
+    "registerView": views.register_view,
+}
+# Matched in order: the busiest first.
+BUSIEST = ("loadTable", "updateTable", "tableExists", "commitTransaction", "listTables", "reportMetrics")
+
+
+class Endpoints:
+    """What all operations share: the catalog, who calls, and the threads that work."""
+
+    def __init__(self, catalog: Catalog, identity: Any, *, separator: str, threads_max: int) -> None:
+        self.catalog = catalog
+        self.identity = identity
+        self.separator = separator
+        self.threads = ThreadPoolExecutor(threads_max, thread_name_prefix="catalog")
+
+    def routes(self) -> list[Route]:
+        """One route for each operation, with the prefix and (meaning `main`) without it."""
+        order = {operation_id: position for position, operation_id in enumerate(BUSIEST)}
+        found = []
+        for operation in sorted(OPERATIONS, key=lambda o: order.get(o.id, len(order))):
+            endpoint = Endpoint(self, operation, self._handler(operation))
+            found.append(Route(operation.path, endpoint, methods=[operation.method]))
+            if "{prefix}" in operation.path:
+                bare = operation.path.replace("/{prefix}", "", 1)
+                found.append(Route(bare, endpoint, methods=[operation.method]))
+        return found
+
+    def _handler(self, operation: Operation) -> Handler:
+        if operation.id == "getConfig":
+            return partial(config.get_config, separator=self.separator)
+        if operation.id == "getToken":
+            return partial(tokens.get_token, issuer=self.identity)
+        return HANDLERS[operation.id]
+
+
+class Endpoint:
+    """One operation as an ASGI application."""
+
+    def __init__(self, shared: Endpoints, operation: Operation, handler: Handler) -> None:
+        self.shared = shared
+        self.operation = operation
+        self.handler = handler
+        self._separator = unquote(shared.separator)
+        self._may_stay = operation.method in ("GET", "HEAD") and shared.catalog.database.is_sqlite
+        self._least = Role.WRITER if operation.writes else Role.READER
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["calve.operation"] = self.operation.id
+        began = time.perf_counter_ns()
+        body = scope.get("calve.body")
+        if body is None:
+            body = await read_body(receive)
+        call = Call(
+            self.shared.catalog,
+            self.operation,
+            scope["path_params"],
+            scope["query_string"],
+            scope.get("calve.headers") or dict(scope["headers"]),
+            body,
+            self._separator,
+        )
+        prefix = call.path.get("prefix", "")
+        if self._may_stay and "@" not in prefix and "~" not in prefix and "%" not in prefix:
+            answer = self.perform(call)
+        else:
+            answer = await asyncio.get_running_loop().run_in_executor(self.shared.threads, self.perform, call)
+        if b"x-calve-timing" in call.headers:
+            took_ms = (time.perf_counter_ns() - began) / 1e6
+            answer.headers.append((b"server-timing", f"perform;dur={took_ms:.3f}".encode()))
+        await send_answer(send, answer, self.operation.method)
+
+    def perform(self, call: Call) -> Answer:
+        """Everything between the bytes in and the bytes out. Never raises."""
+        try:
+            if not self.operation.secured:
+                return self.handler(call)
+            authorization = call.headers.get(b"authorization")
+            call.caller = self.shared.identity.identify(
+                authorization.decode("latin-1") if authorization else None
+            )
+            if "/{prefix}" not in self.operation.path:
+                return self.handler(call)
+            self._enter(call)
+            return run_once(call, self.handler)
+        except CatalogError as error:
+            if error.status >= 500:
+                log.warning(
+                    "could not carry out a request", extra={"operation": self.operation.id}, exc_info=error
+                )
+            return error_answer(error)
+        except Exception:
+            log.exception("unexpected error", extra={"operation": self.operation.id})
+            message = (
+                "Something went wrong in the server; its log says what, under the request id of this answer"
+            )
+            return Answer(500, error_body(message, "InternalServerError", 500), [JSON])
+
+    def _enter(self, call: Call) -> None:
+        """Into the warehouse, if it is there for this caller: "not yours" looks like "not there"."""
+        assert call.caller is not None
+        ref = warehouse_ref(unquote(call.path.get("prefix", config.DEFAULT_WAREHOUSE)))
+        role = call.caller.role(ref.name)
+        if role is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")
+        call.state = self.shared.catalog.state(ref)
+        if role < self._least:
+            raise Forbidden(
+                f"{call.caller.name} may read {ref.name} but not change it: that takes the role writer"
+            )
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body; the middleware has bounded it."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return body
+    parts = [body]
+    while message.get("more_body", False):
+        message = await receive()
+        parts.append(message.get("body", b""))
+    return b"".join(parts)
+
+
+async def send_answer(send: Send, answer: Answer, method: str) -> None:
+    headers = answer.headers
+    if answer.status not in (204, 304):
+        headers = [*headers, (b"content-length", str(len(answer.body)).encode())]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})

@@ -1,0 +1,108 @@
+"""The history of a warehouse as ordered events without gaps; a reader waits for the next one by long poll."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from catalog.api.lake.access import CatalogOf, IdentifierOf, Readable
+
+router = APIRouter(tags=["History"])
+
+POLL_S = 0.05
+WAIT_S_MAX = 60
+EVENTS_MAX = 1000
+
+
+class ChangeAnswer(BaseModel):
+    operation: str
+    kind: str
+    namespace: list[str]
+    name: str | None
+    uuid: str
+    version: int
+    metadata_location: str | None = Field(serialization_alias="metadata-location")
+    detail: dict[str, Any]
+
+
+class EventAnswer(BaseModel):
+    number: int
+    time_ms: int = Field(serialization_alias="time-ms")
+    principal: str
+    changes: list[ChangeAnswer]
+
+
+class EventList(BaseModel):
+    events: list[EventAnswer]
+    next: int = Field(description="Pass this as `after` to go on")
+    head: int = Field(description="The number of the newest commit")
+
+
+Limit = Annotated[int, Query(ge=1, le=EVENTS_MAX)]
+
+
+@router.get("/{warehouse}/events", operation_id="listEvents", response_model=EventList)
+async def list_events(
+    catalog: CatalogOf,
+    warehouse: Readable,
+    after: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    limit: Limit = 100,
+    wait_s: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait this long for a new event")] = 0,
+) -> Any:
+    """Commits behind a number, in order."""
+    until = time.monotonic() + wait_s
+    while True:
+        head = (await run_in_threadpool(catalog.present.number, warehouse) or (0, 0))[0]
+        if head > after or time.monotonic() >= until:
+            break
+        await asyncio.sleep(POLL_S)
+    rows = await run_in_threadpool(catalog.past.events, warehouse, after, limit) if head > after else []
+    events = grouped(rows)
+    last = events[-1]["number"] if events else after
+    return {"events": events, "next": last, "head": head}
+
+
+@router.get(
+    "/{warehouse}/namespaces/{namespace}/tables/{table}/history",
+    operation_id="loadTableHistory",
+    response_model=EventList,
+)
+def load_table_history(
+    catalog: CatalogOf,
+    warehouse: Readable,
+    identifier: IdentifierOf,
+    before: Annotated[int, Query(ge=1, le=2**62)] = 2**62,
+    limit: Limit = 100,
+) -> Any:
+    """What happened to one name, newest first: also what a table of that name did before it was dropped."""
+    rows = catalog.past.versions(warehouse, identifier.namespace.key, identifier.name, before, limit)
+    head = (catalog.present.number(warehouse) or (0, 0))[0]
+    events = grouped(rows)
+    return {"events": events, "next": events[-1]["number"] if events else before, "head": head}
+
+
+def grouped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of one number together: a commit of several tables is one event."""
+    events: list[dict[str, Any]] = []
+    for row in rows:
+        if not events or events[-1]["number"] != row["number"]:
+            head = {"number": row["number"], "time_ms": row["time_ms"], "principal": row["principal"]}
+            events.append(head | {"changes": []})
+        events[-1]["changes"].append(
+            {
+                "operation": row["operation"],
+                "kind": row["kind"],
+                "namespace": row["namespace"].split("\x1f"),
+                "name": row["name"] or None,
+                "uuid": row["uuid"],
+                "version": row["version"],
+                "metadata_location": row["metadata_location"],
+                "detail": row["detail"],
+            }
+        )
+    return events

@@ -1,0 +1,137 @@
+"""What Calve adds to tables: undrop, protection, kept metrics reports."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.api.lake.access import Administered, CallerOf, CatalogOf, IdentifierOf, Readable, Writable
+from catalog.errors import Invalid
+from catalog.names import Identifier, Namespace, WarehouseRef, check_name, namespace_from_levels
+from catalog.service import reports, tables
+from catalog.service.writing import Asked
+from catalog.store.records import Dropped
+
+router = APIRouter(tags=["Tables"])
+LISTED_MAX = 1000
+TABLE = "/{warehouse}/namespaces/{namespace}/tables/{table}"
+
+
+class DroppedAnswer(BaseModel):
+    id: str
+    kind: str
+    namespace: list[str]
+    name: str
+    uuid: str
+    metadata_location: str = Field(serialization_alias="metadata-location")
+    dropped_ms: int = Field(serialization_alias="dropped-ms")
+    expires_ms: int = Field(serialization_alias="expires-ms")
+    principal: str
+
+
+class DroppedList(BaseModel):
+    dropped: list[DroppedAnswer]
+
+
+class UndropRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    namespace: list[str] | None = Field(None, description="With name: bring it back under another name")
+    name: str | None = None
+
+
+class UndropAnswer(BaseModel):
+    kind: str
+    namespace: list[str]
+    name: str
+
+
+class Protection(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    protected: bool
+
+
+class ReportAnswer(BaseModel):
+    id: int
+    received_ms: int = Field(alias="received-ms")
+    principal: str
+    table_uuid: str = Field(alias="table-uuid")
+    report: dict[str, Any]
+
+
+class ReportList(BaseModel):
+    reports: list[ReportAnswer]
+
+
+@router.get("/{warehouse}/dropped", operation_id="listDropped", response_model=DroppedList)
+def list_dropped(catalog: CatalogOf, warehouse: Readable) -> Any:
+    """Dropped tables and views that can still be brought back, newest first."""
+    return {
+        "dropped": [
+            _dropped(found) for found in catalog.records.dropped(warehouse, catalog.now_ms(), LISTED_MAX)
+        ]
+    }
+
+
+@router.post("/{warehouse}/dropped/{dropped_id}/undrop", operation_id="undrop", response_model=UndropAnswer)
+def undrop(
+    catalog: CatalogOf,
+    caller: CallerOf,
+    warehouse: Writable,
+    dropped_id: str,
+    body: UndropRequest | None = None,
+) -> Any:
+    """Bring a dropped table or view back, whole, under its own name or another."""
+    target = None
+    if body is not None and (body.name is not None or body.namespace is not None):
+        if body.name is None or body.namespace is None:
+            raise Invalid("Give both namespace and name, or neither")
+        target = Identifier(namespace_from_levels(body.namespace), check_name(body.name, "table"))
+    state = catalog.state(WarehouseRef(warehouse))
+    entry = tables.undrop(catalog, state, Asked(caller.name), dropped_id, target)
+    return {"kind": entry.kind, "namespace": entry.namespace.split("\x1f"), "name": entry.name}
+
+
+@router.get(TABLE + "/protection", operation_id="loadProtection", response_model=Protection)
+def load_protection(catalog: CatalogOf, warehouse: Readable, identifier: IdentifierOf) -> Any:
+    """Whether a table refuses to be dropped."""
+    return {"protected": tables.require(catalog.state(WarehouseRef(warehouse)), identifier).protected}
+
+
+@router.put(TABLE + "/protection", operation_id="setProtection", response_model=Protection)
+def set_protection(
+    catalog: CatalogOf, warehouse: Administered, identifier: IdentifierOf, body: Protection
+) -> Any:
+    """Refuse, or allow again, to drop, purge, unregister or overwrite a table."""
+    tables.protect(catalog, catalog.state(WarehouseRef(warehouse)), identifier, body.protected)
+    return body
+
+
+@router.get(TABLE + "/metrics", operation_id="listReports", response_model=ReportList)
+def list_reports(
+    catalog: CatalogOf,
+    warehouse: Readable,
+    identifier: IdentifierOf,
+    before: Annotated[int, Query(ge=1, le=2**62, description="Ids below this one")] = 2**62,
+    limit: Annotated[int, Query(ge=1, le=LISTED_MAX)] = 100,
+) -> Any:
+    """Scan and commit reports that engines sent, newest first."""
+    return {
+        "reports": reports.listed(catalog, catalog.state(WarehouseRef(warehouse)), identifier, before, limit)
+    }
+
+
+def _dropped(found: Dropped) -> dict[str, Any]:
+    entry = found.entry
+    return {
+        "id": found.id,
+        "kind": entry.kind,
+        "namespace": list(Namespace.from_key(entry.namespace).levels),
+        "name": entry.name,
+        "uuid": entry.uuid,
+        "metadata_location": entry.metadata_location,
+        "dropped_ms": found.dropped_ms,
+        "expires_ms": found.expires_ms,
+        "principal": found.principal,
+    }

@@ -1,0 +1,66 @@
+"""Warehouses: the tenants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.api.lake.access import CallerOf, CatalogOf, Readable, ServerAdmin
+from catalog.service import warehouses
+from catalog.store.warehouses import Warehouse
+
+router = APIRouter(tags=["Warehouses"])
+
+
+class WarehouseRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    root: str | None = Field(None, description="Where its tables lie; a place beside main's where left out")
+
+
+class WarehouseAnswer(BaseModel):
+    name: str
+    root: str
+    created_ms: int = Field(serialization_alias="created-ms")
+    number: int = Field(description="The number of its newest commit")
+
+
+class WarehouseList(BaseModel):
+    warehouses: list[WarehouseAnswer]
+
+
+@router.get("/warehouses", operation_id="listWarehouses", response_model=WarehouseList)
+def list_warehouses(catalog: CatalogOf, caller: CallerOf) -> Any:
+    """The warehouses in which the caller has a role."""
+    visible = [warehouse for warehouse in catalog.warehouses.all() if caller.role(warehouse.name) is not None]
+    return {"warehouses": [_answer(catalog, warehouse) for warehouse in visible]}
+
+
+@router.post("/warehouses", operation_id="createWarehouse", response_model=WarehouseAnswer)
+def create_warehouse(catalog: CatalogOf, _caller: ServerAdmin, body: WarehouseRequest) -> Any:
+    """Make a warehouse with a storage root of its own."""
+    return _answer(catalog, warehouses.create(catalog, body.name, body.root))
+
+
+@router.get("/warehouses/{warehouse}", operation_id="loadWarehouse", response_model=WarehouseAnswer)
+def load_warehouse(catalog: CatalogOf, warehouse: Readable) -> Any:
+    """One warehouse."""
+    return _answer(catalog, catalog.warehouse(warehouse))
+
+
+@router.delete("/warehouses/{warehouse}", operation_id="dropWarehouse", status_code=204)
+def drop_warehouse(catalog: CatalogOf, _caller: ServerAdmin, warehouse: str) -> None:
+    """Drop an empty warehouse. Its files are left alone."""
+    warehouses.drop(catalog, warehouse)
+
+
+def _answer(catalog: CatalogOf, warehouse: Warehouse) -> dict[str, Any]:
+    head = catalog.present.number(warehouse.name)
+    return {
+        "name": warehouse.name,
+        "root": warehouse.root,
+        "created_ms": warehouse.created_ms,
+        "number": head[0] if head else 0,
+    }

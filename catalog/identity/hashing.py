@@ -1,0 +1,108 @@
+"""Secrets and tokens: how they are made, and the only forms of them that are stored.
+
+A token is checked on every request and is 256 random bits: one SHA-256 is enough, and cheap. A secret is
+checked only when a token is issued, so it can afford scrypt: a stolen database gives no secrets even if a
+later version lets people choose their own.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import threading
+
+from catalog.errors import Unavailable
+
+TOKEN_PREFIX = "calve_"  # noqa: S105  # scanners of repositories and logs find a leaked one by it
+SECRET_PREFIX = "calve_secret_"  # noqa: S105
+RANDOM_BYTES = 32
+SECRET_CHARS_MAX = 256
+
+# About 40 ms and 16 MiB for one verification.
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
+SALT_BYTES = 16
+DIGEST_BYTES = 32
+# What a stored string may ask for: a damaged row must not take the server's memory.
+SCRYPT_N_MAX, SCRYPT_R_MAX, SCRYPT_P_MAX = 2**17, 16, 4
+# A flood of token requests may not take every core and thread; the rest is told to come back.
+SCRYPT_AT_ONCE_MAX = 2
+SCRYPT_WAIT_S = 5
+
+_TOKEN = re.compile(r"calve_[A-Za-z0-9_-]{43}").fullmatch
+_STORED = re.compile(
+    r"scrypt\$(\d{1,7})\$(\d{1,3})\$(\d{1,3})\$([^$]{1,100})\$([^$]{1,100})", re.ASCII
+).fullmatch
+_gate = threading.BoundedSemaphore(SCRYPT_AT_ONCE_MAX)
+
+
+def new_token() -> str:
+    return TOKEN_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+
+
+def new_secret() -> str:
+    return SECRET_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+
+
+def token_hash(token: str) -> str | None:
+    """What a token is stored and looked up by; None if the text cannot be a token of ours."""
+    if _TOKEN(token) is None:
+        return None
+    return hashlib.sha256(token.encode("ascii")).hexdigest()
+
+
+def secret_hash(secret: str) -> str:
+    """`scrypt$n$r$p$salt$digest`: holds its own parameters, so that they can be raised later."""
+    salt = os.urandom(SALT_BYTES)
+    digest = _scrypt(secret, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P, DIGEST_BYTES)
+    return _stored(salt, digest)
+
+
+def is_secret(secret: str, stored: str | None) -> bool:
+    """Whether `secret` is the one that was hashed. Without a stored hash the same time is spent to say no."""
+    if len(secret) > SECRET_CHARS_MAX:
+        return False
+    n, r, p, salt, digest = _parts(stored if stored is not None else _NOBODY)
+    return hmac.compare_digest(_scrypt(secret, salt, n, r, p, len(digest)), digest) and stored is not None
+
+
+def _scrypt(secret: str, salt: bytes, n: int, r: int, p: int, digest_bytes: int) -> bytes:
+    if not _gate.acquire(timeout=SCRYPT_WAIT_S):
+        raise Unavailable("too many token requests at once; try again")
+    try:
+        # 128 * n * r is what scrypt itself needs; OpenSSL counts some blocks more.
+        memory_bytes_max = 128 * r * (n + p + 2)
+        return hashlib.scrypt(
+            secret.encode(), salt=salt, n=n, r=r, p=p, dklen=digest_bytes, maxmem=memory_bytes_max
+        )
+    finally:
+        _gate.release()
+
+
+def _stored(salt: bytes, digest: bytes) -> str:
+    texts = (base64.b64encode(part).decode("ascii") for part in (salt, digest))
+    return "$".join(("scrypt", str(SCRYPT_N), str(SCRYPT_R), str(SCRYPT_P), *texts))
+
+
+def _parts(stored: str) -> tuple[int, int, int, bytes, bytes]:
+    found = _STORED(stored)
+    if found is None:
+        raise ValueError("a stored secret hash cannot be read")
+    n, r, p = (int(found[group]) for group in (1, 2, 3))
+    if n > SCRYPT_N_MAX or r > SCRYPT_R_MAX or p > SCRYPT_P_MAX:
+        raise ValueError("a stored secret hash asks for too much work")
+    try:
+        salt, digest = (base64.b64decode(found[group], validate=True) for group in (4, 5))
+    except binascii.Error:
+        raise ValueError("a stored secret hash cannot be read") from None
+    if len(digest) < DIGEST_BYTES:
+        raise ValueError("a stored secret hash is cut short")
+    return n, r, p, salt, digest
+
+
+# Compared with where there is no principal: a digest that no secret has, at the usual cost.
+_NOBODY = _stored(os.urandom(SALT_BYTES), os.urandom(DIGEST_BYTES))

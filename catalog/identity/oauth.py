@@ -1,0 +1,178 @@
+"""The request and the errors of `/v1/oauth/tokens`, as RFC 6749 and RFC 8693 have them. Pure.
+
+`parse_token_request` takes what clients really send: credentials in a Basic header, raw and not form-encoded
+(DuckDB, PyIceberg's `oauth2` manager), or in the form (Java, PyIceberg); a Bearer header beside the form
+(Java), which says nothing here; an empty `scope=`. Everything has a limit, and no message repeats any part of
+the request, because a part may be a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
+
+from catalog.identity.hashing import SECRET_CHARS_MAX
+from catalog.identity.roles import is_principal_name
+
+BODY_BYTES_MAX = 16 * 1024
+AUTHORIZATION_CHARS_MAX = 2 * 1024
+FIELDS_MAX = 32
+SCOPE_CHARS_MAX = 1024
+
+ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105
+CLIENT_CREDENTIALS = "client_credentials"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105
+FORM = "application/x-www-form-urlencoded"
+# What the Java client asks for when nothing is configured; the answer names it where a request named none.
+DEFAULT_SCOPE = "catalog"
+
+# Every answer of this endpoint carries these (RFC 6749, 5.1).
+RESPONSE_HEADERS: Mapping[str, str] = {"Cache-Control": "no-store"}
+
+_SCOPE = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]*").fullmatch
+
+
+class OAuthError(Exception):
+    """A refusal in the shape of RFC 6749, 5.2; not a CatalogError, as it goes out in another form."""
+
+    def __init__(self, status: int, error: str, description: str) -> None:
+        super().__init__(f"{error}: {description}")
+        self.status = status
+        self.error = error
+        self.description = description
+
+    @property
+    def body(self) -> dict[str, str]:
+        return {"error": self.error, "error_description": self.description}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        challenge = {"WWW-Authenticate": 'Basic realm="calve"'} if self.status == 401 else {}
+        return {**RESPONSE_HEADERS, **challenge}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Credentials as sent: not verified. The id has the form of a principal's name."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """`client_credentials`: a token for the client itself."""
+
+    client: Client
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenExchange:
+    """`token-exchange`, which clients use to renew a token before it expires."""
+
+    subject_token: str = field(repr=False)
+    client: Client | None
+    scope: str
+
+
+Grant = ClientCredentials | TokenExchange
+
+
+def invalid_client() -> OAuthError:
+    """One answer for every wrong credential: unknown, wrong, disabled and malformed look alike."""
+    return OAuthError(401, "invalid_client", "the client id or the client secret is wrong")
+
+
+def invalid_request(description: str) -> OAuthError:
+    return OAuthError(400, "invalid_request", description)
+
+
+def parse_token_request(authorization: str | None, content_type: str | None, body: bytes) -> Grant:
+    """The grant that a request asks for; OAuthError if it asks for none, or not in this form."""
+    form = _form(content_type, body)
+    grant_type = form.get("grant_type")
+    if not grant_type:
+        raise invalid_request("grant_type is missing")
+    if grant_type not in {CLIENT_CREDENTIALS, TOKEN_EXCHANGE}:
+        raise OAuthError(
+            400, "unsupported_grant_type", f"grant_type has to be {CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
+        )
+    scope = _scope(form)
+    client = _client(authorization, form)
+    if grant_type == TOKEN_EXCHANGE:
+        return TokenExchange(_subject_token(form), client, scope)
+    if client is None:
+        raise invalid_client()
+    return ClientCredentials(client, scope)
+
+
+def _form(content_type: str | None, body: bytes) -> dict[str, str]:
+    if len(body) > BODY_BYTES_MAX:
+        raise invalid_request(f"the body is longer than {BODY_BYTES_MAX} bytes")
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if media_type != FORM:
+        raise invalid_request(f"the content type has to be {FORM}")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except ValueError:  # not UTF-8, or too many fields
+        raise invalid_request("the form cannot be read") from None
+    form = dict(fields)
+    if len(form) != len(fields):
+        raise invalid_request("a field is there more than once")
+    return form
+
+
+def _scope(form: Mapping[str, str]) -> str:
+    scope = form.get("scope", "").strip(" ")
+    if len(scope) > SCOPE_CHARS_MAX or _SCOPE(scope) is None:
+        raise OAuthError(
+            400, "invalid_scope", "the scope is too long or has characters that no scope may have"
+        )
+    return scope or DEFAULT_SCOPE
+
+
+def _client(authorization: str | None, form: Mapping[str, str]) -> Client | None:
+    in_header = _basic(authorization)
+    in_form = None
+    # A client_id alone names a client, but proves nothing.
+    if "client_secret" in form:
+        in_form = _checked(form.get("client_id", ""), form["client_secret"])
+    if in_header is not None and in_form is not None and in_header != in_form:
+        raise invalid_request("the header and the form hold different credentials: send one of them")
+    return in_header or in_form
+
+
+def _basic(authorization: str | None) -> Client | None:
+    scheme, _, value = (authorization or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    if len(value) > AUTHORIZATION_CHARS_MAX:
+        raise invalid_client()
+    try:
+        text = base64.b64decode(value.strip(" "), validate=True).decode()
+    except ValueError:  # not base64, or not UTF-8 inside
+        raise invalid_client() from None
+    # At the first colon: a secret may hold more of them, a client id none.
+    client_id, _, client_secret = text.partition(":")
+    return _checked(client_id, client_secret)
+
+
+def _checked(client_id: str, client_secret: str) -> Client:
+    if not is_principal_name(client_id) or not 0 < len(client_secret) <= SECRET_CHARS_MAX:
+        raise invalid_client()
+    return Client(client_id, client_secret)
+
+
+def _subject_token(form: Mapping[str, str]) -> str:
+    subject_token = form.get("subject_token")
+    if not subject_token:
+        raise invalid_request("subject_token is missing")
+    if form.get("subject_token_type") != ACCESS_TOKEN_TYPE:
+        raise invalid_request(f"subject_token_type has to be {ACCESS_TOKEN_TYPE}")
+    if form.get("requested_token_type", ACCESS_TOKEN_TYPE) != ACCESS_TOKEN_TYPE:
+        raise invalid_request(f"requested_token_type has to be {ACCESS_TOKEN_TYPE}")
+    return subject_token

@@ -1,0 +1,22 @@
+"""What the rest of the server asks of identity. Adapters are `open` and `tokens`; OIDC will be a third."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from catalog.identity.oauth import Grant
+from catalog.identity.roles import Caller
+
+
+class Identity(Protocol):
+    def identify(self, authorization: str | None) -> Caller:
+        """The caller behind an `Authorization` header (None: there was none).
+
+        Raises NotAuthorized, always with the same message: a refusal must not tell what was almost right.
+        Nothing is remembered between two calls, so a revoked token is refused on the next request.
+        """
+
+
+class TokenIssuer(Protocol):
+    def issue(self, grant: Grant) -> dict[str, Any]:
+        """The body of a token response (RFC 6749, 5.1) for a parsed request. Raises OAuthError."""

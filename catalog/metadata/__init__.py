@@ -1,0 +1,1 @@
+"""The metadata engine: plain dicts in, plain dicts out; no I/O."""

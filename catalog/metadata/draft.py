@@ -1,0 +1,167 @@
+"""The document under construction during one `apply`, and what this request has done to it so far.
+
+Copy-on-write: `document` is a shallow copy of the base; `list_of` and `map_of` hand out a copy of a part the
+first time it is asked for, so that the base is never touched and untouched parts stay shared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from catalog.errors import Invalid
+from catalog.metadata.document import (
+    PARTITION_FIELD_ID_START,
+    Metadata,
+    set_current_snapshot_id,
+    snapshot_id_of,
+    with_id,
+)
+from catalog.metadata.schemas import SchemaIndex, index_schema
+
+LAST_ADDED = -1
+
+
+class Added:
+    """The schemas, specs or sort orders of this request: what -1 means, and what became of their ids."""
+
+    __slots__ = ("_ours", "last")
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        self._ours: dict[int, int] = {}
+
+    def note(self, given: object, ours: int) -> None:
+        self.last = ours
+        if isinstance(given, int):
+            self._ours[given] = ours
+
+    def forget(self, ids: set[int]) -> None:
+        if self.last in ids:
+            self.last = None
+
+    def resolve(self, id_: int, what: str) -> int:
+        """The id that is meant. A client that numbered its addition means that, whatever our number is."""
+        if id_ != LAST_ADDED:
+            return self._ours.get(id_, id_)
+        if self.last is None:
+            raise Invalid(f"Cannot set last added {what}: no {what} has been added")
+        return self.last
+
+
+class Draft:
+    __slots__ = (
+        "_index",
+        "_owned",
+        "_snapshot_ids",
+        "base",
+        "document",
+        "layout_changed",
+        "main_added",
+        "now_ms",
+        "orders",
+        "schemas",
+        "snapshots_added",
+        "snapshots_removed",
+        "specs",
+    )
+
+    def __init__(self, base: Metadata | None, document: Metadata, now_ms: int) -> None:
+        self.base = base
+        self.document = document
+        self.now_ms = now_ms
+        self.schemas = Added()
+        self.specs = Added()
+        self.orders = Added()
+        self.snapshots_added: dict[int, dict[str, Any]] = {}
+        # Added snapshots that were set on main: all but the one current at the end were never visible.
+        self.main_added: set[int] = set()
+        self.snapshots_removed = False
+        # A schema, spec or order changed: the default ones must be checked against each other at the end.
+        self.layout_changed = base is None
+        self._owned: set[str] = set()
+        self._snapshot_ids: set[int] | None = None
+        self._index: SchemaIndex | None = None
+
+    @classmethod
+    def of(cls, base: Metadata, now_ms: int) -> Draft:
+        return cls(base, dict(base), now_ms)
+
+    @classmethod
+    def empty(cls, format_version: int, now_ms: int) -> Draft:
+        document: Metadata = {"format-version": format_version, "table-uuid": None, "location": None}
+        if format_version > 1:
+            document["last-sequence-number"] = 0
+        document |= {
+            "last-updated-ms": now_ms,
+            "last-column-id": 0,
+            "current-schema-id": None,
+            "schemas": [],
+            "default-spec-id": None,
+            "partition-specs": [],
+            "last-partition-id": PARTITION_FIELD_ID_START - 1,
+            "default-sort-order-id": None,
+            "sort-orders": [],
+            "properties": {},
+        }
+        set_current_snapshot_id(document, None)
+        if format_version >= 3:
+            document["next-row-id"] = 0
+        document |= {
+            "refs": {},
+            "snapshots": [],
+            "statistics": [],
+            "partition-statistics": [],
+            "snapshot-log": [],
+            "metadata-log": [],
+        }
+        return cls(None, document, now_ms)
+
+    @property
+    def format_version(self) -> int:
+        version: int = self.document["format-version"]
+        return version
+
+    def list_of(self, key: str) -> list[Any]:
+        if key not in self._owned:
+            self._owned.add(key)
+            self.document[key] = list(self.document.get(key) or ())
+        owned: list[Any] = self.document[key]
+        return owned
+
+    def map_of(self, key: str) -> dict[str, Any]:
+        if key not in self._owned:
+            self._owned.add(key)
+            self.document[key] = dict(self.document.get(key) or {})
+        owned: dict[str, Any] = self.document[key]
+        return owned
+
+    def put_list(self, key: str, values: list[Any]) -> None:
+        """Replace a list by a new one that nobody else holds."""
+        self._owned.add(key)
+        self.document[key] = values
+
+    def drop(self, key: str) -> None:
+        self._owned.discard(key)
+        self.document.pop(key, None)
+
+    @property
+    def snapshot_ids(self) -> set[int]:
+        if self._snapshot_ids is None:
+            self._snapshot_ids = set(map(snapshot_id_of, self.document["snapshots"]))
+        return self._snapshot_ids
+
+    def forget_snapshot_ids(self) -> None:
+        self._snapshot_ids = None
+
+    def current_schema_index(self) -> SchemaIndex:
+        """The current schema; while a table is being created and none is set yet, the one just added."""
+        if self._index is None:
+            id_ = self.document["current-schema-id"]
+            schema = with_id(self.document["schemas"], "schema-id", self.schemas.last if id_ is None else id_)
+            if schema is None:
+                raise Invalid("a schema must be added first")
+            self._index = index_schema(schema)
+        return self._index
+
+    def forget_schema_index(self) -> None:
+        self._index = None

@@ -1,0 +1,167 @@
+"""Partition specs, and the updates add-spec, set-default-spec and remove-partition-specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from catalog.errors import Invalid
+from catalog.metadata import transforms
+from catalog.metadata.document import PARTITION_FIELD_ID_START, with_id
+from catalog.metadata.draft import LAST_ADDED, Draft
+from catalog.metadata.limits import FIELD_ID_MAX, SPEC_FIELDS_MAX
+from catalog.metadata.schemas import SchemaIndex
+from catalog.metadata.shapes import JsonObject, integer, integers, mapping, objects, text
+from catalog.metadata.sources import bound_columns, check_field, source_ids
+
+Fields = list[JsonObject]
+# What a partition field computes. A field id never stands for two of these.
+Meaning = tuple[tuple[int, ...], str]
+
+
+def read_fields(spec: JsonObject, version: int, at: str) -> Fields:
+    """The checked fields of a spec; each has a field id or none has."""
+    fields = objects(spec, "fields", at)
+    if len(fields) > SPEC_FIELDS_MAX:
+        raise Invalid(f"{at} has more than {SPEC_FIELDS_MAX} fields")
+    names: set[str] = set()
+    numbered = 0
+    for position, field in enumerate(fields):
+        field_at = f"{at}.fields[{position}]"
+        name = text(field, "name", field_at)
+        if name in names:
+            raise Invalid(f"Cannot use partition name more than once: {name}")
+        names.add(name)
+        check_field(field, version, field_at)
+        if field.get("field-id") is not None:
+            integer(field, "field-id", field_at, high=FIELD_ID_MAX)
+            numbered += 1
+    if numbered not in (0, len(fields)):
+        missing = len(fields) - numbered
+        raise Invalid(f"Cannot parse spec with missing field IDs: {missing} missing of {len(fields)} fields.")
+    return fields
+
+
+def sequential(fields: Fields) -> Fields:
+    """The fields, numbered from 1000 as v1 and every new table require."""
+    return [field | {"field-id": PARTITION_FIELD_ID_START + place} for place, field in enumerate(fields)]
+
+
+def bind(fields: Fields, index: SchemaIndex) -> None:
+    """Every field can be computed from the schema. Void fields need no source: their column may be gone."""
+    for field in fields:
+        if transforms.canonical(field["transform"]) == transforms.VOID:
+            continue
+        for column in bound_columns(field, index, "partition"):
+            for parent in index.ancestors(column):
+                if parent.type != "struct":
+                    raise Invalid(f"Invalid partition field parent: {parent.name} ({parent.type})")
+
+
+def check_names(fields: Fields, index: SchemaIndex) -> None:
+    """A partition field may bear a column's name only if it comes from it: readers look up by name."""
+    for field in fields:
+        sources = source_ids(field)
+        column_id = index.ids_by_name.get(field["name"])
+        if column_id is not None and column_id not in sources and any(id_ in index.by_id for id_ in sources):
+            raise Invalid(
+                f"Cannot create identity partition sourced from different field in schema: {field['name']}"
+            )
+
+
+def highest_field_id(fields: Iterable[JsonObject]) -> int:
+    return max((field["field-id"] for field in fields), default=PARTITION_FIELD_ID_START - 1)
+
+
+def add_spec(draft: Draft, update: JsonObject) -> None:
+    """A compatible spec is used again; another gets the next id, and its fields get ids if they have none."""
+    given = mapping(update, "spec")
+    document = draft.document
+    fields = read_fields(given, draft.format_version, "spec")
+    meaning = _essence(fields)
+    known = next((spec for spec in document["partition-specs"] if _essence(spec["fields"]) == meaning), None)
+    if known is not None:
+        draft.specs.note(given.get("spec-id"), known["spec-id"])
+        return
+    index = draft.current_schema_index()
+    bind(fields, index)
+    check_names(fields, index)
+    fields = _numbered(draft, fields)
+    id_ = max((spec["spec-id"] for spec in document["partition-specs"]), default=-1) + 1
+    document["last-partition-id"] = max(document["last-partition-id"], highest_field_id(fields))
+    draft.list_of("partition-specs").append(given | {"spec-id": id_, "fields": fields})
+    draft.specs.note(given.get("spec-id"), id_)
+    draft.layout_changed = True
+
+
+def _essence(fields: Fields) -> list[tuple[Any, ...]]:
+    return [(source_ids(field), transforms.canonical(field["transform"]), field["name"]) for field in fields]
+
+
+def _meaning(field: JsonObject) -> Meaning:
+    return tuple(source_ids(field)), transforms.canonical(field["transform"])
+
+
+def _numbered(draft: Draft, fields: Fields) -> Fields:
+    unnumbered = bool(fields) and fields[0].get("field-id") is None
+    if draft.format_version == 1:
+        numbered = sequential(fields)
+        if not unnumbered and numbered != fields:
+            raise Invalid("Spec does not use sequential IDs that are required in v1")
+        return numbered
+    known = [field for spec in draft.document["partition-specs"] for field in spec["fields"]]
+    if unnumbered:
+        return _with_new_ids(fields, known, draft.document["last-partition-id"])
+    _check_ids(fields, known)
+    return fields
+
+
+def _with_new_ids(fields: Fields, known: Fields, last_id: int) -> Fields:
+    """The id of an earlier field that computes the same, otherwise the next free one."""
+    ids = {_meaning(field): field["field-id"] for field in known}
+    numbered: Fields = []
+    for field in fields:
+        id_ = ids.get(_meaning(field))
+        if id_ is None or any(id_ == other["field-id"] for other in numbered):
+            last_id += 1
+            id_ = last_id
+        numbered.append(field | {"field-id": id_})
+    return numbered
+
+
+def _check_ids(fields: Fields, known: Fields) -> None:
+    """An id that a spec has used stays with its meaning, or readers could not tell the partitions apart."""
+    if len({field["field-id"] for field in fields}) < len(fields):
+        raise Invalid("Cannot use a partition field id more than once in a spec")
+    meanings: dict[int, set[Meaning]] = {}
+    for field in known:
+        meanings.setdefault(field["field-id"], set()).add(_meaning(field))
+    for field in fields:
+        before = meanings.get(field["field-id"])
+        meaning = _meaning(field)
+        if before is None or meaning in before or meaning[1] == transforms.VOID:
+            continue
+        if not any(transform == transforms.VOID for _, transform in before):
+            raise Invalid(
+                f"Cannot use partition field id {field['field-id']} for {field['name']}: it is taken"
+            )
+
+
+def set_default_spec(draft: Draft, update: JsonObject) -> None:
+    id_ = draft.specs.resolve(integer(update, "spec-id", low=LAST_ADDED), "spec")
+    if draft.document["default-spec-id"] == id_:
+        return
+    if with_id(draft.document["partition-specs"], "spec-id", id_) is None:
+        raise Invalid(f"Cannot set default partition spec to unknown spec: {id_}")
+    draft.document["default-spec-id"] = id_
+    draft.layout_changed = True
+
+
+def remove_partition_specs(draft: Draft, update: JsonObject) -> None:
+    ids = set(integers(update, "spec-ids"))
+    if draft.document["default-spec-id"] in ids:
+        raise Invalid("Cannot remove the default partition spec")
+    draft.put_list(
+        "partition-specs", [spec for spec in draft.document["partition-specs"] if spec["spec-id"] not in ids]
+    )
+    draft.specs.forget(ids)

@@ -1,0 +1,62 @@
+"""A past version of a document, made again from a later one, for when the metadata file of the past is gone.
+
+Metadata is mostly additive: a later document still holds the schemas, specs and snapshots of an earlier one.
+What was current then is in the note that the history keeps of each version (`note`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from catalog.errors import FileNotFound
+
+CURRENT = (
+    "current-snapshot-id",
+    "current-schema-id",
+    "default-spec-id",
+    "default-sort-order-id",
+    "last-updated-ms",
+)
+
+
+def note(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the history keeps of a version, so that it can be rebuilt: which of everything was current."""
+    kept = {key: metadata[key] for key in CURRENT if metadata.get(key) is not None}
+    refs = metadata.get("refs") or {}
+    if len(refs) > 1 or (refs and "main" not in refs):
+        kept["refs"] = refs
+    return kept
+
+
+def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
+    """The document as it was. FileNotFound if its snapshot has expired since."""
+    metadata: dict[str, Any] = orjson.loads(later)
+    snapshot_id = noted.get("current-snapshot-id", -1)
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots") or []}
+    if snapshot_id not in (None, -1) and snapshot_id not in snapshots:
+        raise FileNotFound(
+            f"Snapshot {snapshot_id} has expired and its metadata file is gone: "
+            "this moment can no longer be read"
+        )
+    updated_ms = noted.get("last-updated-ms", metadata["last-updated-ms"])
+    metadata |= {key: noted[key] for key in CURRENT if key in noted}
+    metadata["current-snapshot-id"] = snapshot_id
+    metadata["snapshots"] = [s for s in snapshots.values() if s["timestamp-ms"] <= updated_ms]
+    known = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
+    metadata["snapshot-log"] = [
+        entry
+        for entry in metadata.get("snapshot-log") or []
+        if entry["timestamp-ms"] <= updated_ms and entry["snapshot-id"] in known
+    ]
+    metadata["metadata-log"] = [
+        entry for entry in metadata.get("metadata-log") or [] if entry["timestamp-ms"] < updated_ms
+    ]
+    main = {"snapshot-id": snapshot_id, "type": "branch"}
+    refs = noted.get("refs") or ({"main": main} if snapshot_id not in (None, -1) else {})
+    metadata["refs"] = {name: ref for name, ref in refs.items() if ref["snapshot-id"] in known}
+    for key in ("statistics", "partition-statistics"):
+        if key in metadata:
+            metadata[key] = [entry for entry in metadata[key] if entry["snapshot-id"] in known]
+    return orjson.dumps(metadata)

@@ -1,0 +1,228 @@
+"""Schemas as JSON objects: reading and checking one, comparing two, giving fresh ids.
+
+`index_schema` is the one walk over a schema: it checks the shape and the types, and knows every field by id
+and by full name. The updates that change a table's schemas are in `schema_updates.py`. Views use this too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from catalog.errors import Invalid
+from catalog.metadata import defaults
+from catalog.metadata.limits import FIELD_ID_MAX, FORMAT_VERSION_MAX, SCHEMA_DEPTH_MAX, SCHEMA_FIELDS_MAX
+from catalog.metadata.shapes import (
+    JsonObject,
+    boolean,
+    integer,
+    integers,
+    objects,
+    present,
+    shown,
+    text,
+    without_nulls,
+    wrong,
+)
+from catalog.metadata.types import primitive
+
+_DEFAULTS = ("initial-default", "write-default")
+
+
+class Column(NamedTuple):
+    """A field of a schema at any depth. `type` is a type string, or "struct", "list" or "map"."""
+
+    id: int
+    name: str
+    type: str
+    required: bool
+    parent: int | None
+
+    @property
+    def is_primitive(self) -> bool:
+        return self.type not in ("struct", "list", "map", "variant")
+
+    @property
+    def kind(self) -> str:
+        return primitive(self.type).kind if self.is_primitive else self.type
+
+
+class SchemaIndex:
+    """Every field of one schema, by id and by full name ("a.b", "tags.element", "m.key")."""
+
+    __slots__ = ("by_id", "ids_by_name", "null_defaults", "problems")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Column] = {}
+        self.ids_by_name: dict[str, int] = {}
+        self.problems: list[tuple[int, str]] = []
+        self.null_defaults = False
+
+    @property
+    def highest_id(self) -> int:
+        return max(self.by_id, default=0)
+
+    def ancestors(self, column: Column) -> list[Column]:
+        """From the parent up to the top."""
+        found = []
+        parent = column.parent
+        while parent is not None:
+            found.append(self.by_id[parent])
+            parent = self.by_id[parent].parent
+        return found
+
+
+class _Walk:
+    """One pass over a schema, for one format version."""
+
+    __slots__ = ("index", "version")
+
+    def __init__(self, version: int) -> None:
+        self.index = SchemaIndex()
+        self.version = version
+
+    def struct(self, struct: JsonObject, parent: int | None, prefix: str, at: str, depth: int) -> None:
+        if depth > SCHEMA_DEPTH_MAX:
+            raise Invalid(f"{at} is nested more than {SCHEMA_DEPTH_MAX} levels deep")
+        for position, field in enumerate(objects(struct, "fields", at)):
+            field_at = f"{at}.fields[{position}]"
+            name = text(field, "name", field_at)
+            id_ = integer(field, "id", field_at, high=FIELD_ID_MAX)
+            required = boolean(field, "required", field_at)
+            if not isinstance(field.get("doc", ""), str | None):
+                raise wrong(f"{field_at}.doc", "a string", field["doc"])
+            type_ = present(field, "type", field_at)
+            self.field(id_, name, type_, required, parent, prefix, f"{field_at}.type", depth)
+            self.field_defaults(field, type_, id_, prefix + name, field_at)
+
+    def field(
+        self,
+        id_: int,
+        name: str,
+        type_: Any,
+        required: bool,
+        parent: int | None,
+        prefix: str,
+        at: str,
+        depth: int,
+    ) -> None:
+        full_name = prefix + name
+        if isinstance(type_, str):
+            kind = type_
+            self.check_primitive(type_, id_, full_name, required)
+        elif isinstance(type_, dict) and type_.get("type") in ("struct", "list", "map"):
+            kind = type_["type"]
+        else:
+            raise Invalid(f"{at}: cannot parse type from json: {shown(type_)}")
+        self.add(Column(id_, full_name, kind, required, parent))
+        if kind == "struct":
+            self.struct(type_, id_, f"{full_name}.", at, depth + 1)
+        elif kind == "list":
+            self.element(type_, "element", "element-required", id_, f"{full_name}.", at, depth + 1)
+        elif kind == "map":
+            self.element(type_, "key", None, id_, f"{full_name}.", at, depth + 1)
+            self.element(type_, "value", "value-required", id_, f"{full_name}.", at, depth + 1)
+
+    def element(
+        self,
+        type_: JsonObject,
+        key: str,
+        required_key: str | None,
+        parent: int,
+        prefix: str,
+        at: str,
+        depth: int,
+    ) -> None:
+        if depth > SCHEMA_DEPTH_MAX:
+            raise Invalid(f"{at} is nested more than {SCHEMA_DEPTH_MAX} levels deep")
+        id_ = integer(type_, f"{key}-id", at, high=FIELD_ID_MAX)
+        required = True if required_key is None else boolean(type_, required_key, at)
+        self.field(id_, key, present(type_, key, at), required, parent, prefix, f"{at}.{key}", depth)
+
+    def add(self, column: Column) -> None:
+        index = self.index
+        if column.id in index.by_id:
+            other = index.by_id[column.id].name
+            raise Invalid(
+                f"Invalid schema: id {column.id} is used by both {shown(other)} and {shown(column.name)}"
+            )
+        if column.name in index.ids_by_name:
+            raise Invalid(
+                f"Invalid schema: multiple fields for name {column.name}: "
+                f"{index.ids_by_name[column.name]} and {column.id}"
+            )
+        if len(index.by_id) >= SCHEMA_FIELDS_MAX:
+            raise Invalid(f"Invalid schema: more than {SCHEMA_FIELDS_MAX} fields")
+        index.by_id[column.id] = column
+        index.ids_by_name[column.name] = column.id
+
+    def check_primitive(self, type_: str, id_: int, name: str, required: bool) -> None:
+        since = primitive(type_).version_since
+        if since > self.version:
+            problem = f"Invalid type for {name}: {type_} is not supported until v{since}"
+            self.index.problems.append((id_, problem))
+        if type_ == "unknown" and required:
+            raise Invalid(f"Cannot create required field with unknown type: {name}")
+
+    def field_defaults(self, field: JsonObject, type_: Any, id_: int, name: str, at: str) -> None:
+        for key in _DEFAULTS:
+            if key not in field:
+                continue
+            value = field[key]
+            if value is None:
+                self.index.null_defaults = True
+                continue
+            defaults.check(type_, value, f"{at}.{key}")
+            if key == "initial-default" and self.version < 3:
+                problem = f"Invalid initial default for {name}: non-null default ({shown(value)})"
+                self.index.problems.append((id_, f"{problem} is not supported until v3"))
+
+
+def index_schema(schema: JsonObject, version: int = FORMAT_VERSION_MAX, at: str = "schema") -> SchemaIndex:
+    """Read and check one schema. `Invalid` if its shape is wrong or it needs a later format version."""
+    if schema.get("type") != "struct":
+        raise wrong(f"{at}.type", '"struct"', schema.get("type"))
+    walk = _Walk(version)
+    walk.struct(schema, None, "", at, 0)
+    index = walk.index
+    if index.problems:
+        lines = "\n- ".join(problem for _, problem in sorted(index.problems))
+        raise Invalid(f"Invalid schema for v{version}:\n- {lines}")
+    if schema.get("identifier-field-ids") is not None:
+        for id_ in integers(schema, "identifier-field-ids", at):
+            _check_identifier(id_, index)
+    return index
+
+
+def _check_identifier(id_: int, index: SchemaIndex) -> None:
+    column = index.by_id.get(id_)
+    if column is None:
+        raise Invalid(f"Cannot add fieldId {id_} as an identifier field: field does not exist")
+    refusal = f"Cannot add field {column.name} as an identifier field"
+    if not column.is_primitive:
+        raise Invalid(f"{refusal}: not a primitive type field")
+    if not column.required:
+        raise Invalid(f"{refusal}: not a required field")
+    if column.type in ("float", "double"):
+        raise Invalid(f"{refusal}: must not be float or double field")
+    for parent in index.ancestors(column):
+        if parent.type != "struct":
+            raise Invalid(f"{refusal}: must not be nested in {parent.name} ({parent.type})")
+        if not parent.required:
+            raise Invalid(f"{refusal}: must not be nested in an optional field {parent.name}")
+
+
+def tidy_schema(schema: JsonObject, index: SchemaIndex) -> JsonObject:
+    """The schema as it is stored: without null defaults, which mean no default but stop Java readers."""
+    schema = without_nulls(schema, "identifier-field-ids", "schema-id")
+    return _without_null_defaults(schema) if index.null_defaults else schema
+
+
+def _without_null_defaults(type_: Any) -> Any:
+    if isinstance(type_, str):
+        return type_
+    kind = type_["type"]
+    if kind == "struct":
+        fields = [without_nulls(field, *_DEFAULTS) for field in type_["fields"]]
+        return type_ | {"fields": [f | {"type": _without_null_defaults(f["type"])} for f in fields]}
+    parts = ("element",) if kind == "list" else ("key", "value")
+    return type_ | {part: _without_null_defaults(type_[part]) for part in parts}

@@ -1,0 +1,167 @@
+"""Readers for parsed JSON of unknown shape: each returns the value in its checked type or raises `Invalid`.
+
+All take the object and the key, and `at`, the path of the object in the request ("schema.fields[2]"), which
+is used only to say where the fault is. Python's `bool` is an `int`; here it never passes for one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from catalog.errors import Invalid
+from catalog.metadata.limits import INT_MAX, JSON_DEPTH_MAX, LONG_MAX
+
+JsonObject = dict[str, Any]
+
+_ABSENT = object()
+_SHOWN_CHARS_MAX = 80
+
+
+def path(at: str, key: str) -> str:
+    return f"{at}.{key}" if at else key
+
+
+def shown(value: object) -> str:
+    """The value as it may stand in a message: short, on one line, and never a walk through it."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, str):
+        return ascii(value) if len(value) <= _SHOWN_CHARS_MAX else ascii(value[:_SHOWN_CHARS_MAX]) + "..."
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)[:_SHOWN_CHARS_MAX] if isinstance(value, float) or _is_long(value) else "a huge number"
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, int) and -LONG_MAX - 1 <= value <= LONG_MAX
+
+
+def wrong(at: str, expected: str, value: object) -> Invalid:
+    return Invalid(f"{at} must be {expected}, not {shown(value)}")
+
+
+def present(obj: JsonObject, key: str, at: str = "") -> Any:
+    value = obj.get(key)
+    if value is None:
+        raise Invalid(f"{path(at, key)} is missing")
+    return value
+
+
+def text(obj: JsonObject, key: str, at: str = "") -> str:
+    value = present(obj, key, at)
+    if not isinstance(value, str):
+        raise wrong(path(at, key), "a string", value)
+    if not value:
+        raise Invalid(f"{path(at, key)} must not be empty")
+    return value
+
+
+def integer(obj: JsonObject, key: str, at: str = "", *, low: int = 0, high: int = INT_MAX) -> int:
+    value = present(obj, key, at)
+    if type(value) is not int or not low <= value <= high:
+        raise wrong(path(at, key), f"an integer from {low} to {high}", value)
+    return value
+
+
+def long(obj: JsonObject, key: str, at: str = "", *, low: int = 0) -> int:
+    return integer(obj, key, at, low=low, high=LONG_MAX)
+
+
+def optional_long(obj: JsonObject, key: str, at: str = "", *, low: int = 0) -> int | None:
+    return None if obj.get(key) is None else integer(obj, key, at, low=low, high=LONG_MAX)
+
+
+def boolean(obj: JsonObject, key: str, at: str = "") -> bool:
+    value = present(obj, key, at)
+    if not isinstance(value, bool):
+        raise wrong(path(at, key), "true or false", value)
+    return value
+
+
+def array(obj: JsonObject, key: str, at: str = "") -> list[Any]:
+    value = present(obj, key, at)
+    if not isinstance(value, list):
+        raise wrong(path(at, key), "an array", value)
+    return value
+
+
+def mapping(obj: JsonObject, key: str, at: str = "") -> JsonObject:
+    value = present(obj, key, at)
+    if not isinstance(value, dict):
+        raise wrong(path(at, key), "an object", value)
+    return value
+
+
+def integers(obj: JsonObject, key: str, at: str = "", *, low: int = 0, high: int = INT_MAX) -> list[int]:
+    values = array(obj, key, at)
+    for position, value in enumerate(values):
+        if type(value) is not int or not low <= value <= high:
+            raise wrong(f"{path(at, key)}[{position}]", f"an integer from {low} to {high}", value)
+    return values
+
+
+def objects(obj: JsonObject, key: str, at: str = "") -> list[JsonObject]:
+    values = array(obj, key, at)
+    for position, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise wrong(f"{path(at, key)}[{position}]", "an object", value)
+    return values
+
+
+def strings(obj: JsonObject, key: str, at: str = "") -> list[str]:
+    values = array(obj, key, at)
+    for position, value in enumerate(values):
+        if not isinstance(value, str):
+            raise wrong(f"{path(at, key)}[{position}]", "a string", value)
+    return values
+
+
+def string_map(obj: JsonObject, key: str, at: str = "") -> dict[str, str]:
+    """Clients crash on a property that is not a string, so none may enter."""
+    values = mapping(obj, key, at)
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise wrong(path(path(at, key), name), "a string", value)
+    return values
+
+
+def without_nulls(obj: JsonObject, *keys: str) -> JsonObject:
+    """The object without those of `keys` that are null: Java readers take "absent" there, but not null."""
+    if any(obj.get(key, _ABSENT) is None for key in keys):
+        return {key: value for key, value in obj.items() if value is not None or key not in keys}
+    return obj
+
+
+def check_json(value: object, at: str = "") -> None:
+    """Refuse what could not be written again: too deep, integers beyond 64 bits, numbers not finite."""
+    level: list[object] = [value]
+    depth = 0
+    while level:
+        if depth > JSON_DEPTH_MAX:
+            raise Invalid(f"{at or 'the value'} is nested more than {JSON_DEPTH_MAX} levels deep")
+        below: list[object] = []
+        for item in level:
+            if isinstance(item, str):
+                continue
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            else:
+                _check_number(item, at)
+        level = below
+        depth += 1
+
+
+def _check_number(item: object, at: str) -> None:
+    if isinstance(item, float):
+        if not math.isfinite(item):
+            raise Invalid(f"{at or 'the value'} holds a number that is not finite")
+    elif isinstance(item, int):
+        if not _is_long(item):
+            raise Invalid(f"{at or 'the value'} holds an integer beyond 64 bits")
+    elif item is not None:
+        raise Invalid(f"{at or 'the value'} holds something that is not JSON: {type(item).__name__}")

@@ -1,0 +1,1 @@
+"""The use cases of the catalog: what each operation decides. No HTTP and no SQL in here."""

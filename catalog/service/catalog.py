@@ -1,0 +1,122 @@
+"""The catalog as one object:
+
+what the use cases stand on, and the way from a warehouse reference to a state.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
+from catalog.moments import AtNumber, AtTime
+from catalog.names import WarehouseRef
+from catalog.ports import Files
+from catalog.service.documents import Documents
+from catalog.service.states import PastState, PresentState, State, TransactionState
+from catalog.store.database import Database
+from catalog.store.past import PastStore
+from catalog.store.present import PresentStore
+from catalog.store.records import RecordStore
+from catalog.store.transactions import Transaction, TransactionStore
+from catalog.store.warehouses import Warehouse, WarehouseStore
+
+LOCK_STRIPES = 256
+ClientProperties = Callable[[str], Mapping[str, str]]  # what engines must know of the storage behind a root
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Choices of the operator that use cases need."""
+
+    drop_retention_s: int = 7 * 24 * 3600
+    transaction_ttl_s: int = 3600
+    idempotency_lifetime_s: int = 1800
+    report_retention_s: int = 30 * 24 * 3600
+    document_cache_bytes_max: int = 64 * 1024 * 1024
+    page_size_max: int = 1000
+
+
+class Catalog:
+    def __init__(
+        self, database: Database, files: Files, limits: Limits, client_properties: ClientProperties
+    ) -> None:
+        self.database = database
+        self.files = files
+        self.client_properties = client_properties
+        self.limits = limits
+        self.documents = Documents(limits.document_cache_bytes_max)
+        self.present = PresentStore(database)
+        self.past = PastStore(database)
+        self.transactions = TransactionStore(database)
+        self.warehouses = WarehouseStore(database)
+        self.records = RecordStore(database)
+        self._stripes = tuple(threading.Lock() for _ in range(LOCK_STRIPES))
+
+    @staticmethod
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def warehouse(self, name: str) -> Warehouse:
+        found = self.warehouses.get(name)
+        if found is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {name}")
+        return found
+
+    def state(self, ref: WarehouseRef) -> State:
+        """Where the reference stands. Asks the database each time: nothing here may be stale."""
+        warehouse = self.warehouse(ref.name)
+        if ref.at is not None:
+            number = self.resolve(ref)
+            return PastState(self.database, warehouse, number, self.documents, self.files, str(ref))
+        if ref.transaction is not None:
+            transaction = self.open_transaction(ref.name, ref.transaction)
+            base = PastState(self.database, warehouse, transaction.base_number, self.documents, self.files)
+            return TransactionState(base, self.transactions, transaction)
+        return PresentState(self.database, warehouse, self.documents)
+
+    def resolve(self, ref: WarehouseRef) -> int:
+        """The number that a reference with a moment means; NoSuchWarehouse if that is in the future."""
+        head = self.present.number(ref.name)
+        if head is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")
+        moment = ref.moment
+        if isinstance(moment, AtNumber):
+            if moment.number > head[0]:
+                raise NoSuchWarehouse(
+                    f"Warehouse does not exist: {ref} (the newest commit is number {head[0]})"
+                )
+            return moment.number
+        if isinstance(moment, AtTime):
+            if moment.ms > self.now_ms():
+                raise NoSuchWarehouse(f"Warehouse does not exist: {ref} (that time has not come yet)")
+            return self.past.number_at(ref.name, moment.ms)
+        return head[0]
+
+    def open_transaction(self, warehouse: str, name: str) -> Transaction:
+        """The open transaction of that name.
+
+        One that is over answers 409, so that a late writer is stopped.
+        """
+        found = self.transactions.newest(warehouse, name)
+        if found is None:
+            raise NoSuchTransaction(f"Transaction does not exist: {name}")
+        if not found.is_open(self.now_ms()):
+            state = "expired" if found.state == "open" else found.state
+            raise CommitFailed(f"Transaction {name} is {state}: open it again and repeat the work")
+        return found
+
+    @contextmanager
+    def one_at_a_time(self, prefix: str, keys: list[tuple[str, str]]) -> Iterator[None]:
+        """Writers of the same names in this process queue up instead of losing races against each other.
+
+        A convenience, not a guarantee: the comparison in the database is what keeps writers apart.
+        """
+        stripes = sorted({hash((prefix, *key)) % LOCK_STRIPES for key in keys})
+        with ExitStack() as stack:
+            for stripe in stripes:
+                stack.enter_context(self._stripes[stripe])
+            yield

@@ -1,0 +1,65 @@
+"""`calve check`: rows against files and against what must hold of every document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import orjson
+
+from catalog.changes import Entry
+from catalog.errors import CatalogError, FileNotFound
+from catalog.metadata.invariants import violations
+from catalog.metadata.view_invariants import view_violations
+from catalog.names import Namespace
+from catalog.service.catalog import Catalog
+from catalog.service.files import decode_metadata, encode_metadata
+
+PAGE_ROWS = 200
+
+
+@dataclass(slots=True)
+class Finding:
+    """One entry and what is wrong with it."""
+
+    warehouse: str
+    name: str
+    problems: list[str] = field(default_factory=list)
+    repaired: str | None = None
+
+
+def check(catalog: Catalog, *, repair: bool = False) -> Iterator[Finding]:
+    """Look at every table and view of every warehouse."""
+    for warehouse in catalog.warehouses.all():
+        namespace, name = "", ""
+        while True:
+            rows = catalog.records.entries_after(warehouse.name, namespace, name, PAGE_ROWS)
+            for entry in rows:
+                if entry.kind != "namespace":
+                    yield _look(catalog, warehouse.name, entry, repair)
+            if len(rows) < PAGE_ROWS:
+                break
+            namespace, name = rows[-1].namespace, rows[-1].name
+
+
+def _look(catalog: Catalog, warehouse: str, entry: Entry, repair: bool) -> Finding:
+    finding = Finding(warehouse, f"{Namespace.from_key(entry.namespace)}.{entry.name}")
+    document = entry.document or b"{}"
+    metadata = orjson.loads(document)
+    found = violations(metadata) if entry.kind == "table" else view_violations(metadata)
+    finding.problems += found
+    if metadata.get(f"{entry.kind}-uuid") != entry.uuid:
+        finding.problems.append("the row and its document name different uuids")
+    location = str(entry.metadata_location)
+    try:
+        if orjson.loads(decode_metadata(location, catalog.files.read(location))) != metadata:
+            finding.problems.append(f"the file {location} differs from the row")
+    except FileNotFound:
+        if repair:
+            catalog.files.create(location, encode_metadata(location, document))
+            finding.repaired = location
+        else:
+            finding.problems.append(f"the file {location} is missing (--repair writes it again)")
+    except (CatalogError, orjson.JSONDecodeError) as error:
+        finding.problems.append(f"the file {location} cannot be read: {error}")
+    return finding

@@ -1,0 +1,170 @@
+"""Commits: requirements and updates for one table or for many, all or nothing.
+
+For each table: read what it is, see whether this very commit has landed before, check the requirements, apply
+the updates, write the new metadata file; then swap all rows at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from catalog.changes import Change, Entry
+from catalog.errors import AlreadyExists, Invalid, NoSuchNamespace, NoSuchTable
+from catalog.metadata.apply import apply, is_replay
+from catalog.metadata.rebuild import note
+from catalog.metadata.squash import squash
+from catalog.names import Identifier
+from catalog.service import places
+from catalog.service.catalog import Catalog
+from catalog.service.files import next_metadata_location
+from catalog.service.states import State
+from catalog.service.writing import Asked, Decision, carry_out
+
+TABLES_A_TRANSACTION_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """One entry of a commit as the client sent it."""
+
+    identifier: Identifier
+    requirements: list[Any]
+    updates: list[Any]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.identifier.namespace.key, self.identifier.name)
+
+    @property
+    def creates(self) -> bool:
+        return any(isinstance(r, dict) and r.get("type") == "assert-create" for r in self.requirements)
+
+
+def commit_tables(catalog: Catalog, state: State, asked: Asked, commits: list[TableCommit]) -> list[Entry]:
+    """Land all commits or none; answers each table as it is then."""
+    _require_sane(commits)
+    for commit in commits:
+        places.check_updates(state.warehouse, commit.updates)
+
+    def decide() -> Decision[list[Entry]]:
+        decision: Decision[list[Entry]] = Decision(answer=[])
+        for commit in commits:
+            _decide(catalog, state, commit, decision)
+        return decision
+
+    with catalog.one_at_a_time(state.prefix, [commit.key for commit in commits]):
+        entries = carry_out(catalog, state, asked, decide)
+    for entry in entries:
+        _keep(catalog, entry)
+    return entries
+
+
+def _require_sane(commits: list[TableCommit]) -> None:
+    if len(commits) > TABLES_A_TRANSACTION_MAX:
+        raise Invalid(f"A transaction may touch at most {TABLES_A_TRANSACTION_MAX} tables")
+    if len({commit.key for commit in commits}) != len(commits):
+        raise Invalid("A transaction may name each table only once: join its requirements and updates")
+
+
+def _decide(catalog: Catalog, state: State, commit: TableCommit, decision: Decision[list[Entry]]) -> None:
+    """Add to the decision what this commit does to its table."""
+    entry = state.load(*commit.key)
+    if entry is not None and entry.kind == "view":
+        if commit.creates:
+            raise AlreadyExists(f"View with same name already exists: {commit.identifier}")
+        raise NoSuchTable(f"Table does not exist: {commit.identifier}")
+    before = _parsed(catalog, entry) if entry is not None else None
+    if entry is not None and is_replay(before, commit.requirements, commit.updates):
+        decision.answer.append(entry)
+        return
+    if entry is None:
+        _require_creatable(state, commit)
+    location = entry.metadata_location if entry else None
+    after = apply(
+        before, commit.requirements, commit.updates, now_ms=catalog.now_ms(), metadata_location=location
+    )
+    if entry is not None and after is before:
+        decision.answer.append(entry)
+        return
+    change, text = _change(catalog, state, commit, entry, before, after)
+    assert change.after is not None
+    decision.answer.append(change.after)
+    decision.changes.append(change)
+    decision.files.append((str(change.after.metadata_location), text))
+
+
+def _require_creatable(state: State, commit: TableCommit) -> None:
+    if not commit.creates:
+        raise NoSuchTable(f"Table does not exist: {commit.identifier}")
+    if state.entry(commit.identifier.namespace.key, "") is None:
+        raise NoSuchNamespace(f"Namespace does not exist: {commit.identifier.namespace}")
+
+
+def _change(
+    catalog: Catalog,
+    state: State,
+    commit: TableCommit,
+    entry: Entry | None,
+    before: dict[str, Any] | None,
+    after: dict[str, Any],
+) -> tuple[Change, bytes]:
+    namespace, name = commit.key
+    if state.holds_back:
+        after = squash_for(catalog, state, namespace, name, after)
+    if entry is None:
+        places.check_metadata(state.warehouse, after)
+    location = next_metadata_location(after, entry.metadata_location if entry else None)
+    text = orjson.dumps(after)
+    version = entry.version + 1 if entry else 1
+    written = Entry("table", namespace, name, after["table-uuid"], version, location, text)
+    catalog.documents.put_parsed((written.uuid, location), after, text)
+    return (
+        Change(
+            operation="update-table" if entry else "create-table",
+            kind="table",
+            namespace=namespace,
+            name=name,
+            base=entry,
+            after=written,
+            detail=_detail(after, commit.updates),
+            locations=places.new_places(before, after),
+            request=(commit.requirements, commit.updates),
+        ),
+        text,
+    )
+
+
+def squash_for(
+    catalog: Catalog, state: State, namespace: str, name: str, after: dict[str, Any]
+) -> dict[str, Any]:
+    """The logs as they will be once published:
+
+    of the versions inside the transaction only the last counts.
+    """
+    published = state.published(namespace, name)
+    if published is None or published.kind != "table" or published.uuid != after["table-uuid"]:
+        return squash(after, None, None)
+    return squash(after, _parsed(catalog, published), published.metadata_location)
+
+
+def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
+    """What the event of this commit says, and what a rebuild of this version would need."""
+    added = [
+        update["snapshot"]["snapshot-id"] for update in updates if update.get("action") == "add-snapshot"
+    ]
+    detail = note(after)
+    detail["updates"] = [update["action"] for update in updates]
+    return detail | {"added-snapshots": added} if added else detail
+
+
+def _parsed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
+    assert entry.document is not None
+    return catalog.documents.parsed((entry.uuid, entry.metadata_location or ""), entry.document)
+
+
+def _keep(catalog: Catalog, entry: Entry) -> None:
+    if entry.document is not None and entry.metadata_location is not None:
+        catalog.documents.put_text((entry.uuid, entry.metadata_location), entry.document)

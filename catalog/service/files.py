@@ -1,0 +1,56 @@
+"""Metadata files:
+
+where the next one goes, and their bytes. They are written before a commit and never overwritten.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import uuid
+from typing import Any
+
+from catalog.errors import Invalid, TooLarge
+from catalog.locations import Location
+from catalog.ports import READ_BYTES_MAX
+
+_NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search
+GZIP_CODEC = "gzip"
+
+
+def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> str:
+    """A fresh name under the table's metadata folder, numbered behind the previous file."""
+    properties = metadata.get("properties") or {}
+    folder = properties.get("write.metadata.path") or metadata["location"].rstrip("/") + "/metadata"
+    found = _NUMBERED(previous) if previous else None
+    number = int(found[1]) + 1 if found else 0
+    suffix = ".gz.metadata.json" if is_gzipped(properties) else ".metadata.json"
+    return f"{folder.rstrip('/')}/{number:05d}-{uuid.uuid4()}{suffix}"
+
+
+def is_gzipped(properties: dict[str, str]) -> bool:
+    return str(properties.get("write.metadata.compression-codec", "none")).lower() == GZIP_CODEC
+
+
+def encode_metadata(location: str, text: bytes) -> bytes:
+    """The bytes of the file: gzipped if its name says so."""
+    return gzip.compress(text, 6) if ".gz.metadata.json" in location or location.endswith(".gz") else text
+
+
+def decode_metadata(location: str, data: bytes) -> bytes:
+    """The JSON text in a metadata file; gzip is known by its first bytes, and expands only so far."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unzipped:
+            text = unzipped.read(READ_BYTES_MAX + 1)
+    except (OSError, EOFError) as error:
+        raise Invalid(f"The metadata file {location} is not a whole gzip file") from error
+    if len(text) > READ_BYTES_MAX:
+        raise TooLarge(f"The metadata file {location} expands to more than {READ_BYTES_MAX} bytes")
+    return text
+
+
+def metadata_folder(metadata: dict[str, Any]) -> str:
+    return str(Location.parse(next_metadata_location(metadata, None).rpartition("/")[0]))

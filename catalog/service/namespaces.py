@@ -1,0 +1,136 @@
+"""Namespaces: they nest, each has properties, and one is dropped only when it is empty."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import orjson
+
+from catalog.changes import Change, Entry
+from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
+from catalog.names import Namespace
+from catalog.service import places
+from catalog.service.catalog import Catalog
+from catalog.service.states import State
+from catalog.service.writing import Asked, Decision, carry_out
+
+PROPERTIES_MAX = 1000
+PROPERTY_CHARACTERS_MAX = 65_536
+
+
+def properties_of(state: State, namespace: Namespace) -> dict[str, str]:
+    """The properties of a namespace that exists."""
+    return _properties(_require(state, namespace))
+
+
+def require_namespace(state: State, namespace: Namespace) -> None:
+    if state.entry(namespace.key, "") is None:
+        raise NoSuchNamespace(f"Namespace does not exist: {namespace}")
+
+
+def create(
+    catalog: Catalog, state: State, asked: Asked, namespace: Namespace, properties: object
+) -> dict[str, str]:
+    wanted = check_properties(properties or {})
+    _check_location(state, wanted)
+
+    def decide() -> Decision[dict[str, str]]:
+        if state.entry(namespace.key, "") is not None:
+            raise AlreadyExists(f"Namespace already exists: {namespace}")
+        if len(namespace.levels) > 1:
+            require_namespace(state, Namespace(namespace.levels[:-1]))
+        made = _entry(namespace, str(uuid.uuid4()), 1, wanted)
+        return Decision(wanted, [_change("create-namespace", namespace, None, made, wanted)])
+
+    return carry_out(catalog, state, asked, decide)
+
+
+def drop(catalog: Catalog, state: State, asked: Asked, namespace: Namespace) -> None:
+    def decide() -> Decision[None]:
+        entry = _require(state, namespace)
+        key = namespace.key
+        if state.names(key, "table", "", 1) or state.names(key, "view", "", 1) or state.children(key, "", 1):
+            raise NamespaceNotEmpty(f"Namespace {namespace} is not empty")
+        return Decision(None, [_change("drop-namespace", namespace, entry, None, {})])
+
+    carry_out(catalog, state, asked, decide)
+
+
+def update_properties(
+    catalog: Catalog, state: State, asked: Asked, namespace: Namespace, updates: object, removals: object
+) -> dict[str, list[str]]:
+    """Set and remove; answers which keys were updated, removed, and missing."""
+    to_set = check_properties(updates or {})
+    to_remove = _check_removals(removals or [])
+    both = sorted(set(to_set) & set(to_remove))
+    if both:
+        raise Unprocessable(f"Cannot update and remove the same keys in one request: {', '.join(both)}")
+    _check_location(state, to_set)
+
+    def decide() -> Decision[dict[str, list[str]]]:
+        entry = _require(state, namespace)
+        had = _properties(entry)
+        kept = {key: value for key, value in (had | to_set).items() if key not in to_remove}
+        answer = {
+            "updated": sorted(to_set),
+            "removed": [key for key in to_remove if key in had],
+            "missing": [key for key in to_remove if key not in had],
+        }
+        if kept == had:
+            return Decision(answer)
+        after = _entry(namespace, entry.uuid, entry.version + 1, kept)
+        return Decision(answer, [_change("update-namespace", namespace, entry, after, kept)])
+
+    with catalog.one_at_a_time(state.prefix, [(namespace.key, "")]):
+        return carry_out(catalog, state, asked, decide)
+
+
+def check_properties(value: object) -> dict[str, str]:
+    """A map of strings to strings, of sane size."""
+    if not isinstance(value, dict):
+        raise Invalid("properties must be an object of strings")
+    if len(value) > PROPERTIES_MAX:
+        raise Invalid(f"At most {PROPERTIES_MAX} properties are allowed")
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise Invalid(f"The property {key} must be a string")
+        if len(key) > PROPERTY_CHARACTERS_MAX or len(text) > PROPERTY_CHARACTERS_MAX:
+            raise Invalid(f"The property {key[:40]} is longer than {PROPERTY_CHARACTERS_MAX} characters")
+    return value
+
+
+def _check_removals(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
+        raise Invalid("removals must be a list of strings")
+    return list(dict.fromkeys(value))
+
+
+def _check_location(state: State, properties: dict[str, str]) -> None:
+    for key, value in properties.items():
+        if key.lower() == "location":
+            places.require_inside(state.warehouse, value, "location")
+
+
+def _require(state: State, namespace: Namespace) -> Entry:
+    entry = state.load(namespace.key, "")
+    if entry is None:
+        raise NoSuchNamespace(f"Namespace does not exist: {namespace}")
+    return entry
+
+
+def _properties(entry: Entry) -> dict[str, str]:
+    properties: dict[str, str] = orjson.loads(entry.document or b"{}")
+    return properties
+
+
+def _entry(namespace: Namespace, uuid_: str, version: int, properties: dict[str, str]) -> Entry:
+    return Entry("namespace", namespace.key, "", uuid_, version, None, orjson.dumps(properties))
+
+
+def _change(
+    operation: str, namespace: Namespace, base: Entry | None, after: Entry | None, properties: dict[str, Any]
+) -> Change:
+    # The properties go into the history itself: a namespace has no metadata file to read them from later.
+    detail = {"properties": properties}
+    return Change(operation, "namespace", namespace.key, "", base, after, detail)

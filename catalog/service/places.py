@@ -1,0 +1,112 @@
+"""Places: every location that a client names must lie inside its warehouse, before any storage is touched."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from catalog.errors import Invalid
+from catalog.locations import Location, slug
+from catalog.names import Identifier
+from catalog.store.warehouses import Warehouse
+
+# Properties that make engines, or this server, write somewhere. Compared without case: no variant slips
+# through.
+PATH_PROPERTIES = frozenset(
+    {"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"}
+)
+
+
+def require_inside(warehouse: Warehouse, text: object, what: str, *, file: bool = False) -> Location:
+    """The location, parsed, if it lies inside the warehouse; else Invalid."""
+    location = Location.parse_file(text) if file else Location.parse(text)
+    if not location.is_inside(Location.parse(warehouse.root)):
+        raise Invalid(
+            f"The {what} {location.text} is outside the warehouse: it must lie below {warehouse.root}"
+        )
+    return location
+
+
+def default_location(
+    warehouse: Warehouse, identifier: Identifier, namespace_properties: dict[str, str]
+) -> str:
+    """A fresh place that no other table has had: readable, and unique by a uuid."""
+    base = namespace_properties.get("location") or "/".join(
+        [warehouse.root.rstrip("/"), *(slug(level) for level in identifier.namespace.levels)]
+    )
+    return f"{base.rstrip('/')}/{slug(identifier.name)}-{uuid.uuid4().hex}"
+
+
+def path_properties(properties: object) -> Iterator[tuple[str, object]]:
+    if isinstance(properties, dict):
+        for key, value in properties.items():
+            if isinstance(key, str) and key.lower() in PATH_PROPERTIES:
+                yield key, value
+
+
+def check_updates(warehouse: Warehouse, updates: list[Any]) -> None:
+    """Every place that a list of updates names, whatever the rest of it looks like."""
+    for update in updates:
+        if not isinstance(update, dict):
+            continue
+        if update.get("action") == "set-location":
+            require_inside(warehouse, update.get("location"), "location")
+        for key, value in path_properties(update.get("updates")):
+            require_inside(warehouse, value, key)
+        for what, place in _files_of(update):
+            require_inside(warehouse, place, what, file=True)
+
+
+def _files_of(update: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    snapshot = update.get("snapshot")
+    if isinstance(snapshot, dict):
+        yield from _files_of_snapshot(snapshot)
+    for key in ("statistics", "partition-statistics"):
+        value = update.get(key)
+        if isinstance(value, dict) and "statistics-path" in value:
+            yield "statistics-path", value["statistics-path"]
+
+
+def _files_of_snapshot(snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    if snapshot.get("manifest-list") is not None:
+        yield "manifest-list", snapshot["manifest-list"]
+    manifests = snapshot.get("manifests")
+    for place in manifests if isinstance(manifests, list) else []:
+        yield "manifest", place
+
+
+def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
+    """Every place in a whole document that somebody else wrote."""
+    require_inside(warehouse, metadata.get("location"), "location")
+    for key, value in path_properties(metadata.get("properties")):
+        require_inside(warehouse, value, key)
+    for snapshot in metadata.get("snapshots") or []:
+        for what, place in _files_of_snapshot(snapshot):
+            require_inside(warehouse, place, what, file=True)
+    for key in ("statistics", "partition-statistics"):
+        for statistics in metadata.get(key) or []:
+            require_inside(warehouse, statistics.get("statistics-path"), "statistics-path", file=True)
+    for old in metadata.get("metadata-log") or []:
+        require_inside(warehouse, old.get("metadata-file"), "metadata-log entry", file=True)
+
+
+def own_places(metadata: dict[str, Any]) -> tuple[str, ...]:
+    """Canonical places that a table writes to: its location, and path properties that lie outside of it."""
+    location = Location.parse(metadata["location"])
+    places = [location]
+    for _, value in path_properties(metadata.get("properties")):
+        place = Location.parse(value)
+        if not any(place.is_inside(known) for known in places):
+            places.append(place)
+    return tuple(place.canonical for place in places)
+
+
+def new_places(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
+    """Places of `after` that `before` did not have."""
+    if before is None:
+        return own_places(after)
+    if before["location"] == after["location"] and before.get("properties") is after.get("properties"):
+        return ()  # the usual commit: nothing to look at
+    had = own_places(before)
+    return tuple(place for place in own_places(after) if place not in had)

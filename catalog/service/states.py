@@ -1,0 +1,232 @@
+"""Where in the history a request stands: the present, a past moment, or an open transaction.
+
+All three answer the same questions and take the same writes, so that every operation is written once:
+
+    PresentState       reads the newest rows; a write is compared, set and numbered
+    PastState          reads the history at a number; refuses writes
+    TransactionState   reads what it holds back, else the past it was opened at; a write is held back
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from catalog.changes import Entry, Kind, Write
+from catalog.errors import FileNotFound, Forbidden
+from catalog.metadata.rebuild import rebuild
+from catalog.ports import Files
+from catalog.service.documents import Documents
+from catalog.service.files import decode_metadata
+from catalog.store.database import Database
+from catalog.store.past import PastStore
+from catalog.store.present import PresentStore
+from catalog.store.transactions import Staged, Transaction, TransactionStore
+from catalog.store.warehouses import Warehouse
+from catalog.store.writing import write as write_changes
+
+EVERYTHING = 1_000_000_000
+
+
+class State(Protocol):
+    """What an operation may ask of the warehouse it was sent to."""
+
+    warehouse: Warehouse
+    prefix: str  # how the client names it
+    holds_back: bool  # versions are not seen one by one, only the last of them when all is published
+
+    def entry(self, namespace: str, name: str) -> Entry | None:
+        """What a name means; an empty name asks for the namespace. Its document may be missing."""
+
+    def load(self, namespace: str, name: str) -> Entry | None:
+        """The same with its document."""
+
+    def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
+        """Names of one kind behind `after`, in order."""
+
+    def children(self, parent: str, after: str, limit: int) -> list[str]:
+        """Keys of the namespaces directly below `parent`, in order."""
+
+    def published(self, namespace: str, name: str) -> Entry | None:
+        """The last published meaning of the name that this state builds upon, with its document."""
+
+    def write(self, wanted: Write) -> None:
+        """All changes or none. LostRace, KeyTaken, and the errors of the store."""
+
+
+class PresentState:
+    holds_back = False
+
+    def __init__(self, database: Database, warehouse: Warehouse, documents: Documents) -> None:
+        self.warehouse = warehouse
+        self.prefix = warehouse.name
+        self._database = database
+        self._present = PresentStore(database)
+        self._documents = documents
+
+    def entry(self, namespace: str, name: str) -> Entry | None:
+        return self._present.entry(self.warehouse.name, namespace, name)
+
+    def load(self, namespace: str, name: str) -> Entry | None:
+        """One primary-key read without the document if that is known already, else a second one with it."""
+        entry = self.entry(namespace, name)
+        if entry is None:
+            return None
+        if entry.metadata_location is not None:
+            text = self._documents.text((entry.uuid, entry.metadata_location))
+            if text is not None:
+                return replace(entry, document=text)
+        whole = self._present.whole(self.warehouse.name, namespace, name)
+        if whole is not None and whole.metadata_location is not None and whole.document is not None:
+            self._documents.put_text((whole.uuid, whole.metadata_location), whole.document)
+        return whole
+
+    def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
+        return self._present.names(self.warehouse.name, namespace, kind, after, limit)
+
+    def children(self, parent: str, after: str, limit: int) -> list[str]:
+        return self._present.children(self.warehouse.name, parent, after, limit)
+
+    def published(self, namespace: str, name: str) -> Entry | None:
+        return self.load(namespace, name)
+
+    def write(self, wanted: Write) -> None:
+        write_changes(self._database, self.warehouse.name, wanted)
+
+
+class PastState:
+    """The warehouse after the commit of one number."""
+
+    holds_back = False
+
+    def __init__(
+        self,
+        database: Database,
+        warehouse: Warehouse,
+        number: int,
+        documents: Documents,
+        files: Files,
+        prefix: str = "",
+    ) -> None:
+        self.warehouse = warehouse
+        self.number = number
+        self.prefix = prefix or f"{warehouse.name}@{number}"
+        self._past = PastStore(database)
+        self._present = PresentStore(database)
+        self._documents = documents
+        self._files = files
+
+    def entry(self, namespace: str, name: str) -> Entry | None:
+        found = self._past.entry(self.warehouse.name, self.number, namespace, name)
+        return found.entry if found else None
+
+    def load(self, namespace: str, name: str) -> Entry | None:
+        entry = self.entry(namespace, name)
+        return replace(entry, document=self._document(entry)) if entry else None
+
+    def _document(self, entry: Entry) -> bytes:
+        """From the row if the name still stands there, else from the file, else rebuilt from what came after
+        it.
+        """
+        if entry.document is not None:
+            return entry.document
+        assert entry.metadata_location is not None
+        key = (entry.uuid, entry.metadata_location)
+        text = self._documents.text(key)
+        if text is None:
+            now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
+            stands = now is not None and now.metadata_location == entry.metadata_location
+            text = now.document if stands and now is not None else None
+            text = text or self._from_file(entry)
+            self._documents.put_text(key, text)
+        return text
+
+    def _from_file(self, entry: Entry) -> bytes:
+        assert entry.metadata_location is not None
+        try:
+            return decode_metadata(entry.metadata_location, self._files.read(entry.metadata_location))
+        except FileNotFound:
+            rebuilt = self._rebuilt(entry)
+            if rebuilt is None:
+                raise
+            return rebuilt
+
+    def _rebuilt(self, entry: Entry) -> bytes | None:
+        now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
+        then = self._past.entry(self.warehouse.name, self.number, entry.namespace, entry.name)
+        if (
+            now is None
+            or now.document is None
+            or then is None
+            or now.uuid != entry.uuid
+            or entry.kind != "table"
+        ):
+            return None
+        return rebuild(now.document, then.detail)
+
+    def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
+        return self._past.names(self.warehouse.name, self.number, namespace, kind, after, limit)
+
+    def children(self, parent: str, after: str, limit: int) -> list[str]:
+        return self._past.children(self.warehouse.name, self.number, parent, after, limit)
+
+    def published(self, namespace: str, name: str) -> Entry | None:
+        return self.load(namespace, name)
+
+    def write(self, wanted: Write) -> None:
+        raise Forbidden(
+            f"{self.prefix} is a past moment of {self.warehouse.name} and cannot be written to: "
+            f"attach to warehouse={self.warehouse.name} to write"
+        )
+
+
+class TransactionState:
+    holds_back = True
+
+    def __init__(self, base: PastState, transactions: TransactionStore, transaction: Transaction) -> None:
+        self.warehouse = base.warehouse
+        self.prefix = f"{base.warehouse.name}~{transaction.name}"
+        self.transaction = transaction
+        self._base = base
+        self._transactions = transactions
+
+    def entry(self, namespace: str, name: str) -> Entry | None:
+        held = self._held(namespace, name)
+        return held.after if held else self._base.entry(namespace, name)
+
+    def load(self, namespace: str, name: str) -> Entry | None:
+        held = self._held(namespace, name)
+        return held.after if held else self._base.load(namespace, name)
+
+    def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
+        found = set(self._base.names(namespace, kind, after, EVERYTHING))
+        for held_namespace, name, held_kind, present in self._transactions.staged_names(self.transaction.id):
+            if held_namespace == namespace and name and name > after:
+                found.discard(name)
+                if present and held_kind == kind:
+                    found.add(name)
+        return sorted(found)[:limit]
+
+    def children(self, parent: str, after: str, limit: int) -> list[str]:
+        prefix = parent + "\x1f" if parent else ""
+        found = set(self._base.children(parent, after, EVERYTHING))
+        for namespace, name, _, present in self._transactions.staged_names(self.transaction.id):
+            direct = namespace.startswith(prefix) and "\x1f" not in namespace[len(prefix) :]
+            if name == "" and direct and namespace > after and namespace != parent:
+                found.discard(namespace)
+                if present:
+                    found.add(namespace)
+        return sorted(found)[:limit]
+
+    def published(self, namespace: str, name: str) -> Entry | None:
+        held = self._held(namespace, name)
+        source = held.detail.get("from") if held else None
+        if source is not None:  # renamed inside: what it follows is published under the old name
+            return self.published("\x1f".join(source["namespace"]), source["name"])
+        return self._base.load(namespace, name)
+
+    def write(self, wanted: Write) -> None:
+        self._transactions.stage(self.transaction, wanted)
+
+    def _held(self, namespace: str, name: str) -> Staged | None:
+        return self._transactions.staged(self.transaction.id, namespace, name)

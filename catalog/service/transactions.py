@@ -1,0 +1,187 @@
+"""Open transactions: work that nobody sees until all of it is published under one number.
+
+Publishing is first-committer-wins. A table that moved meanwhile is re-based where its commits still hold on
+what it is now (the requirements are checked again); otherwise nothing is published and the answer names the
+tables.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog.changes import Change, Entry, LostRace, Write
+from catalog.errors import CatalogError, CommitFailed, Invalid, NoSuchTransaction
+from catalog.metadata.apply import apply
+from catalog.names import Namespace, check_transaction_name
+from catalog.service import places
+from catalog.service.catalog import Catalog
+from catalog.service.commits import squash_for
+from catalog.service.files import encode_metadata, next_metadata_location
+from catalog.service.states import PresentState
+from catalog.store.transactions import Staged, Transaction, close, lock_open
+from catalog.store.writing import apply as apply_changes
+
+Also = Callable[[sa.Connection, int], None]
+PUBLISH_ATTEMPTS_MAX = 5
+TTL_S_MAX = 7 * 24 * 3600
+
+
+def open_transaction(
+    catalog: Catalog, warehouse: str, principal: str, name: object, ttl_s: int | None = None
+) -> Transaction:
+    catalog.warehouse(warehouse)
+    ttl_s = catalog.limits.transaction_ttl_s if ttl_s is None else ttl_s
+    if not 0 < ttl_s <= TTL_S_MAX:
+        raise Invalid(f"ttl-s must be between 1 and {TTL_S_MAX}")
+    checked = check_transaction_name(name if name is not None else uuid.uuid4().hex)
+    return catalog.transactions.open(
+        str(uuid.uuid4()), warehouse, checked, catalog.now_ms(), ttl_s * 1000, principal
+    )
+
+
+def extend(catalog: Catalog, warehouse: str, name: str, ttl_s: int) -> Transaction:
+    """More time for a transaction that is still open."""
+    if not 0 < ttl_s <= TTL_S_MAX:
+        raise Invalid(f"ttl-s must be between 1 and {TTL_S_MAX}")
+    transaction = catalog.open_transaction(warehouse, name)
+    now_ms = catalog.now_ms()
+    catalog.transactions.extend(transaction, now_ms + ttl_s * 1000, now_ms)
+    return catalog.open_transaction(warehouse, name)
+
+
+def newest(catalog: Catalog, warehouse: str, name: str) -> Transaction:
+    """The newest transaction of that name, whatever became of it."""
+    found = catalog.transactions.newest(warehouse, name)
+    if found is None:
+        raise NoSuchTransaction(f"Transaction does not exist: {name}")
+    return found
+
+
+def abort(catalog: Catalog, warehouse: str, name: str) -> None:
+    catalog.transactions.abort(catalog.open_transaction(warehouse, name), catalog.now_ms())
+
+
+def publish(
+    catalog: Catalog, warehouse: str, principal: str, name: str, also: Also | None = None
+) -> tuple[int | None, list[Staged]]:
+    """Make everything visible at once; answers the number (None if there was nothing) and what was held back.
+
+    A repeat after a lost answer finds the transaction committed and answers the same number.
+    """
+    transaction = newest(catalog, warehouse, name)
+    if transaction.state == "committed":
+        return transaction.number, []
+    transaction = catalog.open_transaction(warehouse, name)
+    for _ in range(PUBLISH_ATTEMPTS_MAX):
+        staged = catalog.transactions.all_staged(transaction.id)
+        try:
+            return _publish_once(catalog, transaction, principal, staged, also), staged
+        except LostRace:
+            continue  # somebody was quicker between the look and the swap; look again
+    raise CommitFailed(
+        f"Cannot publish {name}: its tables are written to by too many others at once; try again"
+    )
+
+
+def _publish_once(
+    catalog: Catalog, transaction: Transaction, principal: str, staged: list[Staged], also: Also | None
+) -> int | None:
+    present = PresentState(catalog.database, catalog.warehouse(transaction.warehouse), catalog.documents)
+    changes, moved = [], []
+    for held in staged:
+        if held.base_uuid is None and held.after is None:
+            continue  # made and dropped inside: nothing to publish
+        live = present.load(held.namespace, held.name)
+        change = _change(catalog, present, held, live)
+        if change is None:
+            moved.append(_spelled(held))
+        else:
+            changes.append(change)
+    if moved:
+        raise CommitFailed(
+            f"Cannot publish {transaction.name}: {', '.join(moved)} changed since it was opened at number "
+            f"{transaction.base_number}. Abort it, open it again and repeat the work"
+        )
+    now_ms = catalog.now_ms()
+
+    def work(connection: sa.Connection) -> int | None:
+        lock_open(connection, transaction, now_ms)
+        number = None
+        if changes:
+            number = apply_changes(connection, transaction.warehouse, Write(changes, principal, now_ms))
+        if also is not None:
+            also(connection, number or transaction.base_number)
+        close(connection, transaction.id, "committed", now_ms, number)
+        return number
+
+    return catalog.database.write(work)
+
+
+def _change(catalog: Catalog, present: PresentState, held: Staged, live: Entry | None) -> Change | None:
+    """What publishing does to one name; None if the name moved and the work cannot be carried over."""
+    stands = (live.uuid, live.version) if live else None
+    based = (held.base_uuid, held.base_version) if held.base_uuid is not None else None
+    after = held.after
+    if stands != based:
+        after = _rebased(catalog, present, held, live)
+        if after is None:
+            return None
+    keep_until_ms = None
+    if after is None and held.kind != "namespace" and held.operation.startswith("drop-"):
+        purge = held.detail.get("purge", False)
+        keep_until_ms = None if purge else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
+    return Change(
+        held.operation,
+        held.kind,
+        held.namespace,
+        held.name,
+        live,
+        after,
+        held.detail,
+        _new_places(live, after),
+        keep_until_ms,
+    )
+
+
+def _new_places(live: Entry | None, after: Entry | None) -> tuple[str, ...]:
+    if after is None or after.kind == "namespace":
+        return ()
+    before = orjson.loads(live.document or b"null") if live is not None and live.uuid == after.uuid else None
+    return places.new_places(before, orjson.loads(after.document or b"{}"))
+
+
+def _rebased(catalog: Catalog, present: PresentState, held: Staged, live: Entry | None) -> Entry | None:
+    """The held commits applied to what the table is now, if they are plain commits and their requirements
+    hold.
+    """
+    if live is None or held.after is None or held.kind != "table" or live.uuid != held.base_uuid:
+        return None
+    if held.after.uuid != held.base_uuid or None in held.requests:
+        return None
+    metadata: dict[str, Any] = orjson.loads(live.document or b"{}")
+    try:
+        for requirements, updates in held.requests:
+            metadata = apply(
+                metadata,
+                requirements,
+                updates,
+                now_ms=catalog.now_ms(),
+                metadata_location=live.metadata_location,
+            )
+    except CatalogError:
+        return None
+    metadata = squash_for(catalog, present, held.namespace, held.name, metadata)
+    location = next_metadata_location(metadata, live.metadata_location)
+    text = orjson.dumps(metadata)
+    catalog.files.create(location, encode_metadata(location, text))
+    return Entry("table", held.namespace, held.name, live.uuid, live.version + 1, location, text)
+
+
+def _spelled(held: Staged) -> str:
+    namespace = str(Namespace.from_key(held.namespace))
+    return f"{namespace}.{held.name}" if held.name else namespace

@@ -1,0 +1,51 @@
+"""Warehouses: made with a storage root of their own, dropped when empty."""
+
+from __future__ import annotations
+
+from catalog.errors import Conflict, Invalid
+from catalog.locations import Location
+from catalog.names import check_warehouse_name
+from catalog.service.catalog import Catalog
+from catalog.store.warehouses import Warehouse
+
+MAIN = "main"
+
+
+def ensure_main(catalog: Catalog, root: str) -> Warehouse:
+    """The warehouse `main`, made at first start. Its root is fixed from then on."""
+    found = catalog.warehouses.get(MAIN)
+    if found is None:
+        return catalog.warehouses.create(MAIN, Location.parse(root), catalog.now_ms())
+    if Location.parse(found.root) != Location.parse(root):
+        raise Conflict(
+            f"the warehouse main lies at {found.root}, but the settings say {root}: "
+            "set warehouse_root back, or use another database"
+        )
+    return found
+
+
+def create(catalog: Catalog, name: object, root: str | None) -> Warehouse:
+    """A new warehouse.
+
+    The root is probed before it is taken, so that a wrong one is found now and not later.
+    """
+    checked = check_warehouse_name(name)
+    place = Location.parse(root if root is not None else _beside_main(catalog, checked))
+    if not place.segments and place.scheme == "file":
+        raise Invalid("The root of the file system cannot be a warehouse")
+    catalog.files.probe(place.text)
+    return catalog.warehouses.create(checked, place, catalog.now_ms())
+
+
+def drop(catalog: Catalog, name: object) -> None:
+    checked = check_warehouse_name(name)
+    if checked == MAIN:
+        raise Conflict("The warehouse main cannot be dropped: it is meant where a client names none")
+    catalog.warehouses.delete(checked)
+
+
+def _beside_main(catalog: Catalog, name: str) -> str:
+    main = Location.parse(catalog.warehouse(MAIN).root)
+    if not main.segments:
+        raise Invalid(f"Give a root: there is no place beside {main.text}")
+    return f"{main.text.rstrip('/')}-{name}"

@@ -1,0 +1,96 @@
+"""Decide, write, and decide again after a lost race: the loop that every write goes through.
+
+A metadata file is written before the swap. If the swap surely did not happen the file is removed again; if
+nobody knows, it stays, because the row may point to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+import orjson
+
+from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
+from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown
+from catalog.service.catalog import Catalog
+from catalog.service.files import encode_metadata
+from catalog.service.states import State
+
+ATTEMPTS_MAX = 20
+BACKOFF_S = 0.005
+BACKOFF_MAX_S = 0.25
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Decision(Generic[T]):
+    """What to write, the files that must be there before it, and what to answer once it is written."""
+
+    answer: T
+    changes: list[Change] = field(default_factory=list)
+    files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asked for a write, and what their idempotency key should remember."""
+
+    principal: str
+    record: Record | None = None
+
+
+def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[], Decision[T]]) -> T:
+    """Run `decide` until its changes land.
+
+    A decision without changes is answered as it is (and remembered).
+    """
+    for attempt in range(ATTEMPTS_MAX):
+        decision = decide()
+        if not decision.changes:
+            if asked.record is not None:
+                catalog.records.remember(_remembering(asked.record, decision.answer), catalog.now_ms())
+            return decision.answer
+        for location, text in decision.files:
+            catalog.files.create(location, encode_metadata(location, text))
+        try:
+            record = _remembering(asked.record, decision.answer) if asked.record is not None else None
+            state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
+            return decision.answer
+        except LostRace:
+            _discard(catalog, decision)
+            time.sleep(random.uniform(0, min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S)))  # noqa: S311
+        except CommitStateUnknown:
+            raise
+        except (CatalogError, KeyTaken):
+            _discard(catalog, decision)
+            raise
+    names = ", ".join(sorted({".".join([*c.namespace.split("\x1f"), c.name]) for c in decision.changes}))
+    raise CommitFailed(f"Cannot commit: {names} is written to by too many others at once; try again")
+
+
+def _remembering(record: Record, answer: object) -> Record:
+    """The record with what a replay needs of the answer: small ones whole, of a document only where it is."""
+    if isinstance(answer, Entry):
+        answer = {"metadata-location": answer.metadata_location}
+    elif isinstance(answer, list):
+        answer = {"metadata-location": answer[0].metadata_location} if len(answer) == 1 else None
+    return replace(record, answer=orjson.dumps(answer).decode())
+
+
+def _discard(catalog: Catalog, decision: Decision[T]) -> None:
+    """Remove files that surely nobody points to.
+
+    If that fails they are litter, and the answer stays what it is.
+    """
+    if decision.files:
+        try:
+            catalog.files.delete([location for location, _ in decision.files])
+        except CatalogError as error:
+            log.warning("left an unused metadata file behind", extra={"reason": error.message})

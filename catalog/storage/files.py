@@ -1,0 +1,105 @@
+"""`StorageFiles`: the port `catalog.ports.Files` over both kinds of storage, and what engines are told of it.
+
+Only `file` and `s3` are schemes here, and every location passes `Location.parse_file` before an adapter
+sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+from catalog.errors import CatalogError
+from catalog.locations import Location
+from catalog.ports import READ_BYTES_MAX
+from catalog.storage.local import LocalFiles
+from catalog.storage.s3 import S3Files
+from catalog.storage.settings import S3Settings
+
+_DELETE_CHUNK = 1_000
+
+
+class _Adapter(Protocol):
+    """What one kind of storage does; the contract is that of `catalog.ports.Files`."""
+
+    def read(self, location: Location, bytes_max: int) -> bytes: ...
+    def create(self, location: Location, data: bytes) -> None: ...
+    def exists(self, location: Location) -> bool: ...
+    def delete(self, locations: Iterable[Location]) -> int: ...
+    def make_directory(self, location: Location) -> None: ...
+    def probe(self, root: Location) -> None: ...
+
+
+class StorageFiles:
+    """Keeps `catalog.ports.Files`, from any thread. Made after a fork, not before: its client has threads."""
+
+    def __init__(self, s3: S3Settings | None = None, *, file_roots: Iterable[str] = ()) -> None:
+        """`file_roots` are the local warehouse roots known at the start; `probe` adds others."""
+        self._s3 = s3 or S3Settings()
+        self._adapters: dict[str, _Adapter] = {
+            "file": LocalFiles(Location.parse(root) for root in file_roots),
+            "s3": S3Files(self._s3),
+        }
+
+    def read(self, location: str, *, bytes_max: int = READ_BYTES_MAX) -> bytes:
+        place = Location.parse_file(location)
+        return self._adapters[place.scheme].read(place, bytes_max)
+
+    def create(self, location: str, data: bytes) -> None:
+        place = Location.parse_file(location)
+        self._adapters[place.scheme].create(place, data)
+
+    def exists(self, location: str) -> bool:
+        place = Location.parse_file(location)
+        return self._adapters[place.scheme].exists(place)
+
+    def delete(self, locations: Iterable[str]) -> int:
+        deleted = 0
+        failure: Exception | None = None
+        for chunk in _chunks(map(Location.parse_file, locations)):
+            for scheme, adapter in self._adapters.items():
+                try:
+                    deleted += adapter.delete(place for place in chunk if place.scheme == scheme)
+                except CatalogError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        return deleted
+
+    def make_directory(self, location: str) -> None:
+        place = Location.parse(location)
+        self._adapters[place.scheme].make_directory(place)
+
+    def probe(self, root: str) -> None:
+        place = Location.parse(root)
+        self._adapters[place.scheme].probe(place)
+
+    def client_properties(self, root: str) -> dict[str, str]:
+        """What `/v1/config` gives to engines (as defaults, so that a user's own setting wins) for this root.
+
+        Nothing for files: Iceberg's Java library chooses its FileIO by scheme, and so do PyIceberg and
+        DuckDB. For S3 the Java FileIO is named, because without the AWS classes that choice falls back to
+        Hadoop's file systems and fails later, less clearly. PyIceberg reads `py-io-impl` and not `io-impl`;
+        DuckDB reads nothing of this. Never a key: engines have their own, or get them vended for a table.
+        """
+        if Location.parse(root).scheme != "s3":
+            return {}
+        settings = self._s3
+        properties = {
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.path-style-access": "true" if settings.path_style else "false",
+            "s3.region": settings.region,
+            "client.region": settings.region,
+        }
+        if settings.endpoint is not None:
+            properties["s3.endpoint"] = settings.endpoint
+            if not settings.path_style:
+                # PyIceberg's word for the same: with an endpoint it takes path style unless told.
+                properties["s3.force-virtual-addressing"] = "true"
+        return properties
+
+
+def _chunks(places: Iterator[Location]) -> Iterator[list[Location]]:
+    while chunk := list(islice(places, _DELETE_CHUNK)):
+        yield chunk

@@ -1,0 +1,221 @@
+"""Files on `file://`.
+
+Durability: a file is written under its own name, created with O_EXCL, and synchronised before `create`
+returns. On Linux's journalling file systems the sync of a new file carries its directory entry with it;
+directories that had to be made are synchronised themselves, with their parents. What a failure interrupts
+is removed again. After `kill -9` a torn file may stay, but nobody refers to it: a name is handed out once
+and published after `create`.
+
+Symbolic links: below a root that this process knows (given at the start, or learned by `probe`), the
+directory of a file must really be there, else `Forbidden`. The answer is remembered for each directory, so
+that a commit costs no further system calls; a link that appears later in place of a remembered directory is
+not noticed. A file itself is never opened through a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterable
+from typing import NoReturn
+
+from catalog.errors import FileNotFound, Forbidden, TooLarge, Unavailable
+from catalog.locations import Location
+
+_DIRECTORIES_MAX = 10_000
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Without O_NONBLOCK the open of a named pipe would wait for a writer.
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_REASONS = {
+    errno.ENOSPC: "no space is left on the device",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file is larger than the system allows",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only",
+}
+
+
+class LocalFiles:
+    """The `file://` half of `catalog.ports.Files`; every location given to it has that scheme."""
+
+    def __init__(self, roots: Iterable[Location] = ()) -> None:
+        self._roots = {_path(root) for root in roots}
+        # Directories that exist and lie, links resolved, below their root.
+        self._directories: set[str] = set()
+
+    def read(self, location: Location, bytes_max: int) -> bytes:
+        path = _path(location)
+        try:
+            self._check_directory(_parent(path), location)
+            descriptor = os.open(path, _OLD)
+            with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
+                    raise _not_found(location)
+                if found.st_size > bytes_max:
+                    raise TooLarge(f"File is larger than {bytes_max} bytes: {location.text}")
+                return file.read()
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise _not_found(location) from error
+            _refuse("read", location, error)
+
+    def create(self, location: Location, data: bytes) -> None:
+        path = _path(location)
+        made: list[str] = []
+        try:
+            descriptor = self._open_new(path, location, made)
+            try:
+                _write(descriptor, data)
+            except OSError:
+                with contextlib.suppress(OSError):  # the first failure is the one to tell
+                    os.unlink(path)  # noqa: PTH108
+                raise
+            finally:
+                os.close(descriptor)
+            _sync_made(made)
+        except FileExistsError as error:
+            raise FileExistsError(f"File already exists: {location.text}") from error
+        except OSError as error:
+            _refuse("write", location, error)
+
+    def exists(self, location: Location) -> bool:
+        path = _path(location)
+        try:
+            self._check_directory(_parent(path), location)
+            return stat.S_ISREG(os.lstat(path).st_mode)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            _refuse("look for", location, error)
+
+    def delete(self, locations: Iterable[Location]) -> int:
+        paths = {_path(location): location for location in locations}
+        failure: Exception | None = None
+        for path, location in paths.items():
+            try:
+                self._unlink(path, location)
+            except (Forbidden, Unavailable) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return len(paths)
+
+    def make_directory(self, location: Location) -> None:
+        path = _path(location)
+        made: list[str] = []
+        try:
+            self._make(path, location, made)
+            _sync_made(made)
+        except OSError as error:
+            _refuse("make the directory", location, error)
+
+    def probe(self, root: Location) -> None:
+        self._roots.add(_path(root))
+        self.make_directory(root)
+        file = root.child(f".calve-probe-{uuid.uuid4().hex}")
+        self.create(file, b"calve")
+        content = self.read(file, 64)
+        self.delete([file])
+        if content != b"calve":
+            raise Unavailable(f"Cannot use {root.text}: a file written there does not read back")
+
+    def _unlink(self, path: str, location: Location) -> None:
+        try:
+            self._check_directory(_parent(path), location)
+            os.unlink(path)  # noqa: PTH108
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                _refuse("delete", location, error)
+
+    def _open_new(self, path: str, location: Location, made: list[str]) -> int:
+        directory = _parent(path)
+        if directory in self._directories:
+            try:
+                return os.open(path, _NEW, 0o666)
+            except FileNotFoundError:
+                self._directories.discard(directory)  # someone has removed it since
+        self._make(directory, location, made)
+        return os.open(path, _NEW, 0o666)
+
+    def _make(self, directory: str, location: Location, made: list[str]) -> None:
+        """Make `directory` and what is missing above it; `made` gets what was, the highest first."""
+        self._check_links(directory, location)
+        missing = []
+        path = directory
+        while path and not os.path.isdir(path):  # noqa: PTH112
+            missing.append(path)
+            path = _parent(path)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):  # another thread was quicker; a file shows at the open
+                os.mkdir(path)  # noqa: PTH102
+                made.append(path)
+        self._remember(directory)
+
+    def _check_directory(self, directory: str, location: Location) -> None:
+        if directory not in self._directories:
+            self._check_links(directory, location)
+            if os.path.isdir(directory):  # noqa: PTH112
+                self._remember(directory)
+
+    def _check_links(self, directory: str, location: Location) -> None:
+        root = self._root_of(directory)
+        if root is None:
+            return
+        real, real_root = os.path.realpath(directory), os.path.realpath(root)
+        if real != real_root and not real.startswith(real_root + "/"):
+            raise Forbidden(f"Refused: a symbolic link leads out of the warehouse: {location.text}")
+
+    def _root_of(self, directory: str) -> str | None:
+        path = directory
+        while path:
+            if path in self._roots:
+                return path
+            path = _parent(path)
+        return None
+
+    def _remember(self, directory: str) -> None:
+        if len(self._directories) >= _DIRECTORIES_MAX:
+            self._directories.clear()
+        self._directories.add(directory)
+
+
+def _path(location: Location) -> str:
+    return "/" + "/".join(location.segments)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fdatasync(descriptor)
+
+
+def _sync_made(made: list[str]) -> None:
+    """Make new directories durable: each one, and the parent that the first of them was added to."""
+    for path in [_parent(made[0]), *made] if made else []:
+        descriptor = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _not_found(location: Location) -> FileNotFound:
+    return FileNotFound(f"Failed to open input stream for file: {location.text}")
+
+
+def _refuse(action: str, location: Location, error: OSError) -> NoReturn:
+    if error.errno == errno.ELOOP:
+        raise Forbidden(f"Refused: the file is a symbolic link: {location.text}") from error
+    reason = _REASONS.get(error.errno or 0) or os.strerror(error.errno or errno.EIO).lower()
+    raise Unavailable(f"Cannot {action} {location.text}: {reason}") from error

@@ -1,0 +1,219 @@
+"""The way to the database: one engine, short write transactions, and reads that cost microseconds.
+
+Writes go through SQLAlchemy (`Database.write`). Reads go through `Read`: a SELECT that SQLAlchemy compiled
+once and that then runs on the driver's own cursor, because building and executing a Core statement costs more
+than the query. Each thread has one read connection in autocommit, so that a read always sees the newest
+commit of any process.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from catalog.errors import CommitStateUnknown, Unavailable
+
+BUSY_TIMEOUT_S = 30
+READ_ATTEMPTS_MAX = 3
+WRITE_ATTEMPTS_MAX = 5
+# PostgreSQL: the transaction was rolled back through no fault of its own and may be run again.
+RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
+
+T = TypeVar("T")
+
+
+class Read:
+    """A SELECT, compiled once for each dialect; parameters are named as in the statement."""
+
+    def __init__(self, statement: sa.Select[Any] | sa.CompoundSelect[Any]) -> None:
+        self._statement = statement
+        self._compiled: dict[str, Compiled] = {}
+
+    def compiled(self, dialect: sa.Dialect) -> Compiled:
+        found = self._compiled.get(dialect.name)
+        if found is None:
+            compiled = self._statement.compile(dialect=dialect)
+            order = getattr(compiled, "positiontup", None)
+            constants = {name: value for name, value in compiled.params.items() if value is not None}
+            found = Compiled(str(compiled), tuple(order) if order is not None else None, constants)
+            self._compiled[dialect.name] = found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The text of a SELECT, its parameters in order where the driver wants that, and those with a fixed value."""
+
+    sql: str
+    order: tuple[str, ...] | None
+    constants: dict[str, Any]
+
+    def values(self, params: Mapping[str, Any]) -> Any:
+        given = {**self.constants, **params} if self.constants else params
+        return [given[name] for name in self.order] if self.order is not None else given
+
+
+class Database:
+    """One SQLite file or one PostgreSQL database."""
+
+    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+        self.url = sa.make_url(url)
+        if self.url.drivername == "postgresql":
+            self.url = self.url.set(drivername="postgresql+psycopg")
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self.engine = _engine(self.url, self.is_sqlite, pool_size)
+        self._local = threading.local()
+        # One writer at a time in this process: SQLite's own busy handler sleeps up to 100 ms
+        # between two looks.
+        self._writer = threading.Lock() if self.is_sqlite else None
+
+    @property
+    def dialect(self) -> sa.Dialect:
+        return self.engine.dialect
+
+    # -- reads -----------------------------------------------------------------------------------------
+    # ----------
+
+    def rows(self, read: Read, params: Mapping[str, Any]) -> Sequence[Any]:
+        """All rows. A broken connection is replaced and the read tried again: a read can be."""
+        compiled = read.compiled(self.engine.dialect)
+        values = compiled.values(params)
+        for attempt in range(READ_ATTEMPTS_MAX):
+            try:
+                return self._connection().execute(compiled.sql, values).fetchall()  # type: ignore[no-any-return]
+            except self._dbapi_errors() as error:
+                self._forget_connection()
+                if attempt + 1 == READ_ATTEMPTS_MAX:
+                    raise Unavailable("the catalog database does not answer; try again") from error
+                time.sleep(0.05 * (attempt + 1))
+        raise AssertionError("unreachable")
+
+    def row(self, read: Read, params: Mapping[str, Any]) -> Any | None:
+        """The first row, or None."""
+        found = self.rows(read, params)
+        return found[0] if found else None
+
+    def _connection(self) -> Any:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = _read_connection(self.engine, self.is_sqlite)
+        return connection
+
+    def _forget_connection(self) -> None:
+        connection = getattr(self._local, "connection", None)
+        self._local.connection = None
+        if connection is not None:
+            try:
+                connection.close()
+            except self._dbapi_errors():
+                return  # it was broken already; there is nothing left to close
+
+    def _dbapi_errors(self) -> tuple[type[BaseException], ...]:
+        module: Any = self.engine.dialect.dbapi
+        return (module.OperationalError, module.InterfaceError, OperationalError, InterfaceError)
+
+    # -- writes
+    # --------------------------------------------------------------------------------------------------
+
+    def write(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` in one transaction and commit it.
+
+        Deadlocks and serialisation failures run again. An error before COMMIT surely left nothing:
+        Unavailable. An error in COMMIT itself leaves it open: CommitStateUnknown, and the caller must not
+        undo anything.
+        """
+        for attempt in range(WRITE_ATTEMPTS_MAX):
+            try:
+                return self._write_once(work)
+            except DBAPIError as error:
+                if attempt + 1 < WRITE_ATTEMPTS_MAX and _is_retryable(error):
+                    time.sleep(random.uniform(0.005, 0.02) * (attempt + 1))  # noqa: S311
+                    continue
+                if isinstance(error, sa.exc.IntegrityError):
+                    raise
+                raise Unavailable("the catalog database refused the write; nothing was changed") from error
+        raise AssertionError("unreachable")
+
+    def _write_once(self, work: Callable[[sa.Connection], T]) -> T:
+        with self._writing(), self.engine.connect() as connection:
+            transaction = connection.begin()
+            try:
+                result = work(connection)
+            except BaseException:
+                transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                if _is_retryable(error):
+                    raise
+                raise CommitStateUnknown(
+                    "the database did not confirm the commit; look before you retry"
+                ) from error
+            return result
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._writer is None:
+            yield
+            return
+        if not self._writer.acquire(timeout=BUSY_TIMEOUT_S):
+            raise Unavailable("the catalog database is busy; nothing was changed")
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+    def close(self) -> None:
+        self._forget_connection()
+        self.engine.dispose()
+
+
+def _engine(url: sa.URL, is_sqlite: bool, pool_size: int) -> sa.Engine:
+    if not is_sqlite:
+        return sa.create_engine(
+            url, pool_size=pool_size, max_overflow=0, pool_timeout=BUSY_TIMEOUT_S, pool_pre_ping=True
+        )
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    # IMMEDIATE: a transaction that reads before it writes must hold the write lock from the start.
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
+    connection.execute("PRAGMA cache_size=-16384")
+
+
+def _read_connection(engine: sa.Engine, is_sqlite: bool) -> Any:
+    arguments, options = engine.dialect.create_connect_args(engine.url)
+    if is_sqlite:
+        connection = sqlite3.connect(
+            arguments[0],
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        _prepare_sqlite(connection, None)
+        return connection
+    import psycopg  # only where PostgreSQL is used
+
+    return psycopg.connect(*arguments, autocommit=True, connect_timeout=10, **options)
+
+
+def _is_retryable(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) in RETRYABLE_SQLSTATES

@@ -1,0 +1,192 @@
+"""Any past moment of a warehouse, by number, and the history as ordered events.
+
+A name means what its newest history row at or below the number says; a row that is not `present` means
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog.changes import Entry, Kind
+from catalog.store.database import Database, Read
+from catalog.store.schema import history
+
+_older = history.alias("older")
+_warehouse = history.c.warehouse == sa.bindparam("warehouse")
+_namespace = history.c.namespace == sa.bindparam("namespace")
+_newest_then = history.c.number == (
+    sa.select(sa.func.max(_older.c.number))
+    .where(
+        _older.c.warehouse == history.c.warehouse,
+        _older.c.namespace == history.c.namespace,
+        _older.c.name == history.c.name,
+        _older.c.number <= sa.bindparam("number"),
+    )
+    .scalar_subquery()
+)
+READ_ENTRY_AT = Read(
+    sa.select(
+        history.c.present,
+        history.c.kind,
+        history.c.uuid,
+        history.c.version,
+        history.c.metadata_location,
+        history.c.detail,
+    )
+    .where(
+        _warehouse,
+        _namespace,
+        history.c.name == sa.bindparam("name"),
+        history.c.number <= sa.bindparam("number"),
+    )
+    .order_by(history.c.number.desc())
+    .limit(1)
+)
+READ_NAMES_AT = Read(
+    sa.select(history.c.name)
+    .where(
+        _warehouse,
+        _namespace,
+        history.c.kind == sa.bindparam("kind"),
+        history.c.present == 1,
+        history.c.name > sa.bindparam("after"),
+        history.c.number <= sa.bindparam("number"),
+        _newest_then,
+    )
+    .order_by(history.c.name)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_NAMESPACES_AT = Read(
+    sa.select(history.c.namespace)
+    .where(
+        _warehouse,
+        history.c.kind == "namespace",
+        history.c.present == 1,
+        history.c.namespace > sa.bindparam("after"),
+        history.c.namespace < sa.bindparam("before"),
+        history.c.number <= sa.bindparam("number"),
+        _newest_then,
+    )
+    .order_by(history.c.namespace)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_NUMBER_AT = Read(
+    sa.select(history.c.number)
+    .where(_warehouse, history.c.time_ms <= sa.bindparam("time_ms"))
+    .order_by(history.c.time_ms.desc(), history.c.number.desc())
+    .limit(1)
+)
+READ_EVENTS = Read(
+    sa.select(history)
+    .where(_warehouse, history.c.number > sa.bindparam("after"), history.c.number <= sa.bindparam("until"))
+    .order_by(history.c.number, history.c.ordinal)
+)
+READ_VERSIONS = Read(
+    sa.select(history)
+    .where(
+        _warehouse,
+        _namespace,
+        history.c.name == sa.bindparam("name"),
+        history.c.number < sa.bindparam("before"),
+    )
+    .order_by(history.c.number.desc())
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+
+CHUNK_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PastEntry:
+    """An entry as it was, with what the history noted of it (enough to rebuild a document whose file is
+    gone).
+    """
+
+    entry: Entry
+    detail: dict[str, Any]
+
+
+class PastStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entry(self, warehouse: str, number: int, namespace: str, name: str) -> PastEntry | None:
+        params = {"warehouse": warehouse, "number": number, "namespace": namespace, "name": name}
+        row = self._database.row(READ_ENTRY_AT, params)
+        if row is None or not row[0]:
+            return None
+        detail: dict[str, Any] = orjson.loads(row[5])
+        document = orjson.dumps(detail.get("properties", {})) if row[1] == "namespace" else None
+        return PastEntry(Entry(row[1], namespace, name, row[2], row[3], row[4], document), detail)
+
+    def names(
+        self, warehouse: str, number: int, namespace: str, kind: Kind, after: str, limit: int
+    ) -> list[str]:
+        params: dict[str, Any] = {
+            "warehouse": warehouse,
+            "number": number,
+            "namespace": namespace,
+            "kind": kind,
+        }
+        return [
+            row[0] for row in self._database.rows(READ_NAMES_AT, params | {"after": after, "limit": limit})
+        ]
+
+    def children(self, warehouse: str, number: int, parent: str, after: str, limit: int) -> list[str]:
+        prefix = parent + "\x1f" if parent else ""
+        before = parent + "\x20" if parent else "\U0010ffff"
+        found: list[str] = []
+        after = max(after, prefix)
+        while len(found) < limit:
+            params = {
+                "warehouse": warehouse,
+                "number": number,
+                "after": after,
+                "before": before,
+                "limit": CHUNK_ROWS,
+            }
+            chunk = [row[0] for row in self._database.rows(READ_NAMESPACES_AT, params)]
+            found += [key for key in chunk if "\x1f" not in key[len(prefix) :]]
+            if len(chunk) < CHUNK_ROWS:
+                break
+            after = chunk[-1]
+        return found[:limit]
+
+    def number_at(self, warehouse: str, time_ms: int) -> int:
+        """The newest number at or before a time; 0 before the first commit."""
+        row = self._database.row(READ_NUMBER_AT, {"warehouse": warehouse, "time_ms": time_ms})
+        return row[0] if row else 0
+
+    def events(self, warehouse: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Commits behind a number, whole and in order: at most `limit` numbers."""
+        rows = self._database.rows(
+            READ_EVENTS, {"warehouse": warehouse, "after": after, "until": after + limit}
+        )
+        return [_event(row) for row in rows]
+
+    def versions(
+        self, warehouse: str, namespace: str, name: str, before: int, limit: int
+    ) -> list[dict[str, Any]]:
+        """What happened to one name, newest first."""
+        params = {
+            "warehouse": warehouse,
+            "namespace": namespace,
+            "name": name,
+            "before": before,
+            "limit": limit,
+        }
+        return [_event(row) for row in self._database.rows(READ_VERSIONS, params)]
+
+
+_COLUMNS = [column.name for column in history.columns]
+
+
+def _event(row: Any) -> dict[str, Any]:
+    event = dict(zip(_COLUMNS, row, strict=True))
+    event["detail"] = orjson.loads(event["detail"])
+    return event

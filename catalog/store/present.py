@@ -1,0 +1,102 @@
+"""The present of a warehouse:
+
+one primary-key read for what a name means, and the names of a namespace in pages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from catalog.changes import Entry, Kind
+from catalog.store.database import Database, Read
+from catalog.store.documents import unpack
+from catalog.store.schema import entries, heads
+
+_by_name = sa.and_(
+    entries.c.warehouse == sa.bindparam("warehouse"),
+    entries.c.namespace == sa.bindparam("namespace"),
+    entries.c.name == sa.bindparam("name"),
+)
+_head_columns = (
+    entries.c.kind,
+    entries.c.uuid,
+    entries.c.version,
+    entries.c.metadata_location,
+    entries.c.protected,
+)
+READ_HEAD = Read(sa.select(*_head_columns).where(_by_name))
+READ_WHOLE = Read(sa.select(*_head_columns, entries.c.document).where(_by_name))
+READ_NAMES = Read(
+    sa.select(entries.c.name)
+    .where(
+        entries.c.warehouse == sa.bindparam("warehouse"),
+        entries.c.namespace == sa.bindparam("namespace"),
+        entries.c.name > sa.bindparam("after"),
+        entries.c.kind == sa.bindparam("kind"),
+    )
+    .order_by(entries.c.name)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_NAMESPACES = Read(
+    sa.select(entries.c.namespace)
+    .where(
+        entries.c.warehouse == sa.bindparam("warehouse"),
+        entries.c.kind == "namespace",
+        entries.c.namespace > sa.bindparam("after"),
+        entries.c.namespace < sa.bindparam("before"),
+    )
+    .order_by(entries.c.namespace)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_NUMBER = Read(
+    sa.select(heads.c.number, heads.c.time_ms).where(heads.c.warehouse == sa.bindparam("warehouse"))
+)
+
+CHUNK_ROWS = 1000
+
+
+class PresentStore:
+    """Reads of the newest state. No cache: each call asks the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entry(self, warehouse: str, namespace: str, name: str) -> Entry | None:
+        row = self._database.row(READ_HEAD, {"warehouse": warehouse, "namespace": namespace, "name": name})
+        if row is None:
+            return None
+        return Entry(row[0], namespace, name, row[1], row[2], row[3], None, bool(row[4]))
+
+    def whole(self, warehouse: str, namespace: str, name: str) -> Entry | None:
+        """The entry with its document, read together."""
+        row = self._database.row(READ_WHOLE, {"warehouse": warehouse, "namespace": namespace, "name": name})
+        if row is None:
+            return None
+        return Entry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
+
+    def names(self, warehouse: str, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
+        params: dict[str, Any] = {"warehouse": warehouse, "namespace": namespace, "kind": kind}
+        return [row[0] for row in self._database.rows(READ_NAMES, params | {"after": after, "limit": limit})]
+
+    def children(self, warehouse: str, parent: str, after: str, limit: int) -> list[str]:
+        """Keys of the namespaces directly below `parent` ("" is the top), behind the key `after`."""
+        prefix = parent + "\x1f" if parent else ""
+        # Keys below a parent lie between "parent 0x1F" and "parent 0x20"; at the top everything does.
+        before = parent + "\x20" if parent else "\U0010ffff"
+        found: list[str] = []
+        after = max(after, prefix)
+        while len(found) < limit:
+            params = {"warehouse": warehouse, "after": after, "before": before, "limit": CHUNK_ROWS}
+            chunk = [row[0] for row in self._database.rows(READ_NAMESPACES, params)]
+            found += [key for key in chunk if "\x1f" not in key[len(prefix) :]]
+            if len(chunk) < CHUNK_ROWS:
+                break
+            after = chunk[-1]
+        return found[:limit]
+
+    def number(self, warehouse: str) -> tuple[int, int] | None:
+        """The number and the time (ms) of the newest commit; None where there is no such warehouse."""
+        row = self._database.row(READ_NUMBER, {"warehouse": warehouse})
+        return (row[0], row[1]) if row else None

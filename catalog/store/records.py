@@ -1,0 +1,227 @@
+"""Small records beside the entries:
+
+idempotency keys, dropped tables, protection, reports, reserved places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from catalog.changes import Entry, Kind, Record
+from catalog.store.database import Database, Read
+from catalog.store.documents import unpack
+from catalog.store.schema import dropped, entries, idempotency, locations, reports
+from catalog.store.writing import overlapping
+
+EXPIRED_KEYS_A_TIME_MAX = 100
+
+READ_RECORD = Read(
+    sa.select(idempotency.c.body_hash, idempotency.c.status, idempotency.c.answer).where(
+        idempotency.c.principal == sa.bindparam("principal"),
+        idempotency.c.operation == sa.bindparam("operation"),
+        idempotency.c.target == sa.bindparam("target"),
+        idempotency.c.key == sa.bindparam("key"),
+        idempotency.c.expires_ms > sa.bindparam("now_ms"),
+    )
+)
+_dropped_columns = (
+    dropped.c.id,
+    dropped.c.kind,
+    dropped.c.namespace,
+    dropped.c.name,
+    dropped.c.uuid,
+    dropped.c.metadata_location,
+    dropped.c.document,
+    dropped.c.dropped_ms,
+    dropped.c.expires_ms,
+    dropped.c.principal,
+)
+READ_DROPPED = Read(
+    sa.select(*_dropped_columns)
+    .where(dropped.c.warehouse == sa.bindparam("warehouse"), dropped.c.expires_ms > sa.bindparam("now_ms"))
+    .order_by(dropped.c.dropped_ms.desc())
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_ONE_DROPPED = Read(
+    sa.select(*_dropped_columns).where(
+        dropped.c.warehouse == sa.bindparam("warehouse"),
+        dropped.c.id == sa.bindparam("id"),
+        dropped.c.expires_ms > sa.bindparam("now_ms"),
+    )
+)
+READ_REPORTS = Read(
+    sa.select(reports.c.id, reports.c.received_ms, reports.c.principal, reports.c.uuid, reports.c.report)
+    .where(
+        reports.c.warehouse == sa.bindparam("warehouse"),
+        reports.c.namespace == sa.bindparam("namespace"),
+        reports.c.name == sa.bindparam("name"),
+        reports.c.id < sa.bindparam("before"),
+    )
+    .order_by(reports.c.id.desc())
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_ALL_ENTRIES = Read(
+    sa.select(
+        entries.c.namespace,
+        entries.c.name,
+        entries.c.kind,
+        entries.c.uuid,
+        entries.c.version,
+        entries.c.metadata_location,
+        entries.c.document,
+        entries.c.protected,
+    )
+    .where(
+        entries.c.warehouse == sa.bindparam("warehouse"),
+        sa.or_(
+            entries.c.namespace > sa.bindparam("namespace"),
+            sa.and_(entries.c.namespace == sa.bindparam("namespace"), entries.c.name > sa.bindparam("name")),
+        ),
+    )
+    .order_by(entries.c.namespace, entries.c.name)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A table or view that can come back until `expires_ms`."""
+
+    id: str
+    entry: Entry
+    dropped_ms: int
+    expires_ms: int
+    principal: str
+
+
+class RecordStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- idempotency
+    # -----------------------------------------------------------------------------------------------
+
+    def record(self, wanted: Record, now_ms: int) -> Record | None:
+        params = {
+            "principal": wanted.principal,
+            "operation": wanted.operation,
+            "target": wanted.target,
+            "key": wanted.key,
+            "now_ms": now_ms,
+        }
+        row = self._database.row(READ_RECORD, params)
+        if row is None:
+            return None
+        return Record(
+            wanted.principal,
+            wanted.operation,
+            wanted.target,
+            wanted.key,
+            row[0],
+            wanted.expires_ms,
+            row[1],
+            row[2],
+        )
+
+    def remember(self, record: Record, now_ms: int) -> None:
+        """Keep the answer of a request that changed nothing;
+
+        the first of two writers wins. Drops a few old keys.
+        """
+        insert: Any = sqlite.insert if self._database.is_sqlite else postgresql.insert
+        values = {name: getattr(record, name) for name in Record.__slots__}
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(insert(idempotency).values(**values).on_conflict_do_nothing())
+            old = (
+                sa.select(
+                    idempotency.c.principal, idempotency.c.operation, idempotency.c.target, idempotency.c.key
+                )
+                .where(idempotency.c.expires_ms <= now_ms)
+                .limit(EXPIRED_KEYS_A_TIME_MAX)
+            )
+            columns = sa.tuple_(
+                idempotency.c.principal, idempotency.c.operation, idempotency.c.target, idempotency.c.key
+            )
+            connection.execute(sa.delete(idempotency).where(columns.in_(old)))
+
+        self._database.write(work)
+
+    # -- dropped and protected
+    # ---------------------------------------------------------------------------------------
+
+    def dropped(self, warehouse: str, now_ms: int, limit: int) -> list[Dropped]:
+        params = {"warehouse": warehouse, "now_ms": now_ms, "limit": limit}
+        return [_dropped(row) for row in self._database.rows(READ_DROPPED, params)]
+
+    def one_dropped(self, warehouse: str, dropped_id: str, now_ms: int) -> Dropped | None:
+        row = self._database.row(
+            READ_ONE_DROPPED, {"warehouse": warehouse, "id": dropped_id, "now_ms": now_ms}
+        )
+        return _dropped(row) if row else None
+
+    def forget_dropped(self, warehouse: str, uuid: str) -> None:
+        statement = sa.delete(dropped).where(dropped.c.warehouse == warehouse, dropped.c.uuid == uuid)
+        self._database.write(lambda connection: connection.execute(statement))
+
+    def protect(self, warehouse: str, namespace: str, name: str, protected: bool) -> bool:
+        """Set the flag; False if there is no such entry."""
+        statement = (
+            sa.update(entries)
+            .where(entries.c.warehouse == warehouse, entries.c.namespace == namespace, entries.c.name == name)
+            .values(protected=int(protected))
+        )
+        return self._database.write(lambda connection: connection.execute(statement).rowcount) == 1
+
+    # -- places ----------------------------------------------------------------------------------------
+    # --------------
+
+    def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
+        """(location, uuid) of the reserved places that overlap a canonical location."""
+        with self._database.engine.connect() as connection:
+            return overlapping(connection, warehouse, location)
+
+    def release(self, warehouse: str, uuid: str) -> None:
+        """After a purge: the places are free again."""
+        statement = sa.delete(locations).where(locations.c.warehouse == warehouse, locations.c.uuid == uuid)
+        self._database.write(lambda connection: connection.execute(statement))
+
+    # -- reports ---------------------------------------------------------------------------------------
+    # --------------
+
+    def add_report(self, values: dict[str, Any], keep_after_ms: int) -> None:
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.insert(reports).values(**values))
+            connection.execute(sa.delete(reports).where(reports.c.received_ms < keep_after_ms))
+
+        self._database.write(work)
+
+    def reports(self, warehouse: str, namespace: str, name: str, before: int, limit: int) -> list[Any]:
+        params = {
+            "warehouse": warehouse,
+            "namespace": namespace,
+            "name": name,
+            "before": before,
+            "limit": limit,
+        }
+        return list(self._database.rows(READ_REPORTS, params))
+
+    # -- everything, for `calve check`
+    # -------------------------------------------------------------------------------
+
+    def entries_after(self, warehouse: str, namespace: str, name: str, limit: int) -> list[Entry]:
+        params = {"warehouse": warehouse, "namespace": namespace, "name": name, "limit": limit}
+        return [
+            Entry(row[2], row[0], row[1], row[3], row[4], row[5], unpack(row[6]), bool(row[7]))
+            for row in self._database.rows(READ_ALL_ENTRIES, params)
+        ]
+
+
+def _dropped(row: Any) -> Dropped:
+    kind: Kind = row[1]
+    entry = Entry(kind, row[2], row[3], row[4], 0, row[5], unpack(row[6]))
+    return Dropped(row[0], entry, row[7], row[8], row[9])

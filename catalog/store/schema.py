@@ -1,0 +1,201 @@
+"""The tables of the catalog database.
+
+Integers stand for booleans and text for JSON, so that SQLite and PostgreSQL hold the same bytes and no driver
+has to convert on a hot read. A namespace is stored by its key (levels joined with 0x1F), which sorts like the
+namespace. Names compare byte by byte on both databases (COLLATE "C" on PostgreSQL), so that pages are cut
+alike.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+Serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+schema_version = sa.Table("schema_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
+
+warehouses = sa.Table(
+    "warehouses",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("root", Text, nullable=False, unique=True),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+)
+
+# The number of the newest commit. Apart from `warehouses`, so that taking a number never waits for a lock
+# on names.
+heads = sa.Table(
+    "heads",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("time_ms", sa.BigInteger, nullable=False),
+)
+
+# What each name means at present: a table, a view, or (with an empty name) the namespace itself.
+entries = sa.Table(
+    "entries",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("namespace", Text, primary_key=True),
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("kind", Text, nullable=False),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("metadata_location", Text),
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.Column("protected", sa.Integer, nullable=False, server_default="0"),
+)
+
+# Every commit, by number: history, outbox and past moments in one.
+history = sa.Table(
+    "history",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True),
+    sa.Column("time_ms", sa.BigInteger, nullable=False),
+    sa.Column("operation", Text, nullable=False),
+    sa.Column("kind", Text, nullable=False),
+    sa.Column("namespace", Text, nullable=False),
+    sa.Column("name", Text, nullable=False),
+    sa.Column("present", sa.Integer, nullable=False),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("metadata_location", Text),
+    sa.Column("principal", Text, nullable=False),
+    sa.Column("detail", Text, nullable=False),
+    sa.Index("history_by_name", "warehouse", "namespace", "name", "number"),
+    sa.Index("history_by_time", "warehouse", "time_ms"),
+)
+
+# Who may write where: a table keeps the places it has used until its files are purged.
+locations = sa.Table(
+    "locations",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("location", Text, primary_key=True),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Index("locations_by_uuid", "warehouse", "uuid"),
+)
+
+dropped = sa.Table(
+    "dropped",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("kind", Text, nullable=False),
+    sa.Column("namespace", Text, nullable=False),
+    sa.Column("name", Text, nullable=False),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Column("metadata_location", Text, nullable=False),
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.Column("dropped_ms", sa.BigInteger, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Column("principal", Text, nullable=False),
+    sa.Index("dropped_by_uuid", "warehouse", "uuid"),
+)
+
+transactions = sa.Table(
+    "transactions",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("warehouse", Text, nullable=False),
+    sa.Column("name", Text, nullable=False),
+    sa.Column("base_number", sa.BigInteger, nullable=False),
+    sa.Column("state", Text, nullable=False),
+    sa.Column("opened_ms", sa.BigInteger, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Column("closed_ms", sa.BigInteger),
+    sa.Column("number", sa.BigInteger),
+    sa.Column("principal", Text, nullable=False),
+    sa.Index(
+        "transactions_open",
+        "warehouse",
+        "name",
+        unique=True,
+        sqlite_where=sa.text("state = 'open'"),
+        postgresql_where=sa.text("state = 'open'"),
+    ),
+    sa.Index("transactions_by_name", "warehouse", "name", "opened_ms"),
+)
+
+# What an open transaction holds back: for each name it touched, the state it will publish and the one it
+# began from.
+staged = sa.Table(
+    "staged",
+    metadata,
+    sa.Column("transaction_id", Text, primary_key=True),
+    sa.Column("namespace", Text, primary_key=True),
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("kind", Text, nullable=False),
+    sa.Column("operation", Text, nullable=False),
+    sa.Column("present", sa.Integer, nullable=False),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("metadata_location", Text),
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.Column("base_uuid", Text),
+    sa.Column("base_version", sa.BigInteger),
+    sa.Column("base_location", Text),
+    sa.Column("requests", sa.LargeBinary, nullable=False),
+    sa.Column("detail", Text, nullable=False),
+)
+
+idempotency = sa.Table(
+    "idempotency",
+    metadata,
+    sa.Column("principal", Text, primary_key=True),
+    sa.Column("operation", Text, primary_key=True),
+    sa.Column("target", Text, primary_key=True),
+    sa.Column("key", Text, primary_key=True),
+    sa.Column("body_hash", Text, nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("answer", Text, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Index("idempotency_by_expiry", "expires_ms"),
+)
+
+reports = sa.Table(
+    "reports",
+    metadata,
+    sa.Column("id", Serial, primary_key=True, autoincrement=True),
+    sa.Column("warehouse", Text, nullable=False),
+    sa.Column("namespace", Text, nullable=False),
+    sa.Column("name", Text, nullable=False),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Column("received_ms", sa.BigInteger, nullable=False),
+    sa.Column("principal", Text, nullable=False),
+    sa.Column("report", Text, nullable=False),
+    sa.Index("reports_by_table", "warehouse", "namespace", "name", "id"),
+    sa.Index("reports_by_time", "received_ms"),
+)
+
+principals = sa.Table(
+    "principals",
+    metadata,
+    sa.Column("principal", Text, primary_key=True),
+    sa.Column("secret_hash", Text, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("disabled", sa.Integer, nullable=False, server_default="0"),
+)
+
+grants = sa.Table(
+    "grants",
+    metadata,
+    sa.Column("principal", Text, primary_key=True),
+    sa.Column("warehouse", Text, primary_key=True),  # "*" is every warehouse
+    sa.Column("role", Text, nullable=False),
+)
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("token_hash", Text, primary_key=True),
+    sa.Column("principal", Text, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Index("tokens_by_expiry", "expires_ms"),
+)

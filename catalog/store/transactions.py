@@ -1,0 +1,299 @@
+"""Open transactions as rows: who is open, and what each one holds back.
+
+A write inside a transaction locks the transaction's own row first, so writes of one transaction follow each
+other and none can slip in after it was committed, aborted or has expired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from catalog.changes import Change, Entry, Kind, LostRace, Write
+from catalog.errors import CommitFailed, Conflict, NoSuchWarehouse
+from catalog.store.database import Database, Read
+from catalog.store.documents import pack, unpack
+from catalog.store.schema import heads, staged, transactions
+
+State = Literal["open", "committed", "aborted", "expired"]
+
+_by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
+READ_NEWEST = Read(
+    sa.select(transactions)
+    .where(transactions.c.warehouse == sa.bindparam("warehouse"), transactions.c.name == sa.bindparam("name"))
+    .order_by(transactions.c.opened_ms.desc(), transactions.c.state.desc())
+    .limit(1)
+)
+READ_ALL = Read(
+    sa.select(transactions)
+    .where(transactions.c.warehouse == sa.bindparam("warehouse"))
+    .order_by(transactions.c.opened_ms.desc())
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_STAGED = Read(
+    sa.select(staged).where(
+        _by_id, staged.c.namespace == sa.bindparam("namespace"), staged.c.name == sa.bindparam("name")
+    )
+)
+READ_ALL_STAGED = Read(sa.select(staged).where(_by_id).order_by(staged.c.namespace, staged.c.name))
+READ_STAGED_NAMES = Read(
+    sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(_by_id)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    id: str
+    warehouse: str
+    name: str
+    base_number: int
+    state: State
+    opened_ms: int
+    expires_ms: int
+    closed_ms: int | None
+    number: int | None  # the number it was published under
+    principal: str
+
+    def is_open(self, now_ms: int) -> bool:
+        return self.state == "open" and now_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a transaction will make of one name, and what the name meant when it first touched it."""
+
+    namespace: str
+    name: str
+    kind: Kind
+    operation: str
+    after: Entry | None
+    last: Entry  # `after`, or what was removed
+    base_uuid: str | None
+    base_version: int | None
+    base_location: str | None
+    requests: list[Any]  # [requirements, updates] in order; None among them: not to be re-based
+    detail: dict[str, Any]
+
+
+class TransactionStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def newest(self, warehouse: str, name: str) -> Transaction | None:
+        row = self._database.row(READ_NEWEST, {"warehouse": warehouse, "name": name})
+        return Transaction(*row) if row else None
+
+    def all(self, warehouse: str, limit: int) -> list[Transaction]:
+        return [
+            Transaction(*row)
+            for row in self._database.rows(READ_ALL, {"warehouse": warehouse, "limit": limit})
+        ]
+
+    def open(
+        self, transaction_id: str, warehouse: str, name: str, now_ms: int, ttl_ms: int, principal: str
+    ) -> Transaction:
+        """Conflict if one of that name is open. One that has expired makes room."""
+
+        def work(connection: sa.Connection) -> Transaction:
+            number = connection.execute(
+                sa.select(heads.c.number).where(heads.c.warehouse == warehouse)
+            ).scalar()
+            if number is None:
+                raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
+            _expire(connection, warehouse, now_ms)
+            opened = Transaction(
+                transaction_id,
+                warehouse,
+                name,
+                number,
+                "open",
+                now_ms,
+                now_ms + ttl_ms,
+                None,
+                None,
+                principal,
+            )
+            values = {column.name: getattr(opened, column.name) for column in transactions.columns}
+            connection.execute(sa.insert(transactions).values(**values))
+            return opened
+
+        try:
+            return self._database.write(work)
+        except IntegrityError as error:
+            raise Conflict(
+                f"Transaction {name} is open already: commit it, abort it, or use another name"
+            ) from error
+
+    def extend(self, transaction: Transaction, expires_ms: int, now_ms: int) -> None:
+        def work(connection: sa.Connection) -> None:
+            lock_open(connection, transaction, now_ms)
+            statement = sa.update(transactions).where(transactions.c.id == transaction.id)
+            connection.execute(statement.values(expires_ms=expires_ms))
+
+        self._database.write(work)
+
+    def abort(self, transaction: Transaction, now_ms: int) -> None:
+        def work(connection: sa.Connection) -> None:
+            lock_open(connection, transaction, now_ms)
+            close(connection, transaction.id, "aborted", now_ms, None)
+            connection.execute(sa.delete(staged).where(staged.c.transaction_id == transaction.id))
+
+        self._database.write(work)
+
+    # -- what is held back
+    # -----------------------------------------------------------------------------------------
+
+    def staged(self, transaction_id: str, namespace: str, name: str) -> Staged | None:
+        params = {"transaction_id": transaction_id, "namespace": namespace, "name": name}
+        row = self._database.row(READ_STAGED, params)
+        return _staged(row) if row else None
+
+    def all_staged(self, transaction_id: str) -> list[Staged]:
+        return [
+            _staged(row) for row in self._database.rows(READ_ALL_STAGED, {"transaction_id": transaction_id})
+        ]
+
+    def staged_names(self, transaction_id: str) -> list[tuple[str, str, Kind, bool]]:
+        rows = self._database.rows(READ_STAGED_NAMES, {"transaction_id": transaction_id})
+        return [(row[0], row[1], row[2], bool(row[3])) for row in rows]
+
+    def stage(self, transaction: Transaction, wanted: Write) -> None:
+        """Hold the changes back. LostRace if a name moved inside the transaction meanwhile."""
+
+        def work(connection: sa.Connection) -> None:
+            lock_open(connection, transaction, wanted.now_ms)
+            for change in wanted.changes:
+                _stage_one(connection, transaction.id, change)
+
+        self._database.write(work)
+
+
+def lock_open(connection: sa.Connection, transaction: Transaction, now_ms: int) -> None:
+    """Hold the row of a transaction that is still open;
+
+    CommitFailed otherwise: a late writer never gets in.
+    """
+    query = (
+        sa.select(transactions.c.state, transactions.c.expires_ms)
+        .where(transactions.c.id == transaction.id)
+        .with_for_update()
+    )
+    row = connection.execute(query).first()
+    if row is None or row[0] != "open" or row[1] <= now_ms:
+        state = "gone" if row is None else "expired" if row[0] == "open" else row[0]
+        raise CommitFailed(
+            f"Transaction {transaction.name} is {state}; nothing was written. "
+            "Open it again and repeat the work"
+        )
+
+
+def close(
+    connection: sa.Connection, transaction_id: str, state: State, now_ms: int, number: int | None
+) -> None:
+    """End an open transaction, inside the caller's SQL transaction."""
+    statement = sa.update(transactions).where(
+        transactions.c.id == transaction_id, transactions.c.state == "open"
+    )
+    if connection.execute(statement.values(state=state, closed_ms=now_ms, number=number)).rowcount != 1:
+        raise CommitFailed("The transaction is no longer open; nothing was published")
+
+
+def _expire(connection: sa.Connection, warehouse: str, now_ms: int) -> None:
+    over = sa.select(transactions.c.id).where(
+        transactions.c.warehouse == warehouse,
+        transactions.c.state == "open",
+        transactions.c.expires_ms <= now_ms,
+    )
+    ids = [row[0] for row in connection.execute(over.with_for_update())]
+    if ids:
+        connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(ids)))
+        statement = sa.update(transactions).where(transactions.c.id.in_(ids))
+        connection.execute(statement.values(state="expired", closed_ms=now_ms))
+
+
+def _stage_one(connection: sa.Connection, transaction_id: str, change: Change) -> None:
+    where = (
+        staged.c.transaction_id == transaction_id,
+        staged.c.namespace == change.namespace,
+        staged.c.name == change.name,
+    )
+    row = connection.execute(sa.select(staged).where(*where)).first()
+    stands = change.after or change.base
+    assert stands is not None
+    values: dict[str, Any] = {
+        "kind": change.kind,
+        "present": int(change.after is not None),
+        "uuid": stands.uuid,
+        "metadata_location": stands.metadata_location,
+        "document": pack(stands.document or b""),
+    }
+    if row is None:
+        base = change.base
+        values |= {
+            "transaction_id": transaction_id,
+            "namespace": change.namespace,
+            "name": change.name,
+            "operation": change.operation,
+            "version": 1,
+            "base_uuid": base.uuid if base else None,
+            "base_version": base.version if base else None,
+            "base_location": base.metadata_location if base else None,
+            "requests": pack(orjson.dumps([change.request])),
+            "detail": orjson.dumps(change.detail).decode(),
+        }
+        connection.execute(sa.insert(staged).values(**values))
+        return
+    held = _staged(row)
+    expected = change.base
+    stands_now = held.after
+    same = (expected is None) == (stands_now is None) and (
+        expected is None
+        or stands_now is None
+        or (expected.uuid, expected.version) == (stands_now.uuid, stands_now.version)
+    )
+    if not same:
+        raise LostRace(change.key)
+    values |= {
+        "version": row.version + 1,
+        "operation": _joined_operation(held, change),
+        "requests": pack(orjson.dumps([*held.requests, change.request])),
+        "detail": orjson.dumps(_joined_detail(held.detail, change.detail)).decode(),
+    }
+    connection.execute(sa.update(staged).where(*where).values(**values))
+
+
+def _joined_operation(held: Staged, change: Change) -> str:
+    """One word for all that a transaction did to a name: a table made and then written to was created."""
+    if change.after is None:
+        return change.operation
+    created = held.base_uuid is None and held.after is not None
+    return held.operation if created else change.operation
+
+
+def _joined_detail(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    joined = before | now
+    added = [*before.get("added-snapshots", []), *now.get("added-snapshots", [])]
+    return joined | {"added-snapshots": added} if added else joined
+
+
+def _staged(row: Any) -> Staged:
+    (_, namespace, name, kind, operation, present, uuid, version, location, document, *rest) = row
+    base_uuid, base_version, base_location, requests, detail = rest
+    entry = Entry(kind, namespace, name, uuid, version, location, unpack(document))
+    return Staged(
+        namespace,
+        name,
+        kind,
+        operation,
+        entry if present else None,
+        entry,
+        base_uuid,
+        base_version,
+        base_location,
+        orjson.loads(unpack(requests)),
+        orjson.loads(detail),
+    )

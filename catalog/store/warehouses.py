@@ -1,0 +1,79 @@
+"""The warehouses: name and storage root. Roots never overlap, because a warehouse is a tenant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from catalog.errors import AlreadyExists, Conflict, Invalid, NoSuchWarehouse
+from catalog.locations import Location
+from catalog.store.database import Database, Read
+from catalog.store.schema import entries, heads, history, locations, warehouses
+
+READ_WAREHOUSE = Read(
+    sa.select(warehouses.c.root, warehouses.c.created_ms).where(
+        warehouses.c.warehouse == sa.bindparam("warehouse")
+    )
+)
+READ_WAREHOUSES = Read(
+    sa.select(warehouses.c.warehouse, warehouses.c.root, warehouses.c.created_ms).order_by(
+        warehouses.c.warehouse
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    name: str
+    root: str
+    created_ms: int
+
+
+class WarehouseStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, name: str) -> Warehouse | None:
+        row = self._database.row(READ_WAREHOUSE, {"warehouse": name})
+        return Warehouse(name, row[0], row[1]) if row else None
+
+    def all(self) -> list[Warehouse]:
+        return [Warehouse(*row) for row in self._database.rows(READ_WAREHOUSES, {})]
+
+    def create(self, name: str, root: Location, now_ms: int) -> Warehouse:
+        """AlreadyExists for the name; Invalid for a root that overlaps another's."""
+
+        def work(connection: sa.Connection) -> Warehouse:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.text("LOCK TABLE warehouses IN SHARE ROW EXCLUSIVE MODE"))
+            for row in connection.execute(sa.select(warehouses.c.warehouse, warehouses.c.root)).all():
+                if row[0] == name:
+                    raise AlreadyExists(f"Warehouse already exists: {name}")
+                if root.overlaps(Location.parse(row[1])):
+                    raise Invalid(f"The root {root.text} overlaps the root of another warehouse")
+            connection.execute(
+                sa.insert(warehouses).values(warehouse=name, root=root.text, created_ms=now_ms)
+            )
+            connection.execute(sa.insert(heads).values(warehouse=name, number=0, time_ms=now_ms))
+            return Warehouse(name, root.text, now_ms)
+
+        return self._database.write(work)
+
+    def delete(self, name: str) -> None:
+        """Only an empty one. Its history goes with it; its files are left alone."""
+
+        def work(connection: sa.Connection) -> None:
+            found = connection.execute(
+                sa.select(warehouses.c.warehouse).where(warehouses.c.warehouse == name).with_for_update()
+            ).first()
+            if found is None:
+                raise NoSuchWarehouse(f"Warehouse does not exist: {name}")
+            if connection.execute(
+                sa.select(entries.c.name).where(entries.c.warehouse == name).limit(1)
+            ).first():
+                raise Conflict(f"Warehouse {name} is not empty: drop its namespaces first")
+            for table in (history, locations, heads, warehouses):
+                connection.execute(sa.delete(table).where(table.c.warehouse == name))
+
+        self._database.write(work)

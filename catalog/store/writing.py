@@ -1,0 +1,280 @@
+"""The one way anything changes: a list of changes, compared and set in one transaction under one number.
+
+Locks are always taken in the same order, so that no two writes wait for each other: first the warehouse row
+(only by writes that make names or places appear or vanish), then the rows of the names in sorted order, last
+the counter. The counter is held only from its update to the end of COMMIT, so writes to different tables run
+side by side.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
+from catalog.errors import Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
+from catalog.store.database import Database
+from catalog.store.documents import pack
+from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
+
+Also = Callable[[sa.Connection, int], None]
+
+_row = (
+    entries.c.warehouse == sa.bindparam("w"),
+    entries.c.namespace == sa.bindparam("ns"),
+    entries.c.name == sa.bindparam("n"),
+)
+_as_based = (*_row, entries.c.uuid == sa.bindparam("u"), entries.c.version == sa.bindparam("v"))
+_UPDATE = (
+    sa.update(entries)
+    .where(*_as_based)
+    .values(
+        {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
+    )
+)
+_DELETE = sa.delete(entries).where(*_as_based, entries.c.protected == 0)
+_EXISTS = sa.select(entries.c.uuid).where(*_row)
+_COUNT = (
+    sa.update(heads)
+    .where(heads.c.warehouse == sa.bindparam("w"))
+    .values(
+        number=heads.c.number + 1,
+        time_ms=sa.case((heads.c.time_ms > sa.bindparam("now"), heads.c.time_ms), else_=sa.bindparam("now")),
+    )
+    .returning(heads.c.number, heads.c.time_ms)
+)
+_HEAD = sa.select(heads.c.number).where(heads.c.warehouse == sa.bindparam("w"))
+_INSERT_HISTORY = sa.insert(history)
+
+
+def write(database: Database, warehouse: str, wanted: Write, also: Also | None = None) -> int:
+    """Apply all changes or none; answers the number they took.
+
+    Raises LostRace, KeyTaken, NoSuchNamespace, NamespaceNotEmpty, Invalid (a place that is taken),
+    Unavailable (surely nothing happened), CommitStateUnknown. `also` runs in the same transaction, with the
+    number.
+    """
+    return database.write(lambda connection: apply(connection, warehouse, wanted, also))
+
+
+def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also | None = None) -> int:
+    """The same inside a transaction that the caller owns."""
+    changes = sorted(wanted.changes, key=lambda change: change.key)
+    first_version = 0
+    if any(change.is_structural for change in changes):
+        first_version = _lock_names(connection, warehouse)
+    for change in changes:
+        _set(connection, warehouse, change, first_version)
+    for change in changes:
+        if change.is_structural:
+            _check_structure(connection, warehouse, change, wanted)
+    number, time_ms = _take_number(connection, warehouse, wanted.now_ms)
+    _insert_history(connection, warehouse, changes, number, time_ms, wanted.principal, first_version)
+    if wanted.record is not None:
+        _remember(connection, wanted.record)
+    if also is not None:
+        also(connection, number)
+    return number
+
+
+def _lock_names(connection: sa.Connection, warehouse: str) -> int:
+    """Hold the names of the warehouse, and answer the first version of entries that appear now.
+
+    An entry's version never exceeds the number of the commit that wrote it, so beginning above the counter
+    means that no version is ever used twice for one name, even if the name was dropped and made again.
+    """
+    query = sa.select(warehouses.c.warehouse).where(warehouses.c.warehouse == warehouse).with_for_update()
+    if connection.execute(query).first() is None:
+        raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
+    head: int = connection.execute(_HEAD, {"w": warehouse}).scalar_one()
+    return head + 1
+
+
+def _set(connection: sa.Connection, warehouse: str, change: Change, first_version: int) -> None:
+    where: dict[str, Any] = {"w": warehouse, "ns": change.namespace, "n": change.name}
+    base, after = change.base, change.after
+    if base is None:
+        if connection.execute(_EXISTS, where).first() is not None:
+            raise LostRace(change.key)
+        if after is not None:
+            connection.execute(sa.insert(entries), _row_of(warehouse, after, first_version))
+        return
+    where |= {"u": base.uuid, "v": base.version}
+    if after is None:
+        result = connection.execute(_DELETE, where)
+    else:
+        values = _row_of(warehouse, after, _version_after(change, first_version))
+        where |= {
+            f"new_{name}": values[name]
+            for name in ("kind", "uuid", "version", "metadata_location", "document")
+        }
+        result = connection.execute(_UPDATE, where)
+    if result.rowcount != 1:
+        raise LostRace(change.key)
+
+
+def _version_after(change: Change, first_version: int) -> int:
+    base, after = change.base, change.after
+    if base is not None and after is not None and base.uuid == after.uuid:
+        return base.version + 1
+    return first_version
+
+
+def _row_of(warehouse: str, entry: Entry, version: int) -> dict[str, Any]:
+    assert entry.document is not None, "a written entry carries its document"
+    return {
+        "warehouse": warehouse,
+        "namespace": entry.namespace,
+        "name": entry.name,
+        "kind": entry.kind,
+        "uuid": entry.uuid,
+        "version": version,
+        "metadata_location": entry.metadata_location,
+        "document": pack(entry.document),
+        "protected": int(entry.protected),
+    }
+
+
+def _check_structure(connection: sa.Connection, warehouse: str, change: Change, wanted: Write) -> None:
+    """What must hold between this name and others, looked at after every row is set, so that order does not
+    matter.
+    """
+    if change.after is None:
+        if change.kind == "namespace":
+            _require_empty(connection, warehouse, change.namespace)
+        elif change.keep_until_ms is not None and change.base is not None:
+            _keep_dropped(connection, warehouse, change, wanted)
+        return
+    if change.base is None:
+        parent = change.namespace if change.name else change.namespace.rpartition("\x1f")[0]
+        if parent and connection.execute(_EXISTS, {"w": warehouse, "ns": parent, "n": ""}).first() is None:
+            raise NoSuchNamespace(f"Namespace does not exist: {parent.replace(chr(31), '.')}")
+        connection.execute(
+            sa.delete(dropped).where(dropped.c.warehouse == warehouse, dropped.c.uuid == change.after.uuid)
+        )
+    for location in change.locations:
+        _reserve(connection, warehouse, location, change.after.uuid)
+
+
+def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) -> None:
+    inside = sa.or_(
+        sa.and_(entries.c.namespace == namespace, entries.c.name != ""),
+        sa.and_(entries.c.namespace > namespace + "\x1f", entries.c.namespace < namespace + "\x20"),
+    )
+    found = connection.execute(
+        sa.select(entries.c.name).where(entries.c.warehouse == warehouse, inside).limit(1)
+    ).first()
+    if found is not None:
+        raise NamespaceNotEmpty(f"Namespace {namespace.replace(chr(31), '.')} is not empty")
+
+
+def overlapping(connection: sa.Connection, warehouse: str, location: str) -> list[tuple[str, str]]:
+    """(location, uuid) of every reserved place that is the given one, above it or below it."""
+    parts = location.split("/")
+    above = ["/".join(parts[:end]) for end in range(3, len(parts) + 1)]
+    query = sa.select(locations.c.location, locations.c.uuid).where(
+        locations.c.warehouse == warehouse,
+        sa.or_(
+            locations.c.location.in_(above),
+            sa.and_(locations.c.location > location + "/", locations.c.location < location + "0"),
+        ),
+    )
+    return [(row[0], row[1]) for row in connection.execute(query)]
+
+
+def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
+    taken = overlapping(connection, warehouse, location)
+    for place, uuid_ in taken:
+        if uuid_ != owner:
+            raise Invalid(
+                f"Location {location} overlaps {place}, which belongs to another table "
+                "(perhaps a dropped one): choose another location, or leave it out to get a fresh one"
+            )
+    if all(place != location for place, _ in taken):
+        connection.execute(sa.insert(locations).values(warehouse=warehouse, location=location, uuid=owner))
+
+
+def _keep_dropped(connection: sa.Connection, warehouse: str, change: Change, wanted: Write) -> None:
+    base = change.base
+    assert base is not None
+    assert base.document is not None
+    connection.execute(
+        sa.insert(dropped).values(
+            warehouse=warehouse,
+            id=str(uuid.uuid4()),
+            kind=base.kind,
+            namespace=base.namespace,
+            name=base.name,
+            uuid=base.uuid,
+            metadata_location=base.metadata_location,
+            document=pack(base.document),
+            dropped_ms=wanted.now_ms,
+            expires_ms=change.keep_until_ms,
+            principal=wanted.principal,
+        )
+    )
+
+
+def _take_number(connection: sa.Connection, warehouse: str, now_ms: int) -> tuple[int, int]:
+    row = connection.execute(_COUNT, {"w": warehouse, "now": now_ms}).first()
+    if row is None:
+        raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
+    return row[0], row[1]
+
+
+def _insert_history(
+    connection: sa.Connection,
+    warehouse: str,
+    changes: Sequence[Change],
+    number: int,
+    time_ms: int,
+    principal: str,
+    first_version: int,
+) -> None:
+    rows = []
+    for ordinal, change in enumerate(changes):
+        stands = change.after or change.base
+        assert stands is not None, "a change has a before or an after"
+        version = stands.version if change.after is None else _version_after(change, first_version)
+        rows.append(
+            {
+                "warehouse": warehouse,
+                "number": number,
+                "ordinal": ordinal,
+                "time_ms": time_ms,
+                "operation": change.operation,
+                "kind": change.kind,
+                "namespace": change.namespace,
+                "name": change.name,
+                "present": int(change.after is not None),
+                "uuid": stands.uuid,
+                "version": version,
+                "metadata_location": stands.metadata_location,
+                "principal": principal,
+                "detail": orjson.dumps(change.detail).decode(),
+            }
+        )
+    connection.execute(_INSERT_HISTORY, rows)
+
+
+def _remember(connection: sa.Connection, record: Record) -> None:
+    try:
+        connection.execute(
+            sa.insert(idempotency).values(
+                principal=record.principal,
+                operation=record.operation,
+                target=record.target,
+                key=record.key,
+                body_hash=record.body_hash,
+                status=record.status,
+                answer=record.answer,
+                expires_ms=record.expires_ms,
+            )
+        )
+    except IntegrityError as error:
+        raise KeyTaken from error

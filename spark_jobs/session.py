@@ -1,0 +1,123 @@
+"""A SparkSession against the catalog.
+
+    spark = spark_session("http://127.0.0.1:8181")
+    spark.sql("SELECT * FROM lake.sales.orders")
+
+`warehouse` says where in the history of a warehouse the session stands: `main`, `main@1234`, `main~w1-0`.
+`attach` adds further catalogs to a running session. What is set here is what held in practice; `extra` goes
+last and may override anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from spark_jobs import jars
+
+
+class SparkUnavailable(Exception):
+    """Spark cannot start on this machine; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How executors reach the object store, where the catalog's own answer does not say it all."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    path_style: bool = True
+
+
+def catalog_settings(
+    name: str, uri: str, *, warehouse: str = "main", token: str | None = None, s3: S3Options | None = None
+) -> dict[str, str]:
+    """The Spark settings that make `name` a catalog of the session."""
+    properties: dict[str, str | None] = {
+        "type": "rest",
+        "uri": uri,
+        "warehouse": warehouse,
+        "token": token,
+        # With the cache on, a count after another engine's commit is the old one.
+        "cache-enabled": "false",
+    }
+    if s3 is not None:
+        properties |= {
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": s3.endpoint,
+            "s3.path-style-access": str(s3.path_style).lower(),
+            "s3.access-key-id": s3.access_key_id,
+            "s3.secret-access-key": s3.secret_access_key,
+            "client.region": s3.region,
+        }
+    prefix = f"spark.sql.catalog.{name}"
+    given = {f"{prefix}.{key}": value for key, value in properties.items() if value is not None}
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog", **given}
+
+
+def session_settings(*, master: str = "local[2]", memory: str = "1g") -> dict[str, str]:
+    """The settings of the session itself: quiet, in UTC, sized for small batches, jars from the disk."""
+    return {
+        "spark.master": master,
+        "spark.driver.memory": memory,
+        "spark.jars": ",".join(map(str, jars.installed())),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+def spark_session(
+    uri: str,
+    warehouse: str = "main",
+    catalog: str = "lake",
+    *,
+    token: str | None = None,
+    s3: S3Options | None = None,
+    master: str = "local[2]",
+    memory: str = "1g",
+    extra: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session whose default catalog is the warehouse of the server at `uri`."""
+    _require_java()
+    settings = {
+        **session_settings(master=master, memory=memory),
+        **catalog_settings(catalog, uri, warehouse=warehouse, token=token, s3=s3),
+        "spark.sql.defaultCatalog": catalog,
+        **(extra or {}),
+    }
+    builder = SparkSession.builder.appName("calve")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def attach(
+    spark: SparkSession,
+    name: str,
+    uri: str,
+    *,
+    warehouse: str = "main",
+    token: str | None = None,
+    s3: S3Options | None = None,
+) -> None:
+    """Add a catalog to a running session. A name keeps the settings of its first use: choose a new one."""
+    for key, value in catalog_settings(name, uri, warehouse=warehouse, token=token, s3=s3).items():
+        spark.conf.set(key, value)
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        where = f"JAVA_HOME ({home})" if home else "the PATH"
+        raise SparkUnavailable(f"Spark needs Java 17, and there is no java in {where}")

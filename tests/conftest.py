@@ -1,0 +1,76 @@
+"""Fixtures of all tests, and the order in which they run.
+
+Quick tests run first, so that a simple mistake shows within seconds. With pytest-xdist each worker process
+has its own components; tests that use the Spark session stay together on one worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import components
+from tests.harness.postgres import PostgresServer
+from tests.harness.s3 import S3Server
+from tests.harness.stacks import STACKS, Stack, Stacks
+
+# Directories and files from quick to slow; one that is not named here runs before the clients.
+ORDER = ("unit", "harness", "contract", "security", "concurrency", "faults", "", "clients", "rck")
+# One JVM with one session is expensive, so everything that uses it goes to one worker.
+GROUPS = {"spark": "spark"}
+
+# Spark sessions of the tests use the jars that `make components` fetched.
+os.environ.setdefault("CALVE_JARS", str(components.JARS))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_rank)  # stable: within a rank the order of collection stays
+    for item in items:
+        for fixture, group in GROUPS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _rank(item: pytest.Item) -> int:
+    path = item.path.relative_to(components.ROOT / "tests")
+    parts = [*path.parts, path.stem.removeprefix("test_")]
+    known = [ORDER.index(part) for part in parts if part in ORDER]
+    return max(known, default=ORDER.index(""))
+
+
+@pytest.fixture(scope="session")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
+    """Starts stacks with settings of their own: `with stacks.started("embedded", tmp_path, {…}) as stack`."""
+    with contextlib.ExitStack() as running:
+        yield Stacks(tmp_path_factory.mktemp("stacks"), running)
+
+
+@pytest.fixture(scope="session")
+def postgres(stacks: Stacks) -> PostgresServer:
+    """A real PostgreSQL; `postgres.database()` gives an empty database."""
+    return stacks.postgres
+
+
+@pytest.fixture(scope="session")
+def s3(stacks: Stacks) -> S3Server:
+    """A real S3 server; `s3.bucket()` gives an empty bucket."""
+    return stacks.s3
+
+
+# The parameter is on a function fixture, and the servers live beyond it: a parametrised session fixture would
+# be torn down at each change of the parameter.
+@pytest.fixture(params=STACKS)
+def stack(request: pytest.FixtureRequest, stacks: Stacks) -> Stack:
+    """A running server on each stack in turn, shared by all tests: use names of your own, leave it alive."""
+    return stacks.shared(request.param)
+
+
+@pytest.fixture(params=STACKS)
+def own_stack(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Iterator[Stack]:
+    """A fresh, empty stack for this test alone, on each stack in turn: may be killed, filled and broken."""
+    with stacks.started(request.param, tmp_path / "own") as started:
+        yield started

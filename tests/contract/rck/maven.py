@@ -1,0 +1,58 @@
+"""Runs Maven on the pom beside this file: quiet, offline when the local cache can serve it, else online once.
+
+`run(goal, work, properties)` leaves everything it makes under `work` and raises MavenFailed with Maven's own words.
+`class_path(work)` compiles our Java classes and gives the class path of them and of all jars of the pom.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+POM = Path(__file__).parent / "pom.xml"
+TIMEOUT_S = 900
+
+# What Maven says when the cache lacks something that it may not fetch: the only failure worth a second try.
+_NOT_CACHED = ("offline", "has not been downloaded")
+
+
+class MavenFailed(Exception):
+    """Maven ended with an error that is not the outcome of a test."""
+
+
+def run(goal: str, work: Path, properties: Mapping[str, str]) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    settings = [f"-D{name}={value}" for name, value in {"rck.work": str(work), **properties}.items()]
+    command = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), goal, *settings]
+    ended = _end(work, [*command, "-o"])
+    if ended.returncode != 0 and any(words in ended.stdout for words in _NOT_CACHED):
+        ended = _end(work, command)
+    if ended.returncode != 0:
+        raise MavenFailed(f"mvn {goal} failed:\n{_last_lines(ended.stdout)}")
+
+
+def class_path(work: Path) -> str:
+    run("test-compile", work, {})
+    jars = (work / "classpath.txt").read_text().strip()
+    return os.pathsep.join([str(work / "classes"), jars])
+
+
+def _end(work: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CATALOG_")}
+    # A foreign CATALOG_* would reach the kit's client as a catalog property.
+    ended = subprocess.run(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    (work / "maven.log").write_text(ended.stdout)
+    return ended
+
+
+def _last_lines(text: str, count: int = 40) -> str:
+    return "\n".join(text.splitlines()[-count:])

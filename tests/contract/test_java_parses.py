@@ -1,0 +1,21 @@
+"""Iceberg's Java library reads every document that the metadata engine produces, and reads what we meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rck.parser import java_reading, not_as_meant
+from tests.harness.documents import produced_documents
+
+
+@pytest.mark.timeout(900)  # the first run on a machine fetches the jars
+def test_java_reads_every_document_as_it_was_meant(tmp_path: Path) -> None:
+    readings = java_reading(produced_documents(), tmp_path)
+    problems = []
+    for reading in readings:
+        said = [reading.refusal] if reading.refusal else list(not_as_meant(reading.java, reading.document))
+        problems += [f"{said} in {str(reading.document)[:2000]}"] if said else []
+    assert readings, "no documents were produced"
+    assert not problems, "\n".join(problems[:20])

@@ -1,0 +1,48 @@
+"""Where the components of the tests are. `make components` puts them there; nothing is fetched here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.harness.errors import ComponentMissing
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+JARS = CACHE / "jars"
+_POSTGRES_BIN = Path("/usr/lib/postgresql")
+
+
+def calve() -> Path:
+    """The command as a user has it: beside the interpreter that runs the tests."""
+    return _existing(Path(sys.executable).parent / "calve", "make setup")
+
+
+def versitygw() -> Path:
+    return _existing(CACHE / "bin" / "versitygw", "make components")
+
+
+def postgres(program: str) -> Path:
+    """`initdb` or `postgres`: Debian keeps them out of the PATH, one folder for each major version."""
+    on_path = shutil.which(program)
+    if on_path is not None:
+        return Path(on_path)
+    found = sorted(_POSTGRES_BIN.glob(f"*/bin/{program}"), key=lambda path: int(path.parent.parent.name))
+    if not found:
+        raise ComponentMissing(f"{program} of PostgreSQL is not installed: run `make components`")
+    return found[-1]
+
+
+def program(name: str) -> Path:
+    """A program of the PATH, such as promtool or wrk."""
+    found = shutil.which(name)
+    if found is None:
+        raise ComponentMissing(f"{name} is not installed: run `make components`")
+    return Path(found)
+
+
+def _existing(path: Path, remedy: str) -> Path:
+    if not path.exists():
+        raise ComponentMissing(f"{path} does not exist: run `{remedy}`")
+    return path

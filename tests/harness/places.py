@@ -1,0 +1,65 @@
+"""A place is an empty root on one kind of storage, with the files behind it in sight of the test.
+
+    @pytest.fixture(params=PLACES)
+    def place(request, tmp_path): return place_on(request, tmp_path)
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import pytest
+
+from catalog.storage.files import StorageFiles
+from catalog.storage.settings import S3Settings
+from tests.harness.s3 import S3Access, S3Server
+
+PlaceName = Literal["file", "s3"]
+PLACES: tuple[PlaceName, ...] = get_args(PlaceName)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`root` is the location of an empty folder, `folder` is where its files are on this machine."""
+
+    name: PlaceName
+    files: StorageFiles
+    root: str
+    folder: Path
+    s3: S3Access | None = None
+
+    def at(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def found(self) -> set[str]:
+        """Every file below the root, as locations."""
+        return {
+            self.at(path.relative_to(self.folder).as_posix())
+            for path in self.folder.rglob("*")
+            if path.is_file()
+        }
+
+
+def s3_settings(access: S3Access, endpoint: str | None = None) -> S3Settings:
+    """Settings for the S3 server of the tests, or for something in front of it."""
+    return S3Settings(
+        endpoint=endpoint or access.endpoint,
+        region=access.region,
+        access_key_id=access.access_key_id,
+        secret_access_key=access.secret_access_key,
+    )
+
+
+def place_on(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """The place that the fixture's parameter names; the S3 server starts only if it is asked for."""
+    if request.param == "file":
+        folder = tmp_path / "warehouse"
+        folder.mkdir()
+        root = f"file://{folder}"
+        return Place("file", StorageFiles(file_roots=[root]), root, folder)
+    server: S3Server = request.getfixturevalue("s3")
+    root = f"s3://{server.bucket()}/warehouse-{uuid.uuid4().hex[:6]}"
+    return Place("s3", StorageFiles(s3_settings(server.access)), root, server.path(root), server.access)

@@ -1,0 +1,99 @@
+"""A stack is a running server together with the database and the storage below it.
+
+There are two, and every behaviour is shown on both: `embedded` (SQLite and files, the default on a laptop)
+and `postgres-s3` (the form of production). tests/conftest.py has the fixtures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from tests.harness.postgres import PostgresServer
+from tests.harness.s3 import S3Access, S3Server
+from tests.harness.server import CalveServer
+
+StackName = Literal["embedded", "postgres-s3"]
+STACKS: tuple[StackName, ...] = get_args(StackName)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A running server, and what its clients need."""
+
+    name: StackName
+    server: CalveServer
+    warehouse_root: str  # where the warehouse `main` keeps its tables: file:///… or s3://…
+    database: str  # SQLAlchemy address
+    s3: S3Access | None
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """Catalog properties for PyIceberg and Iceberg's Java library, storage keys included."""
+        return {"type": "rest", "uri": self.url, **(self.s3.iceberg if self.s3 else {})}
+
+
+class Stacks:
+    """The stacks of one test process, and the components below them, each started when first needed.
+
+    `running` ends them, the last started first: a server before its database.
+    """
+
+    def __init__(self, folder: Path, running: contextlib.ExitStack) -> None:
+        self._folder = folder
+        self._running = running
+        self._shared: dict[StackName, Stack] = {}
+
+    @functools.cached_property
+    def postgres(self) -> PostgresServer:
+        return self._running.enter_context(PostgresServer.started())
+
+    @functools.cached_property
+    def s3(self) -> S3Server:
+        return self._running.enter_context(S3Server.started(self._folder / "s3"))
+
+    def shared(self, name: StackName) -> Stack:
+        """The one stack of this name that tests share."""
+        if name not in self._shared:
+            self._shared[name] = self._running.enter_context(self.started(name, self._folder / name))
+        return self._shared[name]
+
+    @contextlib.contextmanager
+    def started(
+        self, name: StackName, folder: Path, settings: Mapping[str, str] | None = None
+    ) -> Iterator[Stack]:
+        """A stack with an empty database and an empty warehouse; `settings` are added to the server's own."""
+        stack = self.prepared(name, folder, settings)
+        stack.server.start()
+        try:
+            yield stack
+        finally:
+            stack.server.stop()
+
+    def prepared(self, name: StackName, folder: Path, settings: Mapping[str, str] | None = None) -> Stack:
+        """The same, with the server not started yet."""
+        access: S3Access | None = None
+        below: dict[str, str] = {}
+        if name == "embedded":
+            home = folder / "lake"
+            database, root = f"sqlite:///{home}/catalog.db", f"file://{home}/warehouse"
+        else:
+            access = self.s3.access
+            database, root = self.postgres.database(), f"s3://{self.s3.bucket()}/warehouse"
+            below = {"CALVE_DATABASE": database, "CALVE_WAREHOUSE_ROOT": root, **access.settings}
+        given = {**below, **(settings or {})}
+        return Stack(
+            name,
+            CalveServer(folder, given),
+            warehouse_root=given.get("CALVE_WAREHOUSE_ROOT", root),
+            database=given.get("CALVE_DATABASE", database),
+            s3=access,
+        )

@@ -1,0 +1,116 @@
+"""Secrets and tokens: what is made, what is stored, and what is compared how."""
+
+from __future__ import annotations
+
+import hmac
+import re
+
+import pytest
+
+from catalog.errors import Unavailable
+from catalog.identity import hashing
+
+
+def test_tokens_and_secrets_never_repeat_and_look_different() -> None:
+    tokens = {hashing.new_token() for _ in range(100)}
+    secrets = {hashing.new_secret() for _ in range(100)}
+    assert len(tokens) == len(secrets) == 100
+    assert all(hashing.token_hash(token) for token in tokens)
+    assert not any(hashing.token_hash(secret) for secret in secrets)
+
+
+def test_a_token_is_stored_as_its_digest() -> None:
+    token = hashing.new_token()
+    stored = hashing.token_hash(token)
+    assert stored is not None
+    assert re.fullmatch("[0-9a-f]{64}", stored)
+    assert stored == hashing.token_hash(token)
+    assert stored != hashing.token_hash(hashing.new_token())
+
+
+def test_a_secret_is_verified() -> None:
+    secret = hashing.new_secret()
+    stored = hashing.secret_hash(secret)
+    assert secret not in stored
+    assert stored.startswith("scrypt$16384$8$1$")
+    assert hashing.is_secret(secret, stored)
+    assert not hashing.is_secret(secret + "x", stored)
+    assert not hashing.is_secret(secret, None)
+
+
+def test_equal_secrets_are_stored_differently() -> None:
+    assert hashing.secret_hash("same") != hashing.secret_hash("same")
+
+
+def test_any_text_can_be_a_secret() -> None:
+    secret = "pa:ss wörd%20\x00 🧊"
+    assert hashing.is_secret(secret, hashing.secret_hash(secret))
+
+
+def test_the_stored_parameters_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "SCRYPT_N", 2**10)
+    stored = hashing.secret_hash("old")
+    monkeypatch.undo()
+    assert stored.startswith("scrypt$1024$")
+    assert hashing.is_secret("old", stored)
+
+
+def test_no_secret_costs_a_hash_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of an answer must not tell which principals exist: scrypt runs with the same parameters."""
+    costs: list[tuple[int, int, int]] = []
+    compared: list[bool] = []
+    scrypt, compare = hashing._scrypt, hmac.compare_digest
+
+    def counted(secret: str, salt: bytes, n: int, r: int, p: int, digest_bytes: int) -> bytes:
+        costs.append((n, r, p))
+        return scrypt(secret, salt, n, r, p, digest_bytes)
+
+    def watched(left: bytes, right: bytes) -> bool:
+        compared.append(True)
+        return compare(left, right)
+
+    stored = hashing.secret_hash("right")
+    monkeypatch.setattr(hashing, "_scrypt", counted)
+    monkeypatch.setattr(hmac, "compare_digest", watched)
+    hashing.is_secret("wrong", stored)
+    hashing.is_secret("wrong", None)
+    assert len(costs) == 2
+    assert costs[0] == costs[1]
+    assert len(compared) == 2
+
+
+def test_a_long_secret_is_refused_unhashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = hashing.secret_hash("right")
+    monkeypatch.setattr(hashing, "_scrypt", None)
+    assert not hashing.is_secret("x" * (hashing.SECRET_CHARS_MAX + 1), stored)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "",
+        "plain",
+        "scrypt$16384$8$1$c2FsdA==",
+        "scrypt$1048576$8$1$c2FsdA==$ZGlnZXN0",
+        "scrypt$16384$99$1$c2FsdA==$ZGlnZXN0",
+        "scrypt$16384$8$1$c2FsdA==$ZGlnZXN0",
+        "scrypt$16384$8$1$!!!!$ZGlnZXN0",
+    ],
+)
+def test_a_damaged_hash_is_an_error_and_no_work(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "_scrypt", None)
+    with pytest.raises(ValueError, match="a stored secret hash"):
+        hashing.is_secret("any", stored)
+
+
+def test_a_flood_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "SCRYPT_WAIT_S", 0.01)
+    for _ in range(hashing.SCRYPT_AT_ONCE_MAX):
+        hashing._gate.acquire()
+    try:
+        with pytest.raises(Unavailable):
+            hashing.is_secret("any", None)
+    finally:
+        for _ in range(hashing.SCRYPT_AT_ONCE_MAX):
+            hashing._gate.release()
+    assert not hashing.is_secret("any", None)

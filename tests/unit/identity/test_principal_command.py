@@ -1,0 +1,137 @@
+"""`calve principal`: what each action prints, and its refusals in one sentence with exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calve.cli import main
+from catalog.identity.oauth import Client, ClientCredentials, OAuthError
+from catalog.identity.roles import Caller, Role
+from catalog.identity.tokens import TokenIdentity
+from catalog.store import migrations, schema
+from catalog.store.database import Database
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database without tables; where it is a file, neither the file nor its folder exists yet."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/new/lake/catalog.db"
+    address: str = request.getfixturevalue("postgres_url")
+    emptied = Database(address)
+    emptied.write(schema.metadata.drop_all)
+    emptied.close()
+    return address
+
+
+@pytest.fixture
+def principal(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["principal", *words, "--database", url])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def caller(url: str, name: str, secret: str) -> Caller:
+    database = Database(url)
+    try:
+        identity = TokenIdentity(database, 60)
+        token = identity.issue(ClientCredentials(Client(name, secret), "catalog"))["access_token"]
+        return identity.identify(f"Bearer {token}")
+    finally:
+        database.close()
+
+
+def test_the_first_administrator(principal: Command, url: str) -> None:
+    code, out, err = principal("create", "admin", "--role", "admin", "--warehouse", "all")
+    assert code == 0
+    assert out.count("\n") == 1
+    secret = out.strip()
+    assert secret not in err
+    assert "/v1/oauth/tokens" in err
+    assert caller(url, "admin", secret).role("any") is Role.ADMIN
+
+
+def test_a_life(principal: Command, url: str) -> None:
+    _, out, err = principal("create", "etl")
+    old = out.strip()
+    assert "no role yet" in err
+    assert principal("grant", "etl", "--role", "writer")[1] == "etl is writer in main.\n"
+    assert caller(url, "etl", old).roles == {"main": Role.WRITER}
+    assert (
+        "no warehouse sales yet" in principal("grant", "etl", "--role", "reader", "--warehouse", "sales")[2]
+    )
+    assert principal("list")[1] == (
+        "NAME  STATE     ROLES\netl   enabled   writer in main, reader in sales\n"
+    )
+    assert principal("revoke", "etl", "--warehouse", "main")[1] == (
+        "etl has lost its role in main. Roles left: reader in sales.\n"
+    )
+    new = principal("rotate", "etl")[1].strip()
+    with pytest.raises(OAuthError):
+        caller(url, "etl", old)
+    assert caller(url, "etl", new).roles == {"sales": Role.READER}
+    assert principal("disable", "etl")[0] == 0
+    assert "etl   disabled" in principal("list")[1]
+    with pytest.raises(OAuthError):
+        caller(url, "etl", new)
+    assert principal("enable", "etl")[0] == 0
+    assert caller(url, "etl", new).name == "etl"
+    assert principal("delete", "etl")[0] == 0
+    assert principal("list")[1] == "NAME  STATE     ROLES\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("create", "admin"), "Principal already exists: admin"),
+        (("create", "a b"), "Invalid principal name"),
+        (("create", "etl", "--warehouse", "main"), "--role has to say what"),
+        (("create", "etl", "--role", "owner"), "invalid choice: 'owner'"),
+        (("create", "etl", "--role", "reader", "--warehouse", "a/b"), "Invalid warehouse name"),
+        (("grant", "nobody", "--role", "reader"), "Principal does not exist: nobody"),
+        (("revoke", "admin", "--warehouse", "main"), "has no role of its own in main"),
+        (("revoke", "admin"), "--warehouse"),
+        (("delete", "nobody"), "Principal does not exist: nobody"),
+        (("promote", "admin"), "invalid choice: 'promote'"),
+    ],
+)
+def test_refusals(principal: Command, words: tuple[str, ...], sentence: str) -> None:
+    assert principal("create", "admin")[0] == 0
+    code, out, err = principal(*words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_only_create_begins_a_database(principal: Command, url: str) -> None:
+    code, out, err = principal("list")
+    assert (code, out) == (2, "")
+    assert "there is no catalog" in err or "calve migrate" in err
+    assert principal("create", "admin")[0] == 0
+    database = Database(url)
+    try:
+        migrations.require_current(database)
+    finally:
+        database.close()
+
+
+def test_a_database_that_does_not_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["principal", "list", "--database", "postgresql://me:canary-4711@127.0.0.1:1/none"]) == 2
+    err = capsys.readouterr().err
+    assert "cannot be used" in err
+    assert "canary-4711" not in err
