@@ -22,6 +22,7 @@ from catalog.api.endpoints import Endpoints
 from catalog.api.errors import error_answer, error_body
 from catalog.api.health import Probe, health_router
 from catalog.api.lake import lake_router
+from catalog.api.routing import RouteTree
 from catalog.errors import CatalogError
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
@@ -82,7 +83,8 @@ def open_catalog(settings: Settings) -> Catalog:
 
 def create_app(settings: Settings) -> App:
     """The whole application, ready to serve. Call it after a fork: it opens connections and threads."""
-    return Edge.of(on_raw_paths(described_app(settings)), settings)
+    app = described_app(settings)
+    return Edge.of(on_raw_paths(app, RouteTree(app.state.endpoints.routes())), settings)
 
 
 def described_app(settings: Settings) -> FastAPI:
@@ -127,12 +129,20 @@ def web_app(endpoints: Endpoints) -> FastAPI:
     return app
 
 
-def on_raw_paths(app: Any) -> App:
-    """Route by the path as the client wrote it: a name may hold an encoded slash."""
+def on_raw_paths(app: FastAPI, operations: RouteTree) -> App:
+    """Route by the path as the client wrote it, because a name may hold an encoded slash;
+
+    the spec's operations first.
+    """
 
     async def raw(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].startswith(ENCODED_PATHS):
-            scope["path"] = scope["raw_path"].decode("ascii", "replace")
+            path = scope["path"] = scope["raw_path"].decode("ascii", "replace")
+            found = operations.find(scope["method"], path)
+            if found is not None:
+                endpoint, scope["path_params"] = found
+                await endpoint(scope, receive, send)
+                return
         await app(scope, receive, send)
 
     return raw

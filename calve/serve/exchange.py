@@ -4,9 +4,11 @@ An `Exchange` passes the application's answer on, with the headers that every an
 comes first, it answers itself, and what the application says afterwards is dropped:
 
 - while the body is still arriving: 408, and the application is never called;
-- a read: 504, and the application is cancelled;
-- anything else: 504 as "commit state unknown", and **the application goes on**. A commit is never cut in
-  half, and the client is told the truth: it may have happened.
+- a read: 504;
+- anything else: 504 as "commit state unknown". It may have happened, and the client is told so.
+
+In no case is the application cancelled: a commit is never cut in half, and what waits for a database or a
+store has the timeouts of those.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _in_flight = metrics.gauge("calve_http_requests_in_flight", "Requests being serv
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_late", "_send", "expired", "id", "reading", "scope", "started_s", "status", "task")
+    __slots__ = ("_late", "_send", "expired", "id", "reading", "scope", "started_s", "status")
 
     def __init__(self, scope: Scope, send: Send, request_id: str, started_s: float) -> None:
         self.scope = scope
@@ -45,7 +47,6 @@ class Exchange:
         self.status = 0  # of the answer, once there is one
         self.expired = False
         self.reading = False  # the body has not arrived yet
-        self.task = asyncio.current_task()
         self._send = send
         self._late: asyncio.Task[None] | None = None
 
@@ -83,17 +84,15 @@ class Exchange:
             return  # the answer is on its way
         self.expired = True
         _expired.labels().add()
-        safe = self.scope["method"] in SAFE_METHODS
         if self.reading:
             answer = 408, "RequestTimeoutException", "The body did not arrive in time."
-        elif safe:
+        elif self.scope["method"] in SAFE_METHODS:
             answer = 504, "GatewayTimeoutException", "The answer was not ready in time; try again."
         else:
             answer = 504, "CommitStateUnknownException", UNKNOWN
         self.status = answer[0]
+        # When the answer is out, a `receive` that waits for more of the body sees the end of the connection.
         self._late = asyncio.get_running_loop().create_task(self.answer(*answer))
-        if self.task is not None and (self.reading or safe):
-            self.task.cancel()
 
 
 class Deadlines:

@@ -54,7 +54,9 @@ def _spark(uri: str, packages: str) -> str:
         (
             f"spark-sql --packages {packages}",
             f"  --conf {catalog}=org.apache.iceberg.spark.SparkCatalog",
-            f"  --conf {catalog}.type=rest --conf {catalog}.uri={uri} --conf {catalog}.warehouse=main",
+            f"  --conf {catalog}.type=rest",
+            f"  --conf {catalog}.uri={uri}",
+            f"  --conf {catalog}.warehouse=main",
             f"  --conf {catalog}.cache-enabled=false",
         )
     )

@@ -113,10 +113,7 @@ class Edge:
         except Refused as refused:
             await self._refuse(exchange, refused, receive)
         except Disconnected:
-            exchange.status = CLIENT_CLOSED
-        except asyncio.CancelledError:
-            if not exchange.expired:
-                raise  # the server is stopping and has waited long enough
+            exchange.status = exchange.status or CLIENT_CLOSED
         except Exception:
             if exchange.status and not exchange.expired:
                 raise  # half an answer is out: the server logs this and cuts the connection
@@ -191,16 +188,18 @@ class Edge:
         if status < self._log_from_status or (status < 400 and scope["path"] in PROBES):
             return
         self._request_log.add(
-            "error" if status >= 500 else "info",
             {
+                "ts": self._request_log.now(),
+                "level": "error" if status >= 500 else "info",
+                "message": "request",
                 "request_id": exchange.id,
                 "method": scope["method"],
                 "path": _path(scope),
                 "status": status,
-                "duration_ms": round(duration_s * 1000, 3),
+                "duration_ms": int(duration_s * 1e6) / 1000,
                 "operation": operation,
                 "caller": scope.get("calve.caller"),
-            },
+            }
         )
 
 

@@ -34,18 +34,21 @@ class RequestLog:
         self._second = 0
         self._prefix = ""
 
-    def add(self, level: str, fields: dict[str, Any]) -> None:
-        """Note one request. `fields` holds plain values only."""
-        now = time.time()
-        second = int(now)
-        if second != self._second:  # the date is formatted once a second, not once a request
-            self._second, self._prefix = second, timestamp(now)[:-4]
-        line = {"ts": f"{self._prefix}{int((now - second) * 1000):03}Z", "level": level, "message": "request"}
-        line.update(fields)
-        self._lines.append(orjson.dumps(line) if self._as_json else as_text(line).encode(errors="replace"))
-        if len(self._lines) == 1:
+    def now(self) -> str:
+        """The time for a line. Its date is formatted once a second, not once a request."""
+        now_s = time.time()
+        second = int(now_s)
+        if second != self._second:
+            self._second, self._prefix = second, timestamp(now_s)[:-4]
+        return f"{self._prefix}{int((now_s - second) * 1000):03}Z"
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Note one request: `ts`, `level`, `message`, and what else is known, in plain values."""
+        lines = self._lines
+        lines.append(orjson.dumps(line) if self._as_json else as_text(line).encode(errors="replace"))
+        if len(lines) == 1:
             asyncio.get_running_loop().call_later(DELAY_S, self.flush)
-        elif len(self._lines) >= LINES_MAX:
+        elif len(lines) >= LINES_MAX:
             self.flush()
 
     def flush(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -64,6 +63,8 @@ class Call:
         self.caller: Caller | None = None
         self.record: Record | None = None
         self._state: State | None = None
+        self._json: dict[str, Any] | None = None
+        self._decoded_query: dict[str, str] | None = None
 
     # -- where -----------------------------------------------------------------------------------------
     # ----------
@@ -77,11 +78,11 @@ class Call:
     def state(self, state: State) -> None:
         self._state = state
 
-    @cached_property
+    @property
     def namespace(self) -> Namespace:
         return namespace_from_segment(self.path["namespace"], self._separator)
 
-    @cached_property
+    @property
     def identifier(self) -> Identifier:
         raw = self.path.get("table") or self.path["view"]
         return Identifier(self.namespace, decode_segment(raw))
@@ -92,11 +93,16 @@ class Call:
     # -- what ------------------------------------------------------------------------------------------
     # ----------
 
-    @cached_property
+    @property
     def query(self) -> dict[str, str]:
         """The query parameters, decoded; the last of equal names counts."""
         if not self._query:
             return {}
+        if self._decoded_query is None:
+            self._decoded_query = self._decode_query()
+        return self._decoded_query
+
+    def _decode_query(self) -> dict[str, str]:
         try:
             pairs = parse_qsl(
                 self._query.decode("ascii"),
@@ -109,7 +115,7 @@ class Call:
             raise Invalid("The query string cannot be read: it must be percent-encoded UTF-8") from error
         return dict(pairs)
 
-    @cached_property
+    @property
     def raw_query(self) -> dict[str, str]:
         """The query parameters with their values still percent-encoded."""
         parts = (part.partition("=") for part in self._query.decode("ascii", "replace").split("&") if part)
@@ -121,12 +127,17 @@ class Call:
             raise Invalid(f"{name} must be true or false")
         return value == "true"
 
-    @cached_property
+    @property
     def json(self) -> dict[str, Any]:
         """The body as an object.
 
         Strict: no NaN, no numbers beyond double, no broken UTF-8, bounded nesting.
         """
+        if self._json is None:
+            self._json = self._parse()
+        return self._json
+
+    def _parse(self) -> dict[str, Any]:
         if not self.body:
             raise Invalid("The request needs a JSON body")
         try:

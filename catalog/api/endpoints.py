@@ -24,7 +24,7 @@ from catalog.api.calls import JSON, Answer, Call
 from catalog.api.errors import error_answer, error_body
 from catalog.api.operations import OPERATIONS, Operation
 from catalog.api.replays import Handler, run_once
-from catalog.errors import CatalogError, Forbidden, NoSuchWarehouse
+from catalog.errors import CatalogError, CommitFailed, Forbidden, NoSuchWarehouse, NotFound
 from catalog.identity.roles import Role
 from catalog.names import warehouse_ref
 from catalog.service.catalog import Catalog
@@ -81,10 +81,9 @@ class Endpoints:
         found = []
         for operation in sorted(OPERATIONS, key=lambda o: order.get(o.id, len(order))):
             endpoint = Endpoint(self, operation, self._handler(operation))
-            found.append(Route(operation.path, endpoint, methods=[operation.method]))
+            found.append(_route(operation.path, endpoint, operation.method))
             if "{prefix}" in operation.path:
-                bare = operation.path.replace("/{prefix}", "", 1)
-                found.append(Route(bare, endpoint, methods=[operation.method]))
+                found.append(_route(operation.path.replace("/{prefix}", "", 1), endpoint, operation.method))
         return found
 
     def _handler(self, operation: Operation) -> Handler:
@@ -93,6 +92,12 @@ class Endpoints:
         if operation.id == "getToken":
             return partial(tokens.get_token, issuer=self.identity)
         return HANDLERS[operation.id]
+
+
+def _route(path: str, endpoint: Endpoint, method: str) -> Route:
+    route = Route(path, endpoint, methods=[method])
+    route.methods = {method}  # Starlette adds HEAD to every GET; here HEAD is an operation of its own
+    return route
 
 
 class Endpoint:
@@ -143,8 +148,10 @@ class Endpoint:
             if "/{prefix}" not in self.operation.path:
                 return self.handler(call)
             self._enter(call)
-            return run_once(call, self.handler)
+            return run_once(call, self.handler) if self.operation.idempotent_key else self.handler(call)
         except CatalogError as error:
+            if isinstance(error, NotFound):
+                error = self._why_not_found(call, error)
             if error.status >= 500:
                 log.warning(
                     "could not carry out a request", extra={"operation": self.operation.id}, exc_info=error
@@ -157,14 +164,32 @@ class Endpoint:
             )
             return Answer(500, error_body(message, "InternalServerError", 500), [JSON])
 
+    def _why_not_found(self, call: Call, error: NotFound) -> CatalogError:
+        """Reads of the present do not look for the warehouse first;
+
+        if it was that which is missing, say so.
+        """
+        try:
+            if "prefix" in call.path:
+                self.shared.catalog.warehouse(warehouse_ref(unquote(call.path["prefix"])).name)
+        except CatalogError as missing:
+            return missing
+        return error
+
     def _enter(self, call: Call) -> None:
         """Into the warehouse, if it is there for this caller: "not yours" looks like "not there"."""
         assert call.caller is not None
-        ref = warehouse_ref(unquote(call.path.get("prefix", config.DEFAULT_WAREHOUSE)))
+        prefix = call.path.get("prefix", config.DEFAULT_WAREHOUSE)
+        ref = warehouse_ref(unquote(prefix) if "%" in prefix else prefix)
         role = call.caller.role(ref.name)
         if role is None:
             raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")
-        call.state = self.shared.catalog.state(ref)
+        try:
+            call.state = self.shared.catalog.state(ref)
+        except (
+            CommitFailed
+        ) as error:  # a transaction that is over: a late writer is stopped, a reader finds nothing
+            raise error if self.operation.writes else NoSuchWarehouse(error.message) from error
         if role < self._least:
             raise Forbidden(
                 f"{call.caller.name} may read {ref.name} but not change it: that takes the role writer"

@@ -11,7 +11,9 @@ from catalog.service import namespaces
 def list_namespaces(call: Call) -> Answer:
     raw_parent = call.raw_query.get("parent", "")
     parent = ""
-    if raw_parent:
+    if not raw_parent:
+        _ = call.state.warehouse  # an empty list must not stand for a missing warehouse
+    else:
         namespace = call.parsed_namespace(raw_parent)
         namespaces.require_namespace(call.state, namespace)
         parent = namespace.key

@@ -38,8 +38,11 @@ _SCOPE = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]*").fullmatch
 class OAuthError(Exception):
     """A refusal in the shape of RFC 6749, 5.2; not a CatalogError, as it goes out in another form."""
 
-    def __init__(self, status: int, error: str, description: str) -> None:
+    def __init__(
+        self, status: int, error: str, description: str, *, retry_after_s: int | None = None
+    ) -> None:
         super().__init__(f"{error}: {description}")
+        self.retry_after_s = retry_after_s
         self.status = status
         self.error = error
         self.description = description
@@ -50,8 +53,12 @@ class OAuthError(Exception):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        challenge = {"WWW-Authenticate": 'Basic realm="calve"'} if self.status == 401 else {}
-        return {**RESPONSE_HEADERS, **challenge}
+        headers = dict(RESPONSE_HEADERS)
+        if self.status == 401:
+            headers["WWW-Authenticate"] = 'Basic realm="calve"'
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(self.retry_after_s)
+        return headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ grant, a disabled principal or a rotated secret is felt by the next request on e
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
-from catalog.errors import NotAuthorized
+from catalog.errors import CommitStateUnknown, NotAuthorized, Unavailable
 from catalog.identity.hashing import is_secret, new_token, token_hash
 from catalog.identity.oauth import (
     ACCESS_TOKEN_TYPE,
@@ -24,6 +25,8 @@ from catalog.identity.oauth import (
 from catalog.identity.records import Holder, Records
 from catalog.identity.roles import Caller, Role
 from catalog.store.database import Database
+
+log = logging.getLogger("calve.identity")
 
 # The scheme, some spaces and a token are far shorter; what is longer is not looked at.
 AUTHORIZATION_CHARS_MAX = 128
@@ -60,6 +63,16 @@ class TokenIdentity:
         return Caller(found[0][0], roles)
 
     def issue(self, grant: Grant) -> dict[str, Any]:
+        try:
+            return self._issue(grant)
+        except (Unavailable, CommitStateUnknown) as error:
+            # In this endpoint's own shape. A token that was written after all is one that nobody knows.
+            log.warning("could not issue a token", extra={"reason": error.message})
+            raise OAuthError(
+                503, "temporarily_unavailable", "no token could be issued; try again", retry_after_s=1
+            ) from None
+
+    def _issue(self, grant: Grant) -> dict[str, Any]:
         holder = self._holder(grant)
         token = new_token()
         key = token_hash(token)

@@ -61,22 +61,19 @@ class Catalog:
         return time.time_ns() // 1_000_000
 
     def warehouse(self, name: str) -> Warehouse:
-        found = self.warehouses.get(name)
-        if found is None:
-            raise NoSuchWarehouse(f"Warehouse does not exist: {name}")
-        return found
+        return self.warehouses.require(name)
 
     def state(self, ref: WarehouseRef) -> State:
         """Where the reference stands. Asks the database each time: nothing here may be stale."""
+        if ref.at is None and ref.transaction is None:
+            return PresentState(self.database, self.present, ref.name, self.documents)
         warehouse = self.warehouse(ref.name)
         if ref.at is not None:
             number = self.resolve(ref)
             return PastState(self.database, warehouse, number, self.documents, self.files, str(ref))
-        if ref.transaction is not None:
-            transaction = self.open_transaction(ref.name, ref.transaction)
-            base = PastState(self.database, warehouse, transaction.base_number, self.documents, self.files)
-            return TransactionState(base, self.transactions, transaction)
-        return PresentState(self.database, warehouse, self.documents)
+        transaction = self.open_transaction(ref.name, str(ref.transaction))
+        base = PastState(self.database, warehouse, transaction.base_number, self.documents, self.files)
+        return TransactionState(base, self.transactions, transaction)
 
     def resolve(self, ref: WarehouseRef) -> int:
         """The number that a reference with a moment means; NoSuchWarehouse if that is in the future."""

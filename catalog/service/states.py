@@ -22,7 +22,7 @@ from catalog.store.database import Database
 from catalog.store.past import PastStore
 from catalog.store.present import PresentStore
 from catalog.store.transactions import Staged, Transaction, TransactionStore
-from catalog.store.warehouses import Warehouse
+from catalog.store.warehouses import Warehouse, WarehouseStore
 from catalog.store.writing import write as write_changes
 
 EVERYTHING = 1_000_000_000
@@ -31,7 +31,10 @@ EVERYTHING = 1_000_000_000
 class State(Protocol):
     """What an operation may ask of the warehouse it was sent to."""
 
-    warehouse: Warehouse
+    @property
+    def warehouse(self) -> Warehouse:
+        """Name and root; NoSuchWarehouse if it is gone."""
+
     prefix: str  # how the client names it
     holds_back: bool  # versions are not seen one by one, only the last of them when all is published
 
@@ -57,15 +60,28 @@ class State(Protocol):
 class PresentState:
     holds_back = False
 
-    def __init__(self, database: Database, warehouse: Warehouse, documents: Documents) -> None:
-        self.warehouse = warehouse
-        self.prefix = warehouse.name
+    """The newest rows.
+
+    The warehouse itself is read only when it is asked for: most reads need no more than its name.
+    """
+
+    def __init__(
+        self, database: Database, present: PresentStore, warehouse: str, documents: Documents
+    ) -> None:
+        self.prefix = warehouse
         self._database = database
-        self._present = PresentStore(database)
+        self._present = present
         self._documents = documents
+        self._warehouse: Warehouse | None = None
+
+    @property
+    def warehouse(self) -> Warehouse:
+        if self._warehouse is None:
+            self._warehouse = WarehouseStore(self._database).require(self.prefix)
+        return self._warehouse
 
     def entry(self, namespace: str, name: str) -> Entry | None:
-        return self._present.entry(self.warehouse.name, namespace, name)
+        return self._present.entry(self.prefix, namespace, name)
 
     def load(self, namespace: str, name: str) -> Entry | None:
         """One primary-key read without the document if that is known already, else a second one with it."""
@@ -75,23 +91,32 @@ class PresentState:
         if entry.metadata_location is not None:
             text = self._documents.text((entry.uuid, entry.metadata_location))
             if text is not None:
-                return replace(entry, document=text)
-        whole = self._present.whole(self.warehouse.name, namespace, name)
+                return Entry(
+                    entry.kind,
+                    namespace,
+                    name,
+                    entry.uuid,
+                    entry.version,
+                    entry.metadata_location,
+                    text,
+                    entry.protected,
+                )
+        whole = self._present.whole(self.prefix, namespace, name)
         if whole is not None and whole.metadata_location is not None and whole.document is not None:
             self._documents.put_text((whole.uuid, whole.metadata_location), whole.document)
         return whole
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
-        return self._present.names(self.warehouse.name, namespace, kind, after, limit)
+        return self._present.names(self.prefix, namespace, kind, after, limit)
 
     def children(self, parent: str, after: str, limit: int) -> list[str]:
-        return self._present.children(self.warehouse.name, parent, after, limit)
+        return self._present.children(self.prefix, parent, after, limit)
 
     def published(self, namespace: str, name: str) -> Entry | None:
         return self.load(namespace, name)
 
     def write(self, wanted: Write) -> None:
-        write_changes(self._database, self.warehouse.name, wanted)
+        write_changes(self._database, self.prefix, wanted)
 
 
 class PastState:

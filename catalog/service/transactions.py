@@ -91,7 +91,7 @@ def publish(
 def _publish_once(
     catalog: Catalog, transaction: Transaction, principal: str, staged: list[Staged], also: Also | None
 ) -> int | None:
-    present = PresentState(catalog.database, catalog.warehouse(transaction.warehouse), catalog.documents)
+    present = PresentState(catalog.database, catalog.present, transaction.warehouse, catalog.documents)
     changes, moved = [], []
     for held in staged:
         if held.base_uuid is None and held.after is None:

@@ -51,7 +51,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The text of a SELECT, its parameters in order where the driver wants that, and those with a fixed value."""
+    """The text of a SELECT, its parameters in order where the driver wants that, and those with a fixed
+    value.
+    """
 
     sql: str
     order: tuple[str, ...] | None

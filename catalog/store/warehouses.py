@@ -38,6 +38,12 @@ class WarehouseStore:
         row = self._database.row(READ_WAREHOUSE, {"warehouse": name})
         return Warehouse(name, row[0], row[1]) if row else None
 
+    def require(self, name: str) -> Warehouse:
+        found = self.get(name)
+        if found is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {name}")
+        return found
+
     def all(self) -> list[Warehouse]:
         return [Warehouse(*row) for row in self._database.rows(READ_WAREHOUSES, {})]
 

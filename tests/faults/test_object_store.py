@@ -34,7 +34,7 @@ class Broken:
 @pytest.fixture
 def broken(s3: S3Server) -> Iterator[Broken]:
     with TcpProxy(("127.0.0.1", s3.port)) as proxy:
-        quick = replace(s3_settings(s3.access, proxy.endpoint), request_timeout_s=0.5, connect_timeout_s=0.5)
+        quick = replace(s3_settings(s3.access, proxy.endpoint), request_timeout_s=0.3, connect_timeout_s=0.3)
         files = StorageFiles(quick)
         yield Broken(proxy, files, StorageFiles(s3_settings(s3.access)), f"s3://{s3.bucket()}/t")
 
@@ -74,7 +74,8 @@ def test_a_fault_that_stays_is_unavailable(broken: Broken, fault: Fault, operati
     assert "calvesecret" not in caught.value.message
     assert broken.proxy.exchanges == 4  # the first try and three more
     broken.proxy.heal()
-    assert broken.files.read(broken.at("old.json")) == DATA or operation == "delete"
+    if operation != "delete":
+        assert broken.files.read(broken.at("old.json")) == DATA
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

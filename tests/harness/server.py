@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -83,6 +84,18 @@ class CalveServer:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    def command(self, *words: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run `calve` with these words and the settings of the server, whether or not it runs."""
+        return subprocess.run(
+            [str(components.calve()), *words],
+            env=environment(self.settings),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)

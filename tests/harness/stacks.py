@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from tests.harness.errors import ComponentFailed
 from tests.harness.postgres import PostgresServer
 from tests.harness.s3 import S3Access, S3Server
 from tests.harness.server import CalveServer
@@ -90,10 +91,16 @@ class Stacks:
             database, root = self.postgres.database(), f"s3://{self.s3.bucket()}/warehouse"
             below = {"CALVE_DATABASE": database, "CALVE_WAREHOUSE_ROOT": root, **access.settings}
         given = {**below, **(settings or {})}
-        return Stack(
-            name,
-            CalveServer(folder, given),
-            warehouse_root=given.get("CALVE_WAREHOUSE_ROOT", root),
-            database=given.get("CALVE_DATABASE", database),
-            s3=access,
-        )
+        database = given.get("CALVE_DATABASE", database)
+        root = given.get("CALVE_WAREHOUSE_ROOT", root)
+        stack = Stack(name, CalveServer(folder, given), warehouse_root=root, database=database, s3=access)
+        if not database.startswith("sqlite:"):
+            _migrate(stack.server)
+        return stack
+
+
+def _migrate(server: CalveServer) -> None:
+    """A server makes its own SQLite file, but leaves the schema of a database that others may share alone."""
+    ended = server.command("migrate")
+    if ended.returncode != 0:
+        raise ComponentFailed(f"calve migrate ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")

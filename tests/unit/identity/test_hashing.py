@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,7 +35,7 @@ def test_a_secret_is_verified() -> None:
     secret = hashing.new_secret()
     stored = hashing.secret_hash(secret)
     assert secret not in stored
-    assert stored.startswith("scrypt$16384$8$1$")
+    assert stored.startswith("scrypt$8192$8$1$")
     assert hashing.is_secret(secret, stored)
     assert not hashing.is_secret(secret + "x", stored)
     assert not hashing.is_secret(secret, None)
@@ -104,13 +107,25 @@ def test_a_damaged_hash_is_an_error_and_no_work(stored: str, monkeypatch: pytest
 
 
 def test_a_flood_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashing, "SCRYPT_WAIT_S", 0.01)
-    for _ in range(hashing.SCRYPT_AT_ONCE_MAX):
-        hashing._gate.acquire()
-    try:
+    started, finish = threading.Barrier(hashing.WORKING_MAX + 1), threading.Event()
+
+    def slow(*_: object, **__: object) -> bytes:
+        started.wait(30)
+        finish.wait(30)
+        return b"x" * hashing.DIGEST_BYTES
+
+    monkeypatch.setattr(hashlib, "scrypt", slow)
+    with ThreadPoolExecutor(hashing.INSIDE_MAX) as pool:
+        working = [pool.submit(hashing.is_secret, "any", None) for _ in range(hashing.WORKING_MAX)]
+        started.wait(30)
+        monkeypatch.setattr(hashlib, "scrypt", lambda *_, **__: b"x" * hashing.DIGEST_BYTES)
+        waiting = [
+            pool.submit(hashing.is_secret, "any", None) for _ in range(hashing.INSIDE_MAX - len(working))
+        ]
+        while hashing._inside.acquire(blocking=False):  # until the last of them is inside
+            hashing._inside.release()
         with pytest.raises(Unavailable):
             hashing.is_secret("any", None)
-    finally:
-        for _ in range(hashing.SCRYPT_AT_ONCE_MAX):
-            hashing._gate.release()
+        finish.set()
+        assert not any(one.result(30) for one in working + waiting)
     assert not hashing.is_secret("any", None)

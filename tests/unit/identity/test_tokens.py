@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from catalog.errors import NotAuthorized, NotFound
+from catalog.errors import CommitStateUnknown, NotAuthorized, NotFound, Unavailable
 from catalog.identity import hashing
 from catalog.identity.oauth import ACCESS_TOKEN_TYPE, Client, ClientCredentials, OAuthError, TokenExchange
 from catalog.identity.principals import PrincipalStore
@@ -210,6 +210,22 @@ def test_a_secret_may_hold_colons(store: PrincipalStore, identity: TokenIdentity
     store.create("etl", {})
     Records(database).set_secret("etl", hashing.secret_hash("a:b:c"))
     assert identity.identify(f"Bearer {issued(identity, 'etl', 'a:b:c')}").name == "etl"
+
+
+def test_a_server_that_cannot_answer_says_so_in_the_shape_of_oauth(
+    store: PrincipalStore, identity: TokenIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client("etl", store.create("etl", {}))
+    for error in (Unavailable("the database is away"), CommitStateUnknown("who knows")):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> bool:
+            raise error
+
+        monkeypatch.setattr(Records, "add_token", fail)
+        with pytest.raises(OAuthError) as answer:
+            identity.issue(ClientCredentials(client, "catalog"))
+        assert (answer.value.status, answer.value.error) == (503, "temporarily_unavailable")
+        assert answer.value.headers["Retry-After"] == "1"
 
 
 # -- renewal -------------------------------------------------------------------------------------------------

@@ -320,6 +320,13 @@ def test_the_current_version_never_expires() -> None:
     assert version_ids(view) == [1, 5]
 
 
+def test_the_log_begins_after_the_last_version_that_expired() -> None:
+    view = replaced(replaced(created(), "select 2"), "select 3")
+    view = commit(view, set_current(1), set_properties(**{"version.history.num-entries": "2"}))
+    assert version_ids(view) == [1, 3]
+    assert [version_id for version_id, _ in logged(view)] == [3, 1]
+
+
 def test_the_highest_id_stays_so_that_it_is_not_given_twice() -> None:
     view = replaced(created(**{"version.history.num-entries": "5"}), "select 2")
     view = commit(view, set_current(1), set_properties(**{"version.history.num-entries": "1"}))
