@@ -32,7 +32,7 @@ LEVEL_SEPARATOR = "\x1f"
 
 # Words that are a route of their own directly under /v1 or /lake/v1, where a warehouse name stands otherwise.
 RESERVED_WAREHOUSE_NAMES = frozenset(
-    {"config", "oauth", "namespaces", "tables", "views", "transactions", "warehouses", "principals"}
+    {"config", "oauth", "namespaces", "tables", "views", "transactions", "warehouses", "principals", "all"}
 )
 
 # Most names are like this, in a path and in a body; they need no further look.

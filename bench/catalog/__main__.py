@@ -2,9 +2,9 @@
 
     python -m bench.catalog [--rounds N] [--quick] [--database sqlite|postgres] [--workers N] [--json FILE]
 
-Both serve from stores under one temporary folder, so from the same disk. Every figure is the median of the rounds; in
-each round the servers change places. The reference server always runs on SQLite and is warmed up first, as is Calve.
-`--self-check` puts the reference server beside itself: then every ratio must be near 1, and what it is not is noise.
+Both serve from stores under one temporary folder, so from the same disk. Every figure is the median of the
+rounds; in each round the servers change places. The reference server always runs on SQLite; both are warmed
+up. `--self-check` puts the reference server beside itself: ratios far from 1 show how noisy the machine is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -34,7 +34,6 @@ from tests.contract.rck import maven
 from tests.harness.postgres import PostgresServer
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-STARTS = 3
 IDLE_S = 2.0
 
 Start = Callable[[Path], contextlib.AbstractContextManager[Server]]
@@ -45,24 +44,31 @@ class Pace:
     rounds: int
     sample_s: int
     warm_up_s: int
+    starts: int
+    budget_s: float  # no further round begins if it would end later than this
+
+
+FULL = Pace(rounds=5, sample_s=2, warm_up_s=3, starts=3, budget_s=780)
+QUICK = Pace(rounds=1, sample_s=1, warm_up_s=1, starts=1, budget_s=100)
 
 
 def main() -> None:
     given = _arguments()
-    pace = Pace(given.rounds or (1 if given.quick else 5), 1 if given.quick else 2, 1 if given.quick else 3)
+    pace = QUICK if given.quick else FULL
+    pace = replace(pace, rounds=given.rounds or pace.rounds)
     began = time.monotonic()
     with contextlib.ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="calve-bench-")))
         rival_start, our_start = _starts(given, folder, running)
         rival, ours = Side("fixture"), Side("fixture again" if given.self_check else "calve")
         _say("starting each server a few times")
-        _measure_starts(folder, [(rival, rival_start), (ours, our_start)])
+        _measure_starts(folder, [(rival, rival_start), (ours, our_start)], pace.starts)
         targets = [
             (rival, _ready(running, rival_start, folder / "rival", rival, strict=False)),
             (ours, _ready(running, our_start, folder / "ours", ours, strict=not given.self_check)),
         ]
         rows = [row for row in ROWS if not given.rows or row.key in given.rows]
-        _measure(rows, targets, pace)
+        _measure(rows, targets, pace, began + pace.budget_s)
         for side, target in targets:
             side.loaded_mb = target.server.resident_mb()
     _publish(rows, rival, ours, given, time.monotonic() - began)
@@ -74,7 +80,9 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments.add_argument("--rounds", type=int, help="how often each row is measured; 5, or 1 with --quick")
+    arguments.add_argument(
+        "--rounds", type=int, help="how often each row is measured, time allowing; 5, or 1 with --quick"
+    )
     arguments.add_argument("--quick", action="store_true", help="within two minutes; for a first look only")
     arguments.add_argument(
         "--database", choices=["sqlite", "postgres"], default="sqlite", help="what Calve uses"
@@ -102,8 +110,8 @@ def _starts(given: argparse.Namespace, folder: Path, running: contextlib.ExitSta
     return start_fixture, start_calve
 
 
-def _measure_starts(folder: Path, sides: list[tuple[Side, Start]]) -> None:
-    for number in range(STARTS):
+def _measure_starts(folder: Path, sides: list[tuple[Side, Start]], count: int) -> None:
+    for number in range(count):
         for index, (side, start) in enumerate(sides):
             home = folder / f"start-{index}-{number}"
             with start(home) as server:
@@ -119,20 +127,29 @@ def _ready(running: contextlib.ExitStack, start: Start, folder: Path, side: Side
     return prepare(server, strict=strict)
 
 
-def _measure(rows: list[Row], targets: list[tuple[Side, Target]], pace: Pace) -> None:
-    for number in range(pace.rounds + 1):
-        _say(f"round {number} of {pace.rounds}" if number else "warming up")
-        order = targets if number % 2 else targets[::-1]
-        for row in rows:
-            for clients in row.clients:
-                for side, target in order:
-                    sample = row.work.measure(target, clients, pace.sample_s if number else pace.warm_up_s)
-                    if number:
-                        side.samples[row.key, clients].append(sample)
+def _measure(rows: list[Row], targets: list[tuple[Side, Target]], pace: Pace, deadline: float) -> None:
+    _say("warming up")
+    for row in rows:
+        for _, target in targets:
+            row.work.measure(target, max(row.clients), pace.warm_up_s)
+    for number in range(1, pace.rounds + 1):
+        _say(f"round {number} of {pace.rounds}")
+        began = time.monotonic()
+        _round(rows, targets if number % 2 else targets[::-1], pace.sample_s)
+        if number < pace.rounds and 2 * time.monotonic() - began > deadline:
+            _say("no time for another round")
+            break
+    side, target = targets[1]
     for row in rows:
         for clients in row.clients:
-            side, target = targets[1]
             side.stages[row.key, clients] = row.work.stages(target, clients)
+
+
+def _round(rows: list[Row], targets: list[tuple[Side, Target]], sample_s: int) -> None:
+    for row in rows:
+        for clients in row.clients:
+            for side, target in targets:
+                side.samples[row.key, clients].append(row.work.measure(target, clients, sample_s))
 
 
 def _publish(rows: list[Row], rival: Side, ours: Side, given: argparse.Namespace, took_s: float) -> None:

@@ -1,16 +1,17 @@
-"""Writing rows: batches of the same requests on tables of the same size, repeated until they took long enough.
+"""Writing rows: batches of the same requests on fresh tables, repeated until they took long enough.
 
-A batch begins with fresh tables, because a commit costs more the more snapshots a table has: a server that is faster
-must not be measured on larger tables. Making them, and looking afterwards whether everything that was answered is
-really there, is not in the time.
+The more snapshots a table has, the more a commit costs: a faster server must not be measured on larger
+tables. Hence a batch has a fixed number of commits, and ends early only where a server is very slow. Making
+the tables, and looking afterwards whether all that was answered is really there, is not in the time.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bench.catalog.client import Answer, WrongAnswer
@@ -18,28 +19,29 @@ from bench.catalog.operations import Table, commit_body, create_body, transactio
 from bench.catalog.target import NAMESPACE, Target
 from bench.catalog.writers import Job, Run, Writer, in_parallel
 
-# A row's batches together may take this many times longer than asked, preparation included.
-PATIENCE = 8
+# A batch is cut short when it takes this many times longer than the row was given.
+PATIENCE = 2.0
 
 
 @dataclass
 class Batches:
+    """What the batches of one measurement amount to."""
+
     run: Run
+    limit_s: float
     cpu_s: float = 0.0
     lost: int = 0  # answered with success, and not there afterwards
-    count: int = 0
 
 
 Headers = dict[str, str]
+Turns = Callable[[], Iterator[float]]
 Batch = Callable[[Target, int, Headers, Batches], None]
 
 
 def repeat(batch: Batch, target: Target, clients: int, seconds: float, headers: Headers) -> Batches:
-    batches = Batches(Run())
-    began = time.monotonic()
-    while batches.run.seconds < seconds and time.monotonic() - began < PATIENCE * max(seconds, 1.0):
+    batches = Batches(Run(), limit_s=PATIENCE * seconds)
+    while batches.run.seconds < seconds:
         batch(target, clients, headers, batches)
-        batches.count += 1
     if target.strict and batches.lost:
         raise WrongAnswer(f"{batches.lost} commits were answered with success and are lost")
     return batches
@@ -47,13 +49,12 @@ def repeat(batch: Batch, target: Target, clients: int, seconds: float, headers: 
 
 def create_and_drop(target: Target, clients: int, headers: Headers, batches: Batches) -> None:
     def job(writer: Writer) -> None:
-        for _ in range(10):
-            began = time.perf_counter()
+        for began in _turns(10, batches.limit_s):
             name = target.new_name()
-            create = lambda: writer.send("POST", target.api.tables(NAMESPACE), create_body(name))  # noqa: E731, B023
-            drop = lambda: writer.send("DELETE", target.api.table(NAMESPACE, name))  # noqa: E731, B023
-            _until(target, writer, create, {200, 409}, {200})
-            _until(target, writer, drop, {204, 404}, {204})
+            create = partial(writer.send, "POST", target.api.tables(NAMESPACE), create_body(name))
+            drop = partial(writer.send, "DELETE", target.api.table(NAMESPACE, name))
+            _until(target, writer, create, good=200, after_doubt=409)
+            _until(target, writer, drop, good=204, after_doubt=404)
             writer.done(began)
 
     _timed(target, [job] * clients, headers, batches)
@@ -67,7 +68,8 @@ def commits(per_writer: int) -> Batch:
         landed: dict[str, list[int]] = {table.name: [] for table in tables}
 
         def writing(table: Table) -> Job:
-            return lambda writer: _append(target, writer, table, landed[table.name], per_writer)
+            turns = partial(_turns, per_writer, batches.limit_s)
+            return lambda writer: _append(target, writer, table, landed[table.name], turns)
 
         _timed(target, [writing(table) for table in tables], headers, batches)
         batches.lost += sum(_lost(target, table, landed[table.name]) for table in tables)
@@ -85,7 +87,8 @@ def contended_commits(per_writer: int) -> Batch:
 
         def writing(mine: list[int]) -> Job:
             view = Table(table.namespace, table.name, _metadata(target, table))
-            return lambda writer: _append(target, writer, view, mine, per_writer)
+            turns = partial(_turns, per_writer, batches.limit_s)
+            return lambda writer: _append(target, writer, view, mine, turns)
 
         _timed(target, [writing(mine) for mine in landed], headers, batches)
         batches.lost += _lost(target, table, [one for mine in landed for one in mine])
@@ -103,7 +106,8 @@ def transactions(per_writer: int) -> Batch:
         landed: dict[str, list[int]] = {table.name: [] for table in tables}
 
         def writing(pair: list[Table]) -> Job:
-            return lambda writer: _append_to_both(target, writer, pair, landed, per_writer)
+            turns = partial(_turns, per_writer, batches.limit_s)
+            return lambda writer: _append_to_both(target, writer, pair, landed, turns)
 
         _timed(target, [writing(pair) for pair in pairs], headers, batches)
         batches.lost += sum(_lost(target, table, landed[table.name]) for table in tables)
@@ -112,16 +116,25 @@ def transactions(per_writer: int) -> Batch:
     return batch
 
 
+def _turns(count: int, limit_s: float) -> Iterator[float]:
+    """The moment at which each turn begins; at least one turn."""
+    first = time.perf_counter()
+    for number in range(count):
+        began = time.perf_counter()
+        if number and began - first > limit_s:
+            return
+        yield began
+
+
 def _timed(target: Target, jobs: list[Job], headers: Headers, batches: Batches) -> None:
     cpu = target.server.cpu_s()
     batches.run.add(in_parallel(target.port, jobs, headers))
     batches.cpu_s += target.server.cpu_s() - cpu
 
 
-def _append(target: Target, writer: Writer, table: Table, landed: list[int], count: int) -> None:
+def _append(target: Target, writer: Writer, table: Table, landed: list[int], turns: Turns) -> None:
     path = target.api.table(table.namespace, table.name)
-    for _ in range(count):
-        began = time.perf_counter()
+    for began in turns():
         while True:
             snapshot_id = _new_id()
             answer = writer.send("POST", path, commit_body(table, snapshot_id))
@@ -139,11 +152,10 @@ def _append(target: Target, writer: Writer, table: Table, landed: list[int], cou
 
 
 def _append_to_both(
-    target: Target, writer: Writer, pair: list[Table], landed: dict[str, list[int]], count: int
+    target: Target, writer: Writer, pair: list[Table], landed: dict[str, list[int]], turns: Turns
 ) -> None:
     path = f"{target.api.root}/transactions/commit"
-    for _ in range(count):
-        began = time.perf_counter()
+    for began in turns():
         while True:
             snapshot_ids = [_new_id(), _new_id()]
             answer = writer.send("POST", path, transaction_body(pair, snapshot_ids))
@@ -159,15 +171,15 @@ def _append_to_both(
 
 
 def _until(
-    target: Target, writer: Writer, send: Callable[[], Answer], good_after_doubt: set[int], good: set[int]
+    target: Target, writer: Writer, send: Callable[[], Answer], *, good: int, after_doubt: int
 ) -> None:
-    """Once an answer left open what happened, the request may find its own work done."""
+    """Send until it is done; once an answer left open what happened, a request may find its own work done."""
     answer = send()
-    while answer.status not in good:
+    if answer.status == after_doubt:
+        raise WrongAnswer(f"{answer.status}: {answer.body[:600]!r}")
+    while answer.status not in (good, after_doubt):
         _note(target, writer, answer)
         answer = send()
-        if answer.status in good_after_doubt:
-            return
 
 
 def _note(target: Target, writer: Writer, answer: Answer) -> None:

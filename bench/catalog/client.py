@@ -1,7 +1,7 @@
-"""A keep-alive HTTP client on a bare socket: the load must cost far less than the server that is measured.
+"""A keep-alive HTTP client on a bare socket: the load must cost far less than the server under measurement.
 
-`Connection.send` writes one request and reads one whole answer. It knows what a REST catalog needs of HTTP/1.1
-(lengths, chunks, answers without a body) and nothing else. One connection belongs to one thread.
+`Connection.send` writes one request and reads one whole answer. It knows what a REST catalog needs of
+HTTP/1.1 (lengths, chunks, answers without a body) and nothing else. One connection belongs to one thread.
 """
 
 from __future__ import annotations

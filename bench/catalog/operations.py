@@ -1,7 +1,7 @@
 """The requests that are measured, as bytes: the same for every server but for its prefix, locations and ids.
 
-A commit is what engines send for an append: assert the branch, add a snapshot, move the branch. A catalog does not
-open the manifest list at a commit, so its path leads nowhere.
+A commit is what engines send for an append: assert the branch, add a snapshot, move the branch. A catalog
+does not open the manifest list at a commit, so its path leads nowhere.
 """
 
 from __future__ import annotations

@@ -84,11 +84,11 @@ def table(found: list[Line], rival: Side, ours: Side) -> str:
 
 
 def where_the_time_goes(rows: Iterable[Row], rival: Side, ours: Side) -> str:
-    """For each row: wall and processor time of one operation, the rest is waiting; then the stages, if told."""
+    """For each row wall and processor time of one operation (the rest is waiting), then the stages, if told."""
     head = ["µs for one operation", "clients"]
     for side in (rival, ours):
         head += [f"{side.name} wall", "cpu"]
-    found = [[*head, "client cpu", f"{ours.name}: stages, median ms (share of requests)"]]
+    found = [[*head, "client cpu", f"stages of {ours.name}, median ms"]]
     for row in rows:
         for clients in row.clients:
             key = (row.key, clients)
@@ -181,7 +181,7 @@ def _aligned(rows: list[list[str]]) -> str:
     written = []
     for number, row in enumerate(rows):
         cells = [
-            cell.ljust(width) if column == 0 or column == len(row) - 1 else cell.rjust(width)
+            cell.ljust(width) if column in (0, len(row) - 1) else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         written.append(f"| {' | '.join(cells)} |")

@@ -1,7 +1,7 @@
 """The rows of the comparison: what each does, at how many clients, and what Calve aims at.
 
-`measure` gives a Sample: one row, one server, once. `stages` asks a server that can tell where the time of a request
-goes: with the header `X-Calve-Timing: 1` it answers with `Server-Timing` (stage;dur=milliseconds, …).
+`measure` gives a Sample: one row, one server, once. `stages` asks where the time of a request goes: with the
+header `X-Calve-Timing: 1` a server that knows answers with `Server-Timing` (stage;dur=milliseconds, …).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bench.catalog.writers import Job, Run, Writer, in_parallel
 
 TIMING = {"X-Calve-Timing": "1"}
 PROBES = 40
+PROBE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Write:
         )
 
     def stages(self, target: Target, clients: int) -> list[str]:
-        return appends.repeat(self.batch, target, clients, 0.001, TIMING).run.server_timings
+        return appends.repeat(self.batch, target, clients, PROBE_S, TIMING).run.server_timings
 
 
 @dataclass(frozen=True, slots=True)

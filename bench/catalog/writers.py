@@ -1,7 +1,7 @@
 """Clients that write: one thread and one connection for each, all starting at the same moment.
 
-They are threads of one process because they wait almost always; what they compute for a commit is well below a
-tenth of what any of the servers needs for it. `Run.client_cpu_s` says how much it was.
+They are threads of one process because they wait almost always; what they compute for a commit is well below
+a tenth of what any of the servers needs for it. `Run.client_cpu_s` says how much it was.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Run:
 
 
 def in_parallel(port: int, jobs: list[Job], headers: dict[str, str] | None = None) -> Run:
-    """Run every job on a connection of its own; the time is that from the start of all to the end of the last."""
+    """Run every job on a connection of its own; timed from the start of all to the end of the last."""
     barrier = threading.Barrier(len(jobs) + 1)
 
     def work(job: Job) -> Writer:

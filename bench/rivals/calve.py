@@ -17,7 +17,7 @@ WAREHOUSE = "main"
 
 @contextlib.contextmanager
 def calve(folder: Path, *, database: str | None = None, workers: int = 1) -> Iterator[Server]:
-    """A fresh server whose home is under `folder`; `database` is an address, None means SQLite in the home."""
+    """A fresh server whose home is under `folder`; `database` is an address, None SQLite in the home."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     settings = {"CALVE_WORKERS": str(workers), **({"CALVE_DATABASE": database} if database else {})}

@@ -1,8 +1,8 @@
-"""Iceberg's own Java REST server, unchanged, from its published jars: a JDBC catalog on SQLite and plain files.
+"""Iceberg's own Java REST server, unchanged, from its published jars: a JDBC catalog on SQLite, and files.
 
     python -m bench.rivals.fixture [--port 8281]      serves until interrupted, on a store that is thrown away
 
-It binds every interface of the machine (it has no setting for that); everything here speaks to 127.0.0.1 only.
+It binds every interface of the machine (it has no setting for that); we speak to 127.0.0.1 only.
 """
 
 from __future__ import annotations

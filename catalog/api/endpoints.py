@@ -24,7 +24,7 @@ from catalog.api.calls import JSON, Answer, Call
 from catalog.api.errors import error_answer, error_body
 from catalog.api.operations import OPERATIONS, Operation
 from catalog.api.replays import Handler, run_once
-from catalog.errors import CatalogError, CommitFailed, Forbidden, NoSuchWarehouse, NotFound
+from catalog.errors import CatalogError, CommitFailed, Forbidden, NoSuchWarehouse, NotFound, Unavailable
 from catalog.identity.roles import Role
 from catalog.names import warehouse_ref
 from catalog.service.catalog import Catalog
@@ -62,6 +62,7 @@ HANDLERS: dict[str, Handler] = {
     "renameView": views.rename_view,
     "registerView": views.register_view,
 }
+COMMITS = frozenset({"updateTable", "commitTransaction", "replaceView"})
 # Matched in order: the busiest first.
 BUSIEST = ("loadTable", "updateTable", "tableExists", "commitTransaction", "listTables", "reportMetrics")
 
@@ -131,6 +132,8 @@ class Endpoint:
             answer = self.perform(call)
         else:
             answer = await asyncio.get_running_loop().run_in_executor(self.shared.threads, self.perform, call)
+        if call.caller is not None:
+            scope["calve.caller"] = call.caller.name
         if b"x-calve-timing" in call.headers:
             took_ms = (time.perf_counter_ns() - began) / 1e6
             answer.headers.append((b"server-timing", f"perform;dur={took_ms:.3f}".encode()))
@@ -152,6 +155,10 @@ class Endpoint:
         except CatalogError as error:
             if isinstance(error, NotFound):
                 error = self._why_not_found(call, error)
+            elif isinstance(error, Unavailable) and self.operation.id in COMMITS:
+                # Clients take 5xx on a commit for "may have happened" and keep its files;
+                # this one surely did not.
+                error = CommitFailed(error.message)
             if error.status >= 500:
                 log.warning(
                     "could not carry out a request", extra={"operation": self.operation.id}, exc_info=error

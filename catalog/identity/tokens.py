@@ -26,7 +26,7 @@ from catalog.identity.records import Holder, Records
 from catalog.identity.roles import Caller, Role
 from catalog.store.database import Database
 
-log = logging.getLogger("calve.identity")
+log = logging.getLogger(__name__)
 
 # The scheme, some spaces and a token are far shorter; what is longer is not looked at.
 AUTHORIZATION_CHARS_MAX = 128

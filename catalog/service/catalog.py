@@ -15,14 +15,15 @@ from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
 from catalog.moments import AtNumber, AtTime
 from catalog.names import WarehouseRef
 from catalog.ports import Files
+from catalog.rows import Transaction, Warehouse
 from catalog.service.documents import Documents
 from catalog.service.states import PastState, PresentState, State, TransactionState
 from catalog.store.database import Database
 from catalog.store.past import PastStore
 from catalog.store.present import PresentStore
 from catalog.store.records import RecordStore
-from catalog.store.transactions import Transaction, TransactionStore
-from catalog.store.warehouses import Warehouse, WarehouseStore
+from catalog.store.transactions import TransactionStore
+from catalog.store.warehouses import WarehouseStore
 
 LOCK_STRIPES = 256
 ClientProperties = Callable[[str], Mapping[str, str]]  # what engines must know of the storage behind a root

@@ -9,7 +9,7 @@ from typing import Any
 from catalog.errors import Invalid
 from catalog.locations import Location, slug
 from catalog.names import Identifier
-from catalog.store.warehouses import Warehouse
+from catalog.rows import Warehouse
 
 # Properties that make engines, or this server, write somewhere. Compared without case: no variant slips
 # through.

@@ -16,13 +16,14 @@ from catalog.changes import Entry, Kind, Write
 from catalog.errors import FileNotFound, Forbidden
 from catalog.metadata.rebuild import rebuild
 from catalog.ports import Files
+from catalog.rows import Staged, Transaction, Warehouse
 from catalog.service.documents import Documents
 from catalog.service.files import decode_metadata
 from catalog.store.database import Database
 from catalog.store.past import PastStore
 from catalog.store.present import PresentStore
-from catalog.store.transactions import Staged, Transaction, TransactionStore
-from catalog.store.warehouses import Warehouse, WarehouseStore
+from catalog.store.transactions import TransactionStore
+from catalog.store.warehouses import WarehouseStore
 from catalog.store.writing import write as write_changes
 
 EVERYTHING = 1_000_000_000

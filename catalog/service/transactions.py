@@ -8,25 +8,23 @@ tables.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import orjson
-import sqlalchemy as sa
 
 from catalog.changes import Change, Entry, LostRace, Write
 from catalog.errors import CatalogError, CommitFailed, Invalid, NoSuchTransaction
 from catalog.metadata.apply import apply
 from catalog.names import Namespace, check_transaction_name
+from catalog.rows import Staged, Transaction
 from catalog.service import places
 from catalog.service.catalog import Catalog
 from catalog.service.commits import squash_for
 from catalog.service.files import encode_metadata, next_metadata_location
 from catalog.service.states import PresentState
-from catalog.store.transactions import Staged, Transaction, close, lock_open
-from catalog.store.writing import apply as apply_changes
+from catalog.store.publishing import publish as publish_changes
+from catalog.store.writing import Also
 
-Also = Callable[[sa.Connection, int], None]
 PUBLISH_ATTEMPTS_MAX = 5
 TTL_S_MAX = 7 * 24 * 3600
 
@@ -107,19 +105,8 @@ def _publish_once(
             f"Cannot publish {transaction.name}: {', '.join(moved)} changed since it was opened at number "
             f"{transaction.base_number}. Abort it, open it again and repeat the work"
         )
-    now_ms = catalog.now_ms()
-
-    def work(connection: sa.Connection) -> int | None:
-        lock_open(connection, transaction, now_ms)
-        number = None
-        if changes:
-            number = apply_changes(connection, transaction.warehouse, Write(changes, principal, now_ms))
-        if also is not None:
-            also(connection, number or transaction.base_number)
-        close(connection, transaction.id, "committed", now_ms, number)
-        return number
-
-    return catalog.database.write(work)
+    wanted = Write(changes, principal, catalog.now_ms())
+    return publish_changes(catalog.database, transaction, wanted, also)
 
 
 def _change(catalog: Catalog, present: PresentState, held: Staged, live: Entry | None) -> Change | None:

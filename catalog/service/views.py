@@ -10,7 +10,7 @@ import orjson
 from catalog.changes import Change, Entry
 from catalog.errors import Invalid
 from catalog.metadata.view_invariants import view_violations
-from catalog.metadata.views import apply_view, new_view
+from catalog.metadata.views import apply_view, is_view_replay, new_view
 from catalog.names import Identifier
 from catalog.service import places
 from catalog.service.catalog import Catalog
@@ -50,6 +50,8 @@ def replace(
         entry = load(state, identifier, "view")
         assert entry.document is not None
         before = catalog.documents.parsed((entry.uuid, entry.metadata_location or ""), entry.document)
+        if is_view_replay(before, requirements, updates):
+            return Decision(entry)
         after = apply_view(before, requirements, updates, now_ms=catalog.now_ms())
         if after is before:
             return Decision(entry)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from catalog.errors import Conflict, Invalid
 from catalog.locations import Location
 from catalog.names import check_warehouse_name
+from catalog.rows import Warehouse
 from catalog.service.catalog import Catalog
-from catalog.store.warehouses import Warehouse
 
 MAIN = "main"
 

@@ -51,19 +51,21 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
 
     A decision without changes is answered as it is (and remembered).
     """
+    names = ""
     for attempt in range(ATTEMPTS_MAX):
         decision = decide()
         if not decision.changes:
             if asked.record is not None:
                 catalog.records.remember(_remembering(asked.record, decision.answer), catalog.now_ms())
             return decision.answer
-        for location, text in decision.files:
-            catalog.files.create(location, encode_metadata(location, text))
         try:
+            for location, text in decision.files:
+                catalog.files.create(location, encode_metadata(location, text))
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
             state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
             return decision.answer
-        except LostRace:
+        except LostRace as race:
+            names = str(race)
             _discard(catalog, decision)
             time.sleep(random.uniform(0, min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S)))  # noqa: S311
         except CommitStateUnknown:
@@ -71,7 +73,6 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
         except (CatalogError, KeyTaken):
             _discard(catalog, decision)
             raise
-    names = ", ".join(sorted({".".join([*c.namespace.split("\x1f"), c.name]) for c in decision.changes}))
     raise CommitFailed(f"Cannot commit: {names} is written to by too many others at once; try again")
 
 

@@ -183,9 +183,16 @@ class Database:
 def _engine(url: sa.URL, is_sqlite: bool, pool_size: int) -> sa.Engine:
     if not is_sqlite:
         return sa.create_engine(
-            url, pool_size=pool_size, max_overflow=0, pool_timeout=BUSY_TIMEOUT_S, pool_pre_ping=True
+            url,
+            pool_size=pool_size,
+            max_overflow=0,
+            hide_parameters=True,
+            pool_timeout=BUSY_TIMEOUT_S,
+            pool_pre_ping=True,
         )
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+    engine = sa.create_engine(
+        url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+    )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     # IMMEDIATE: a transaction that reads before it writes must hold the write lock from the start.
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))

@@ -15,15 +15,15 @@ def pack(document: bytes) -> bytes:
 
     Compressors are kept for each thread: they are costly to make and not shareable.
     """
-    compressor = getattr(_local, "compressor", None)
+    compressor: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
     if compressor is None:
         compressor = _local.compressor = zstandard.ZstdCompressor(level=1)
-    return compressor.compress(document)  # type: ignore[no-any-return]
+    return compressor.compress(document)
 
 
 def unpack(packed: bytes) -> bytes:
     """The JSON text again."""
-    decompressor = getattr(_local, "decompressor", None)
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if decompressor is None:
         decompressor = _local.decompressor = zstandard.ZstdDecompressor()
-    return decompressor.decompress(packed, max_output_size=DOCUMENT_BYTES_MAX)  # type: ignore[no-any-return]
+    return decompressor.decompress(packed, max_output_size=DOCUMENT_BYTES_MAX)

@@ -6,13 +6,13 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from catalog.changes import Entry, Kind
+from catalog.rows import PastEntry
 from catalog.store.database import Database, Read
 from catalog.store.schema import history
 
@@ -99,16 +99,6 @@ READ_VERSIONS = Read(
 )
 
 CHUNK_ROWS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class PastEntry:
-    """An entry as it was, with what the history noted of it (enough to rebuild a document whose file is
-    gone).
-    """
-
-    entry: Entry
-    detail: dict[str, Any]
 
 
 class PastStore:

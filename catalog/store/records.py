@@ -5,13 +5,13 @@ idempotency keys, dropped tables, protection, reports, reserved places.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from catalog.changes import Entry, Kind, Record
+from catalog.rows import Dropped
 from catalog.store.database import Database, Read
 from catalog.store.documents import unpack
 from catalog.store.schema import dropped, entries, idempotency, locations, reports
@@ -85,17 +85,6 @@ READ_ALL_ENTRIES = Read(
     .order_by(entries.c.namespace, entries.c.name)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A table or view that can come back until `expires_ms`."""
-
-    id: str
-    entry: Entry
-    dropped_ms: int
-    expires_ms: int
-    principal: str
 
 
 class RecordStore:

@@ -6,8 +6,7 @@ other and none can slip in after it was committed, aborted or has expired.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 import sqlalchemy as sa
@@ -15,11 +14,10 @@ from sqlalchemy.exc import IntegrityError
 
 from catalog.changes import Change, Entry, Kind, LostRace, Write
 from catalog.errors import CommitFailed, Conflict, NoSuchWarehouse
+from catalog.rows import Staged, Transaction, TransactionStatus
 from catalog.store.database import Database, Read
 from catalog.store.documents import pack, unpack
 from catalog.store.schema import heads, staged, transactions
-
-State = Literal["open", "committed", "aborted", "expired"]
 
 _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = Read(
@@ -43,40 +41,6 @@ READ_ALL_STAGED = Read(sa.select(staged).where(_by_id).order_by(staged.c.namespa
 READ_STAGED_NAMES = Read(
     sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(_by_id)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    id: str
-    warehouse: str
-    name: str
-    base_number: int
-    state: State
-    opened_ms: int
-    expires_ms: int
-    closed_ms: int | None
-    number: int | None  # the number it was published under
-    principal: str
-
-    def is_open(self, now_ms: int) -> bool:
-        return self.state == "open" and now_ms < self.expires_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """What a transaction will make of one name, and what the name meant when it first touched it."""
-
-    namespace: str
-    name: str
-    kind: Kind
-    operation: str
-    after: Entry | None
-    last: Entry  # `after`, or what was removed
-    base_uuid: str | None
-    base_version: int | None
-    base_location: str | None
-    requests: list[Any]  # [requirements, updates] in order; None among them: not to be re-based
-    detail: dict[str, Any]
 
 
 class TransactionStore:
@@ -192,7 +156,7 @@ def lock_open(connection: sa.Connection, transaction: Transaction, now_ms: int) 
 
 
 def close(
-    connection: sa.Connection, transaction_id: str, state: State, now_ms: int, number: int | None
+    connection: sa.Connection, transaction_id: str, state: TransactionStatus, now_ms: int, number: int | None
 ) -> None:
     """End an open transaction, inside the caller's SQL transaction."""
     statement = sa.update(transactions).where(

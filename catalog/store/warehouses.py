@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
 
 from catalog.errors import AlreadyExists, Conflict, Invalid, NoSuchWarehouse
 from catalog.locations import Location
+from catalog.rows import Warehouse
 from catalog.store.database import Database, Read
-from catalog.store.schema import entries, heads, history, locations, warehouses
+from catalog.store.schema import entries, grants, heads, history, locations, warehouses
 
 READ_WAREHOUSE = Read(
     sa.select(warehouses.c.root, warehouses.c.created_ms).where(
@@ -21,13 +20,6 @@ READ_WAREHOUSES = Read(
         warehouses.c.warehouse
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Warehouse:
-    name: str
-    root: str
-    created_ms: int
 
 
 class WarehouseStore:
@@ -79,7 +71,7 @@ class WarehouseStore:
                 sa.select(entries.c.name).where(entries.c.warehouse == name).limit(1)
             ).first():
                 raise Conflict(f"Warehouse {name} is not empty: drop its namespaces first")
-            for table in (history, locations, heads, warehouses):
+            for table in (grants, history, locations, heads, warehouses):
                 connection.execute(sa.delete(table).where(table.c.warehouse == name))
 
         self._database.write(work)

@@ -18,6 +18,8 @@ import pytest
 import requests
 import schemathesis
 import yaml
+from schemathesis.core.result import Ok
+from schemathesis.pytest.lazy import get_all_tests
 
 from calve import openapi
 from catalog.api.operations import OPERATIONS, Operation
@@ -50,10 +52,17 @@ NAMES = {
 }
 NAMED = 0.8
 
+ICEBERG_OPERATIONS = [operation.id for operation in OPERATIONS]
+LAKE_OPERATIONS = [
+    node["operationId"]
+    for item in yaml.safe_load((DIRECTORY / openapi.LAKE_FILE).read_text(encoding="utf-8"))["paths"].values()
+    for node in item.values()
+]
+
 
 @functools.cache
-def described(name: str, *, random: int, without_borders: tuple[str, ...] = ()) -> Any:
-    """One file as Schemathesis reads it, with `random` requests for each operation."""
+def described(name: str, *, random: int, borders: bool = True) -> Any:
+    """One file as Schemathesis reads it, with `random` requests for each operation, and border cases or not."""
     config = schemathesis.Config.from_dict(
         {
             "seed": 1,
@@ -67,18 +76,10 @@ def described(name: str, *, random: int, without_borders: tuple[str, ...] = ()) 
                 **{f"path.{key}": {"dictionary": key, "probability": NAMED} for key in NAMES},
                 "query.wait_s": 0,  # long polls are tested elsewhere
             },
-            "operations": [
-                {"include-operation-id": operation_id, "phases": {"coverage": {"enabled": False}}}
-                for operation_id in without_borders
-            ],
+            "phases": {"coverage": {"enabled": borders}},
         }
     )
     return schemathesis.openapi.from_path(str(DIRECTORY / name), config=config)
-
-
-def lake_operations() -> list[str]:
-    document = yaml.safe_load((DIRECTORY / openapi.LAKE_FILE).read_text(encoding="utf-8"))
-    return [node["operationId"] for item in document["paths"].values() for node in item.values()]
 
 
 class Asker:
@@ -115,28 +116,6 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         made.close()
 
 
-# The schemas are read when a test runs: making all requests takes time that collecting must not.
-@pytest.fixture(params=[operation.id for operation in OPERATIONS])
-def iceberg(request: pytest.FixtureRequest) -> Any:
-    short = described(openapi.ICEBERG_FILE, random=RANDOM_SHORT, without_borders=LARGE)
-    return short.include(operation_id=request.param)
-
-
-@pytest.fixture(params=[operation.id for operation in OPERATIONS])
-def iceberg_long(request: pytest.FixtureRequest) -> Any:
-    return described(openapi.ICEBERG_FILE, random=RANDOM_LONG).include(operation_id=request.param)
-
-
-@pytest.fixture(params=lake_operations())
-def lake(request: pytest.FixtureRequest) -> Any:
-    return described(openapi.LAKE_FILE, random=RANDOM_SHORT).include(operation_id=request.param)
-
-
-@pytest.fixture(params=lake_operations())
-def lake_long(request: pytest.FixtureRequest) -> Any:
-    return described(openapi.LAKE_FILE, random=RANDOM_LONG).include(operation_id=request.param)
-
-
 def example_of(operation: Operation) -> dict[str, Any] | None:
     """The body of a request, as the description shows it."""
     document = described(openapi.ICEBERG_FILE, random=RANDOM_SHORT).raw_schema
@@ -171,25 +150,39 @@ def test_example_succeeds(asker: Asker, operation: Operation) -> None:
     assert str(asker.ask(case)) in operation.success
 
 
-@schemathesis.pytest.from_fixture("iceberg").parametrize()
-def test_iceberg(case: Any, asker: Asker) -> None:
-    asker.ask(case)
+def ask_everything(asker: Asker, schema: Any, operation_id: str) -> None:
+    """All requests that Schemathesis makes for one operation."""
+
+    def ask(case: Any) -> None:
+        asker.ask(case)
+
+    chosen = schema.include(operation_id=operation_id)
+    [made] = get_all_tests(schema=chosen, test_func=ask, settings=None, given_kwargs=None)
+    assert isinstance(made, Ok), made.err()
+    _, run = made.ok()
+    run()
 
 
-@schemathesis.pytest.from_fixture("lake").parametrize()
-def test_lake(case: Any, asker: Asker) -> None:
-    asker.ask(case)
+@pytest.mark.parametrize("operation_id", ICEBERG_OPERATIONS)
+def test_iceberg(asker: Asker, operation_id: str) -> None:
+    schema = described(openapi.ICEBERG_FILE, random=RANDOM_SHORT, borders=operation_id not in LARGE)
+    ask_everything(asker, schema, operation_id)
+
+
+@pytest.mark.parametrize("operation_id", LAKE_OPERATIONS)
+def test_lake(asker: Asker, operation_id: str) -> None:
+    ask_everything(asker, described(openapi.LAKE_FILE, random=RANDOM_SHORT), operation_id)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
-@schemathesis.pytest.from_fixture("iceberg_long").parametrize()
-def test_iceberg_long(case: Any, asker: Asker) -> None:
-    asker.ask(case)
+@pytest.mark.parametrize("operation_id", ICEBERG_OPERATIONS)
+def test_iceberg_long(asker: Asker, operation_id: str) -> None:
+    ask_everything(asker, described(openapi.ICEBERG_FILE, random=RANDOM_LONG), operation_id)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
-@schemathesis.pytest.from_fixture("lake_long").parametrize()
-def test_lake_long(case: Any, asker: Asker) -> None:
-    asker.ask(case)
+@pytest.mark.parametrize("operation_id", LAKE_OPERATIONS)
+def test_lake_long(asker: Asker, operation_id: str) -> None:
+    ask_everything(asker, described(openapi.LAKE_FILE, random=RANDOM_LONG), operation_id)

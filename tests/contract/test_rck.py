@@ -1,7 +1,7 @@
 """Iceberg's REST compatibility kit, from its published jars, on SQLite and on PostgreSQL.
 
-Both keep their files on this disk, because the kit writes manifests and moves a metadata file below a table. Every
-run has an empty store of its own, as the kit demands.
+Both keep their files on this disk, because the kit writes manifests and moves a metadata file below a table.
+Every run has an empty store of its own, as the kit demands.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 from tests.contract.rck.runner import WIDER, WIDER_TESTS, run_kit
 from tests.harness.stacks import Stacks
 
-# What the kit skips whatever the server can do: one test is disabled in it, the other nine ask its subclass for
-# something that it denies without a switch (empty namespaces, nested ones, slashes).
+# What the kit skips whatever the server can do: one test is disabled in it, the other nine ask for something
+# that it denies for every server, without a switch: empty namespaces, nested ones, slashes.
 SKIPPED = {
     "RESTCompatibilityKitCatalogTests.createTableInUniqueLocation",
     "RESTCompatibilityKitCatalogTests.createAndDropEmptyNamespace",

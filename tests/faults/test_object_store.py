@@ -1,4 +1,4 @@
-"""An object store that refuses, hangs, breaks off or loses its answers (through tests/harness/tcp_proxy.py)."""
+"""An object store that refuses, hangs, breaks off or loses its answers: tests/harness/tcp_proxy.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A place is an empty root on one kind of storage, with the files behind it in sight of the test.
 
-    @pytest.fixture(params=PLACES)
-    def place(request, tmp_path): return place_on(request, tmp_path)
+@pytest.fixture(params=PLACES)
+def place(request, tmp_path): return place_on(request, tmp_path)
 """
 
 from __future__ import annotations

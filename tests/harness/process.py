@@ -57,7 +57,7 @@ class Child:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, is_ready: Callable[[], bool], *, timeout_s: float = 60) -> None:
+    def start(self, is_ready: Callable[[], bool], *, timeout_s: float = 120) -> None:
         """Start the process and return when `is_ready` answers true."""
         if self.running:
             raise ComponentFailed(f"{self.name} runs already")

@@ -69,7 +69,7 @@ class CalveServer:
     def log(self) -> Path:
         return self._child.log
 
-    def start(self, *, timeout_s: float = 60) -> None:
+    def start(self, *, timeout_s: float = 120) -> None:
         wait_until_free(self.port)
         self._child.start(self._is_ready, timeout_s=timeout_s)
 

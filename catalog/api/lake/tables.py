@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from catalog.api.lake.access import Administered, CallerOf, CatalogOf, IdentifierOf, Readable, Writable
 from catalog.errors import Invalid
 from catalog.names import Identifier, Namespace, WarehouseRef, check_name, namespace_from_levels
+from catalog.rows import Dropped
 from catalog.service import reports, tables
 from catalog.service.writing import Asked
-from catalog.store.records import Dropped
 
 router = APIRouter(tags=["Tables"])
 LISTED_MAX = 1000

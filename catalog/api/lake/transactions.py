@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.lake.access import CallerOf, CatalogOf, Readable, Writable
 from catalog.names import check_transaction_name
+from catalog.rows import Staged, Transaction
 from catalog.service import garbage, transactions
-from catalog.store.transactions import Staged, Transaction
 
 router = APIRouter(tags=["Transactions"])
 LISTED_MAX = 1000

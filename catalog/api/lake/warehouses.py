@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.lake.access import CallerOf, CatalogOf, Readable, ServerAdmin
+from catalog.rows import Warehouse
 from catalog.service import warehouses
-from catalog.store.warehouses import Warehouse
 
 router = APIRouter(tags=["Warehouses"])
 

@@ -1,1 +1,1 @@
-"""Iceberg's own Java code as a judge: the compatibility kit, its metadata parsers, and the reference server."""
+"""Iceberg's own Java code as a judge: the compatibility kit, the metadata parsers, the reference server."""

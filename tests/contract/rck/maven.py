@@ -1,6 +1,6 @@
 """Runs Maven on the pom beside this file: quiet, offline when the local cache can serve it, else online once.
 
-`run(goal, work, properties)` leaves everything it makes under `work` and raises MavenFailed with Maven's own words.
+`run(goal, work, properties)` leaves all it makes under `work`, and raises MavenFailed with what Maven said.
 `class_path(work)` compiles our Java classes and gives the class path of them and of all jars of the pom.
 """
 
@@ -49,6 +49,7 @@ def _end(work: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.STDOUT,
         text=True,
         timeout=TIMEOUT_S,
+        check=False,
     )
     (work / "maven.log").write_text(ended.stdout)
     return ended

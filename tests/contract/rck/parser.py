@@ -1,7 +1,7 @@
 """Reads metadata documents with Iceberg's Java parsers, in one JVM for all of them.
 
-`java_reading(documents, work)` gives for each document what Java wrote back after parsing it, and for those that Java
-refuses its words. `not_as_meant` compares: everything that Java understood must be what the document says.
+`java_reading(documents, work)` gives for each document what Java wrote back after parsing it, and for those
+that Java refuses its words. `not_as_meant` compares: all that Java understood must be what the document says.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def _parse(folder_in: Path, folder_out: Path, class_path: str, count: int) -> di
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
+        check=False,
     )
     lines = ended.stdout.splitlines()
     refused = [line.removeprefix("REFUSED ") for line in lines if line.startswith("REFUSED ")]
@@ -63,8 +64,8 @@ def _parse(folder_in: Path, folder_out: Path, class_path: str, count: int) -> di
 def not_as_meant(java: Any, document: Any, path: str = "$") -> Iterator[str]:
     """Where Java's reading says something else than the document.
 
-    Java writes what it knows, so the document may hold more; and it writes some optional things out that a document
-    may leave away, but then they are empty.
+    Java writes what it knows, so the document may hold more; and it writes some optional things out that a
+    document may leave away, but then they are empty.
     """
     if isinstance(java, dict) and isinstance(document, dict):
         for key, value in java.items():

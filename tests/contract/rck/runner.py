@@ -2,9 +2,9 @@
 
     python -m tests.contract.rck.runner http://127.0.0.1:8181/ [--warehouse main] [--test CLASS#METHOD]
 
-`run_kit` needs an empty store: the kit refuses one that holds its namespaces, and leaves some behind. The server and
-the kit must share one disk, because tests write manifests, and move a metadata file, below the table's location.
-A run that found nothing to run looks like success to Maven: compare `Outcome.ran` with what you expect.
+`run_kit` needs an empty store: the kit refuses one that holds its namespaces, and leaves some behind. The
+server and the kit must share one disk, because tests write manifests, and move a metadata file, below the
+table's location. A run that found nothing to run looks like success to Maven: compare `Outcome.ran`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import argparse
 import itertools
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 
 from tests.contract.rck import maven
 
@@ -50,9 +50,8 @@ class Outcome:
         return self._where(lambda test: not test.startswith(f"{name}."))
 
     def report(self) -> str:
-        lines = [
-            f"{self.ran} ran: {len(self.passed)} passed, {len(self.skipped)} skipped, {len(self.failed)} failed"
-        ]
+        counts = f"{len(self.passed)} passed, {len(self.skipped)} skipped, {len(self.failed)} failed"
+        lines = [f"{self.ran} ran: {counts}"]
         lines += [f"  FAILED {name}: {reason}" for name, reason in sorted(self.failed.items())]
         lines += [f"  skipped {name}: {reason}" for name, reason in sorted(self.skipped.items())]
         return "\n".join(lines)

@@ -22,7 +22,11 @@ SYNC = b"0123456789abcdef"
 
 def schema(*partition: dict[str, Any]) -> dict[str, Any]:
     """A manifest's schema, cut down to the kinds of fields that it has."""
-    counts = {"type": "record", "name": "k117_v118", "fields": [_field("key", "int"), _field("value", "long")]}
+    counts = {
+        "type": "record",
+        "name": "k117_v118",
+        "fields": [_field("key", "int"), _field("value", "long")],
+    }
     fields = [
         _field("content", "int"),
         _field("file_path", "string"),
@@ -129,8 +133,8 @@ def test_partition_types_that_others_do_not_know() -> None:
     uuid_type = {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}
     nanos = {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True}
     invented = {"type": "bytes", "logicalType": "of-next-year"}
-    # The second use of a named type is a reference to it.
-    kind = schema(_field("a", uuid_type), _field("b", ["null", "uuid_fixed"]), _field("c", nanos), _field("d", invented))
+    again = ["null", "uuid_fixed"]  # the second use of a named type is a reference to it
+    kind = schema(_field("a", uuid_type), _field("b", again), _field("c", nanos), _field("d", invented))
     data = written(kind, [entry("s3://b/x", a=bytes(16), b=bytes(16), c=1, d=b"?")])
     assert list(strings(data, FILE_PATH)) == ["s3://b/x"]
 
@@ -154,7 +158,12 @@ def test_a_count_without_records() -> None:
 
 @pytest.mark.parametrize(
     "items",
-    ["null", {"type": "null"}, {"type": "record", "name": "e", "fields": []}, {"type": "fixed", "name": "f", "size": 0}],
+    [
+        "null",
+        {"type": "null"},
+        {"type": "record", "name": "e", "fields": []},
+        {"type": "fixed", "name": "f", "size": 0},
+    ],
     ids=["null", "wrapped null", "empty record", "empty fixed"],
 )
 def test_an_endless_array_is_refused(items: Any) -> None:

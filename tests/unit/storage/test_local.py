@@ -80,9 +80,7 @@ def test_a_create_that_fails_halfway_leaves_nothing(files: StorageFiles, root: P
     assert list((root / "t").iterdir()) == []
 
 
-def test_short_writes_are_continued(
-    files: StorageFiles, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_writes_are_continued(files: StorageFiles, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
     files.create(f"file://{root}/1", bytes(range(100)))

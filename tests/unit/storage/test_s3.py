@@ -53,7 +53,8 @@ class _PlainRequest(BaseHTTPRequestHandler):
         data = self.server.objects.get(self.path)
         self._answer(404 if data is None else 200, data or b"")
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _answer(self, status: int, data: bytes = b"") -> None:
         self.server.asked.append(f"{self.command} {status}")
