@@ -1,6 +1,6 @@
 """Which S3 client stands behind `catalog/storage/s3.py`: pyarrow, s3fs and obstore beside each other.
 
-    python -m bench.storage [--rounds 5] [--json PATH]
+    python -m bench.storage [--rounds 3] [--json PATH]
 
 All three talk to one versitygw on loopback, interleaved, at 1 and 8 threads; each figure is the median over
 the rounds. `wall` is the time of one operation as its caller sees it, `cpu` what this process burned for
@@ -214,7 +214,7 @@ def _measured(client: Client, threads: int, small: int, large: int) -> Iterator[
     client.delete(larges)
 
 
-def measure(clients: list[Client], rounds: int, *, small: int = 800, large: int = 40) -> list[Row]:
+def measure(clients: list[Client], rounds: int, *, small: int = 300, large: int = 30) -> list[Row]:
     """Every client, operation and number of threads; the clients take turns within a round."""
     samples: dict[tuple[str, str, int], list[Sample]] = {}
     for _ in range(rounds):
@@ -244,7 +244,7 @@ def render(rows: list[Row], reference: str = "obstore") -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the figures there too")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-storage-"))

@@ -84,7 +84,7 @@ def table(found: list[Line], rival: Side, ours: Side) -> str:
 
 
 def where_the_time_goes(rows: Iterable[Row], rival: Side, ours: Side) -> str:
-    """For each row wall and processor time of one operation (the rest is waiting), then the stages, if told."""
+    """Wall and processor time of one operation of each row (the rest is waiting), and the stages, if told."""
     head = ["µs for one operation", "clients"]
     for side in (rival, ours):
         head += [f"{side.name} wall", "cpu"]

@@ -86,7 +86,7 @@ class Edge:
             app,
             body_bytes_max=settings.body_bytes_max,
             timeout_s=settings.request_timeout_s,
-            request_log=RequestLog(as_json=settings.log_format == "json"),
+            request_log=RequestLog(json=settings.log_format == "json"),
             log_from_status=0 if settings.log_level in {"debug", "info"} else 500,
         )
 

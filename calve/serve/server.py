@@ -13,11 +13,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 from uvicorn.server import HANDLED_SIGNALS
 
+from calve.serve.accept import Acceptor, Loads
 from calve.serve.bodies import Message, Receive
 from calve.serve.exchange import Scope, Send
 from calve.serve.middleware import App
@@ -30,12 +32,26 @@ CreateApp = Callable[[Settings], App]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of one worker among several on the same socket."""
+
+    number: int
+    loads: Loads
+
+
 class ServerProcess:
     """The server of this process."""
 
-    def __init__(self, settings: Settings, create_app: CreateApp, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        create_app: CreateApp,
+        on_ready: Callable[[], None],
+        share: Share | None = None,
+    ) -> None:
         self._app = _Lifespan(create_app(settings))
-        self._server = _Server(_uvicorn_config(settings, self._app), on_ready)
+        self._server = _Server(_uvicorn_config(settings, self._app), on_ready, share)
 
     def run(self, listener: socket.socket) -> None:
         """Serve until told to stop."""
@@ -67,14 +83,38 @@ def _uvicorn_config(settings: Settings, app: App) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """uvicorn's server, which says when it is ready and ends a graceful stop with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], share: Share | None) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._share = share
+        self._acceptor: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # A worker has its own way to accept, so uvicorn gets no socket to accept on.
+        await super().startup(sockets if self._share is None else [])
+        if self._share is not None and sockets:
+            self._acceptor = Acceptor(
+                sockets[0], self._protocol, self._connections, self._share.loads, self._share.number
+            )
+            self.servers.append(self._acceptor)  # type: ignore[arg-type]
         if self.started:
             self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._acceptor is not None:
+            self._acceptor.report()  # connections that ended since the last one came
+        return await super().on_tick(counter)
+
+    def _connections(self) -> int:
+        return len(self.server_state.connections)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return Protocol(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            _loop=asyncio.get_running_loop(),
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("stopping", extra={"requests_in_flight": len(self.server_state.tasks)})

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
-from calve.serve.server import CreateApp, ServerProcess
+from calve.serve.server import CreateApp, ServerProcess, Share
 from calve.settings import Settings
 from calve.startup import StartupError
 from calve.telemetry.metrics import metrics
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class Place:
     """What a worker has from its parent."""
 
-    number: int
+    share: Share
     listener: socket.socket
     parent_alive: int  # a pipe that ends when the parent does
     reports: int  # a pipe to the parent
@@ -47,7 +47,7 @@ def be_worker(place: Place, settings: Settings, create_app: CreateApp) -> NoRetu
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        metrics.attach(place.number)
+        metrics.attach(place.share.number)
         code = _serve(place, settings, create_app)
     finally:
         with contextlib.suppress(OSError, ValueError):
@@ -58,7 +58,7 @@ def be_worker(place: Place, settings: Settings, create_app: CreateApp) -> NoRetu
 
 def _serve(place: Place, settings: Settings, create_app: CreateApp) -> int:
     try:
-        server = ServerProcess(settings, create_app, lambda: _report(place, READY))
+        server = ServerProcess(settings, create_app, lambda: _report(place, READY), place.share)
         _follow_parent(place, server, settings.shutdown_timeout_s + GRACE_S)
         server.run(place.listener)
     except (StartupError, CatalogError) as problem:

@@ -23,7 +23,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from calve.serve.server import CreateApp
+from calve.serve.accept import Loads
+from calve.serve.server import CreateApp, Share
 from calve.serve.worker import GRACE_S, READY, Place, be_worker
 from calve.settings import Settings
 from calve.startup import StartupError
@@ -66,6 +67,7 @@ class Supervisor:
         self._announce = announce
         self._announced = False
         self._workers = [_Worker(number) for number in range(settings.workers)]
+        self._loads = Loads(settings.workers)
         self._parent_alive, self._parent_end = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._stop_at_s: float | None = None
@@ -142,6 +144,7 @@ class Supervisor:
                 while worker.reports >= 0:  # what it said last is still in the pipe
                     self._hear(worker)
                 worker.pid = 0
+                self._loads.leave(worker.number)
                 self._replace(worker, os.waitstatus_to_exitcode(status))
 
     def _replace(self, worker: _Worker, exit_code: int) -> None:
@@ -205,7 +208,7 @@ class Supervisor:
         if pid == 0:
             os.close(self._parent_end)
             self._selector.close()
-            place = Place(worker.number, self._listener, self._parent_alive, reported)
+            place = Place(Share(worker.number, self._loads), self._listener, self._parent_alive, reported)
             be_worker(place, self._settings, self._create_app)
         os.close(reported)
         worker.pid, worker.reports, worker.said = pid, reports, b""

@@ -12,6 +12,7 @@ Lines of served requests are many and must be cheap; they take a shorter way, re
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import traceback
@@ -50,7 +51,7 @@ class Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = self._redact.value(self._fields(record))
         if self._as_json:
-            return orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS).decode()
+            return as_json(line).decode()
         trace = line.pop("traceback", None)
         return as_text(line) + (f"\n{trace}" if trace else "")
 
@@ -87,6 +88,14 @@ def configure(
     # Libraries speak of themselves at `info`; their warnings matter.
     for name in ("uvicorn", "sqlalchemy", "botocore", "asyncio", "httpx", "httpcore"):
         logging.getLogger(name).setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def as_json(line: dict[str, Any]) -> bytes:
+    """A line for machines. Whatever it holds, there is a line."""
+    try:
+        return orjson.dumps(line)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        return json.dumps(line, default=str).encode()
 
 
 def as_text(line: dict[str, Any]) -> str:

@@ -12,9 +12,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-import orjson
-
-from calve.telemetry.logs import as_text, timestamp
+from calve.telemetry.logs import as_json, as_text, timestamp
 
 DELAY_S = 0.2
 LINES_MAX = 500
@@ -27,8 +25,8 @@ class RequestLog:
     that were waiting.
     """
 
-    def __init__(self, *, as_json: bool = True, stream: TextIO | None = None) -> None:
-        self._as_json = as_json
+    def __init__(self, *, json: bool = True, stream: TextIO | None = None) -> None:
+        self._json = json
         self._stream = stream
         self._lines: list[bytes] = []
         self._second = 0
@@ -45,7 +43,7 @@ class RequestLog:
     def add(self, line: dict[str, Any]) -> None:
         """Note one request: `ts`, `level`, `message`, and what else is known, in plain values."""
         lines = self._lines
-        lines.append(orjson.dumps(line) if self._as_json else as_text(line).encode(errors="replace"))
+        lines.append(as_json(line) if self._json else as_text(line).encode(errors="replace"))
         if len(lines) == 1:
             asyncio.get_running_loop().call_later(DELAY_S, self.flush)
         elif len(lines) >= LINES_MAX:

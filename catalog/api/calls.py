@@ -66,8 +66,7 @@ class Call:
         self._json: dict[str, Any] | None = None
         self._decoded_query: dict[str, str] | None = None
 
-    # -- where -----------------------------------------------------------------------------------------
-    # ----------
+    # -- where
 
     @property
     def state(self) -> State:
@@ -90,8 +89,7 @@ class Call:
     def parsed_namespace(self, raw: str) -> Namespace:
         return namespace_from_segment(raw, self._separator)
 
-    # -- what ------------------------------------------------------------------------------------------
-    # ----------
+    # -- what
 
     @property
     def query(self) -> dict[str, str]:
@@ -156,8 +154,7 @@ class Call:
             raise Invalid(f"{name} must be a list")
         return value
 
-    # -- who -------------------------------------------------------------------------------------------
-    # ----------
+    # -- who
 
     @property
     def principal(self) -> str:

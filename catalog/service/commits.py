@@ -6,24 +6,27 @@ the updates, write the new metadata file; then swap all rows at once.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from catalog.changes import Change, Entry
-from catalog.errors import AlreadyExists, Invalid, NoSuchNamespace, NoSuchTable
+from catalog.errors import AlreadyExists, CatalogError, Invalid, NoSuchNamespace, NoSuchTable
 from catalog.metadata.apply import apply, is_replay
 from catalog.metadata.rebuild import note
 from catalog.metadata.squash import squash
 from catalog.names import Identifier
 from catalog.service import places
 from catalog.service.catalog import Catalog
-from catalog.service.files import next_metadata_location
+from catalog.service.files import next_metadata_location, outdated_files
 from catalog.service.states import State
 from catalog.service.writing import Asked, Decision, carry_out
 
 TABLES_A_TRANSACTION_MAX = 1000
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,24 @@ def commit_tables(catalog: Catalog, state: State, asked: Asked, commits: list[Ta
     _require_sane(commits)
     for commit in commits:
         places.check_updates(state.warehouse, commit.updates)
-
-    def decide() -> Decision[list[Entry]]:
-        decision: Decision[list[Entry]] = Decision(answer=[])
-        for commit in commits:
-            _decide(catalog, state, commit, decision)
-        return decision
-
+    outdated: list[str] = []
     with catalog.one_at_a_time(state.prefix, [commit.key for commit in commits]):
-        entries = carry_out(catalog, state, asked, decide)
+        entries = carry_out(catalog, state, asked, lambda: _decide_all(catalog, state, commits, outdated))
     for entry in entries:
         _keep(catalog, entry)
+    if outdated and not state.holds_back:
+        _remove(catalog, outdated)
     return entries
+
+
+def _decide_all(
+    catalog: Catalog, state: State, commits: list[TableCommit], outdated: list[str]
+) -> Decision[list[Entry]]:
+    decision: Decision[list[Entry]] = Decision(answer=[])
+    outdated.clear()
+    for commit in commits:
+        _decide(catalog, state, commit, decision, outdated)
+    return decision
 
 
 def _require_sane(commits: list[TableCommit]) -> None:
@@ -69,7 +78,9 @@ def _require_sane(commits: list[TableCommit]) -> None:
         raise Invalid("A transaction may name each table only once: join its requirements and updates")
 
 
-def _decide(catalog: Catalog, state: State, commit: TableCommit, decision: Decision[list[Entry]]) -> None:
+def _decide(
+    catalog: Catalog, state: State, commit: TableCommit, decision: Decision[list[Entry]], outdated: list[str]
+) -> None:
     """Add to the decision what this commit does to its table."""
     entry = state.load(*commit.key)
     if entry is not None and entry.kind == "view":
@@ -94,6 +105,7 @@ def _decide(catalog: Catalog, state: State, commit: TableCommit, decision: Decis
     decision.answer.append(change.after)
     decision.changes.append(change)
     decision.files.append((str(change.after.metadata_location), text))
+    outdated += outdated_files(before, after)
 
 
 def _require_creatable(state: State, commit: TableCommit) -> None:
@@ -163,6 +175,14 @@ def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
 def _parsed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     assert entry.document is not None
     return catalog.documents.parsed((entry.uuid, entry.metadata_location or ""), entry.document)
+
+
+def _remove(catalog: Catalog, outdated: list[str]) -> None:
+    """After the commit: what fails here is litter. The answer must not depend on it."""
+    try:
+        catalog.files.delete(outdated)
+    except CatalogError as error:
+        log.warning("could not delete outdated metadata files", extra={"reason": error.message})
 
 
 def _keep(catalog: Catalog, entry: Entry) -> None:

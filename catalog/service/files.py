@@ -17,6 +17,7 @@ from catalog.ports import READ_BYTES_MAX
 
 _NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search
 GZIP_CODEC = "gzip"
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 
 def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> str:
@@ -50,6 +51,16 @@ def decode_metadata(location: str, data: bytes) -> bytes:
     if len(text) > READ_BYTES_MAX:
         raise TooLarge(f"The metadata file {location} expands to more than {READ_BYTES_MAX} bytes")
     return text
+
+
+def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
+    """Metadata files that fell out of the log, if the table wants them deleted."""
+    properties = after.get("properties") or {}
+    if before is None or str(properties.get(DELETE_AFTER_COMMIT, "false")).lower() != "true":
+        return []
+    kept = {entry["metadata-file"] for entry in after.get("metadata-log") or []}
+    had = [entry["metadata-file"] for entry in before.get("metadata-log") or []]
+    return [location for location in had if location not in kept]
 
 
 def metadata_folder(metadata: dict[str, Any]) -> str:

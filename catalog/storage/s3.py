@@ -3,10 +3,6 @@
 obstore was chosen by measurement (bench/storage.py). Its own retries are off: here every try is counted,
 because after a lost answer a conditional create meets its own file. That is told from a conflict by
 comparing the bytes, and only a second try may be answered so.
-
-The only address called is the configured endpoint, or the region's on AWS; nothing a client sends changes
-it. (A redirect that this very store answers to a read is followed, without the signature: obstore cannot be
-told not to.) Nothing that a store answers goes into a message: error documents of S3 name the access key.
 """
 
 from __future__ import annotations
@@ -14,36 +10,27 @@ from __future__ import annotations
 import logging
 import os
 import random
-import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from catalog.errors import FileNotFound, TooLarge, Unavailable
 from catalog.locations import Location
+from catalog.storage.s3_client import judged, opened, status_of
 from catalog.storage.settings import S3Settings
-
-if TYPE_CHECKING:
-    from obstore.store import ClientConfig, S3Config, S3Credential
 
 _log = logging.getLogger("calve.storage")
 
 _DELETE_CHUNK = 1_000  # the most that one DeleteObjects request may name
 _BUCKETS_MAX = 1_000
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.05, 1.0
-_STATUS = re.compile(r"status code: (\d{3})")
-_TRANSIENT_STATUS = (408, 429)
 _NOT_IMPLEMENTED = 501
-# Where the client asks for credentials when none are configured.
-_CREDENTIALS = ("/latest/api/token", "/latest/meta-data", "AssumeRoleWithWebIdentity", "/v2/credentials")
 
 T = TypeVar("T")
 
@@ -89,6 +76,11 @@ class S3Files:
             except AlreadyExistsError:
                 if not tries_before or not _holds(store, key, data):
                     raise
+            except BaseError as error:
+                if status_of(error) != _NOT_IMPLEMENTED:
+                    raise
+                self._unconditional.add(location.authority)
+                _put_if_absent(store, key, data, tries_before)
 
         try:
             self._tried("write", location, put)
@@ -152,7 +144,7 @@ class S3Files:
             except _InFlight:
                 reason = "an earlier try is still under way"
             except BaseError as error:
-                reason, transient = self._judged(error, location)
+                reason, transient = judged(error)
                 if not transient:
                     break
             _log.info("object store failed", extra={"bucket": location.authority, "reason": reason})
@@ -170,26 +162,6 @@ class S3Files:
                 time.sleep(pause_s)
             yield tries_before
 
-    def _judged(self, error: BaseError, location: Location) -> tuple[str, bool]:
-        """Why a try failed, in words that may be shown, and whether the next one may succeed."""
-        text = str(error)
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-            return "access denied", False
-        if any(address in text for address in _CREDENTIALS):
-            return "no S3 credentials were found: configure an access key, or a role", True
-        status = _STATUS.search(text)
-        if status is not None:
-            code = int(status[1])
-            if code == _NOT_IMPLEMENTED and location.authority not in self._unconditional:
-                self._unconditional.add(location.authority)
-                return "the object store has no conditional create", True
-            return f"the object store answered {code}", code >= 500 or code in _TRANSIENT_STATUS
-        if "kind: Timeout" in text:
-            return "the object store did not answer in time", True
-        if "kind: Connect" in text:
-            return "the object store cannot be reached", True
-        return "the object store broke off", True
-
     def _store(self, location: Location) -> S3Store:
         bucket = location.authority
         store = self._stores.get(bucket)
@@ -197,7 +169,7 @@ class S3Files:
             with self._lock:
                 if len(self._stores) >= _BUCKETS_MAX:
                     self._stores.clear()
-                store = self._stores.setdefault(bucket, _opened(self._settings, bucket))
+                store = self._stores.setdefault(bucket, opened(self._settings, bucket))
                 self._process = os.getpid()
         elif os.getpid() != self._process:
             # It would wait for ever for threads that a fork does not copy.
@@ -232,43 +204,3 @@ def _put_if_absent(store: S3Store, key: str, data: bytes, tries_before: int) -> 
 def _chunks(keys: list[str], size: int) -> Iterator[list[str]]:
     for start in range(0, len(keys), size):
         yield keys[start : start + size]
-
-
-def _opened(settings: S3Settings, bucket: str) -> S3Store:
-    config: S3Config = {"region": settings.region, "virtual_hosted_style_request": not settings.path_style}
-    if settings.endpoint is not None:
-        # This name, because it wins over all others, also over those in the environment.
-        config["aws_endpoint_url_s3"] = _endpoint(settings.endpoint, bucket, path_style=settings.path_style)
-    if settings.access_key_id is not None:
-        config["skip_signature"] = False  # the environment may say otherwise
-    options: ClientConfig = {
-        "allow_http": settings.endpoint is not None and settings.endpoint.startswith("http://"),
-        "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
-        "timeout": timedelta(seconds=settings.request_timeout_s),
-        "user_agent": "calve",
-    }
-    return S3Store(
-        bucket,
-        config=config,
-        client_options=options,
-        retry_config={"max_retries": 0},
-        credential_provider=_credentials(settings),
-    )
-
-
-def _endpoint(endpoint: str, bucket: str, *, path_style: bool) -> str:
-    parts = urlsplit(endpoint)
-    host = parts.netloc if path_style else f"{bucket}.{parts.netloc}"
-    return f"{parts.scheme}://{host}"
-
-
-def _credentials(settings: S3Settings) -> Callable[[], S3Credential] | None:
-    """A provider: as plain settings the keys would be joined with a session token of the environment."""
-    key_id, secret = settings.access_key_id, settings.secret_access_key
-    if key_id is None or secret is None:
-        return None
-
-    def provide() -> S3Credential:
-        return {"access_key_id": key_id, "secret_access_key": secret, "token": None, "expires_at": None}
-
-    return provide

@@ -82,8 +82,7 @@ class Database:
     def dialect(self) -> sa.Dialect:
         return self.engine.dialect
 
-    # -- reads -----------------------------------------------------------------------------------------
-    # ----------
+    # -- reads
 
     def rows(self, read: Read, params: Mapping[str, Any]) -> Sequence[Any]:
         """All rows. A broken connection is replaced and the read tried again: a read can be."""
@@ -124,7 +123,6 @@ class Database:
         return (module.OperationalError, module.InterfaceError, OperationalError, InterfaceError)
 
     # -- writes
-    # --------------------------------------------------------------------------------------------------
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` in one transaction and commit it.

@@ -92,7 +92,6 @@ class RecordStore:
         self._database = database
 
     # -- idempotency
-    # -----------------------------------------------------------------------------------------------
 
     def record(self, wanted: Record, now_ms: int) -> Record | None:
         params = {
@@ -141,7 +140,6 @@ class RecordStore:
         self._database.write(work)
 
     # -- dropped and protected
-    # ---------------------------------------------------------------------------------------
 
     def dropped(self, warehouse: str, now_ms: int, limit: int) -> list[Dropped]:
         params = {"warehouse": warehouse, "now_ms": now_ms, "limit": limit}
@@ -166,8 +164,7 @@ class RecordStore:
         )
         return self._database.write(lambda connection: connection.execute(statement).rowcount) == 1
 
-    # -- places ----------------------------------------------------------------------------------------
-    # --------------
+    # -- places
 
     def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
         """(location, uuid) of the reserved places that overlap a canonical location."""
@@ -179,8 +176,7 @@ class RecordStore:
         statement = sa.delete(locations).where(locations.c.warehouse == warehouse, locations.c.uuid == uuid)
         self._database.write(lambda connection: connection.execute(statement))
 
-    # -- reports ---------------------------------------------------------------------------------------
-    # --------------
+    # -- reports
 
     def add_report(self, values: dict[str, Any], keep_after_ms: int) -> None:
         def work(connection: sa.Connection) -> None:
@@ -200,7 +196,6 @@ class RecordStore:
         return list(self._database.rows(READ_REPORTS, params))
 
     # -- everything, for `calve check`
-    # -------------------------------------------------------------------------------
 
     def entries_after(self, warehouse: str, namespace: str, name: str, limit: int) -> list[Entry]:
         params = {"warehouse": warehouse, "namespace": namespace, "name": name, "limit": limit}

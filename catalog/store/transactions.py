@@ -109,7 +109,6 @@ class TransactionStore:
         self._database.write(work)
 
     # -- what is held back
-    # -----------------------------------------------------------------------------------------
 
     def staged(self, transaction_id: str, namespace: str, name: str) -> Staged | None:
         params = {"transaction_id": transaction_id, "namespace": namespace, "name": name}

@@ -57,9 +57,11 @@ class ExampleLake:
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=60)
         self._values: dict[str | int, str | int] = {}
-        self._make_tables()
+        self._make_namespaces()
         self._make_files()
         self._make_dropped()
+        self._make_table()
+        self._make_view()
         self._open_transaction()
 
     def close(self) -> None:
@@ -67,14 +69,19 @@ class ExampleLake:
 
     def restore_after(self, operation_id: str) -> None:
         """Back to the beginning after an operation that changed something."""
-        if operation_id in ("publishTransaction", "abortTransaction"):
-            self._open_transaction()
-        elif operation_id == "undrop":
-            self._make_dropped()
-        elif operation_id == "setProtection":
-            self._lake("PUT", f"{_TABLES}/{TABLE}/protection", {"protected": False})
-        elif operation_id not in ("openTransaction", "extendTransaction", "createWarehouse", "dropWarehouse"):
-            self._make_tables()
+        match operation_id:
+            case "updateTable" | "commitTransaction" | "dropTable" | "unregisterTable":
+                self._make_table()
+            case "createTable" | "registerTable" | "renameTable" | "setProtection":
+                self._make_table()
+            case "createView" | "registerView" | "renameView" | "replaceView" | "dropView":
+                self._make_view()
+            case "createNamespace" | "dropNamespace":
+                self._make_namespaces()
+            case "publishTransaction" | "abortTransaction":
+                self._open_transaction()
+            case "undrop":
+                self._make_dropped()
 
     def translate(self, value: Any) -> Any:
         """A copy of an example, or of what was made from one, with the server's own values."""
@@ -92,20 +99,9 @@ class ExampleLake:
             return self._values.get(value, value)
         return value
 
-    def _make_tables(self) -> None:
-        """Nothing in `sales` but `orders` and `top_orders`, and both as new."""
+    def _make_namespaces(self) -> None:
         for name in (NAMESPACE, EMPTY):
             self._iceberg("POST", "/namespaces", {"namespace": [name]}, ok=(200, 409))
-        self._clear()
-        self._make_table()
-        self._make_view()
-
-    def _clear(self) -> None:
-        for name in self._listed(_TABLES):
-            # Unregistering leaves the files, and the examples register one of them again.
-            self._iceberg("POST", f"{_TABLES}/{quote(name, safe='')}/unregister")
-        for name in self._listed(_VIEWS):
-            self._iceberg("DELETE", f"{_VIEWS}/{quote(name, safe='')}", ok=(204,))
         for levels in self._iceberg("GET", f"/namespaces?parent={NAMESPACE}")["namespaces"]:
             child = "%1F".join(quote(level, safe="") for level in levels)
             self._iceberg("DELETE", f"/namespaces/{child}", ok=(204,))
@@ -114,6 +110,12 @@ class ExampleLake:
         return [identifier["name"] for identifier in self._iceberg("GET", path)["identifiers"]]
 
     def _make_table(self) -> None:
+        """No table in `sales` but `orders`, and that as new."""
+        for name in self._listed(_TABLES):
+            path = f"{_TABLES}/{quote(name, safe='')}"
+            self._lake("PUT", f"{path}/protection", {"protected": False})
+            # Unregistering leaves the files, and the examples register one of them again.
+            self._iceberg("POST", f"{path}/unregister")
         made = self._iceberg("POST", _TABLES, {"name": TABLE, "schema": _SCHEMA})["metadata"]
         self._values[_TABLE_UUID] = made["table-uuid"]
         self._values[_TABLE_LOCATION] = made["location"]
@@ -133,6 +135,9 @@ class ExampleLake:
         self._iceberg("POST", f"{_TABLES}/{TABLE}", {"requirements": [], "updates": updates})
 
     def _make_view(self) -> None:
+        """No view in `sales` but `top_orders`, and that as new."""
+        for name in self._listed(_VIEWS):
+            self._iceberg("DELETE", f"{_VIEWS}/{quote(name, safe='')}", ok=(204,))
         body = {"name": VIEW, "schema": _SCHEMA, "view-version": _VERSION, "properties": {}}
         self._values[_VIEW_UUID] = self._iceberg("POST", _VIEWS, body)["metadata"]["view-uuid"]
 

@@ -16,6 +16,6 @@ def test_java_reads_every_document_as_it_was_meant(tmp_path: Path) -> None:
     problems = []
     for reading in readings:
         said = [reading.refusal] if reading.refusal else list(not_as_meant(reading.java, reading.document))
-        problems += [f"{said} in {str(reading.document)[:2000]}"] if said else []
+        problems += [f"{reading.name}: {problem[:300]}" for problem in said]
     assert readings, "no documents were produced"
-    assert not problems, "\n".join(problems[:20])
+    assert not problems, "\n".join(problems)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -53,7 +52,7 @@ def written(lake: Catalog, name: str, **options: Any) -> Table:
     table = lake.create_table(name, SCHEMA, partition_spec=BY_WORD, **options)
     table.append(rows("a", "b", "a/b c"))
     table.append(rows("b", "é%"))
-    table.delete(EqualTo("id", 1))
+    table.delete("id = 1")
     table.overwrite(rows("e"))
     return lake.load_table(name)
 

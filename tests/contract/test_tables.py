@@ -92,7 +92,9 @@ def test_pages_hold_every_name_once_and_tokens_belong_to_their_list(rest: Rest) 
     for name in names:
         rest.create(namespace, name)
     path = rest.namespace_path(namespace, "tables")
-    found, token, pages = [], "", 0
+    found: list[str] = []
+    token: str | None = ""
+    pages = 0
     while token is not None:
         page = rest.ok("GET", path, params={"pageToken": token, "pageSize": "3"})
         found += [identifier["name"] for identifier in page["identifiers"]]

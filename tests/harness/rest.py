@@ -57,7 +57,6 @@ class Rest:
         return answer.json() if answer.content else None
 
     # -- what tests need again and again
-    # -------------------------------------------------------------------------
 
     def fresh_namespace(self, properties: dict[str, str] | None = None) -> str:
         name = f"ns{next(_names)}_{uuid.uuid4().hex[:8]}"
@@ -91,7 +90,6 @@ class Rest:
         return done
 
     # -- Calve's own
-    # -----------------------------------------------------------------------------------------------
 
     def lake(self, method: str, path: str, **options: Any) -> httpx.Response:
         return self.http.request(method, f"/lake/v1/{path}", **options)

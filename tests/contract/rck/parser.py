@@ -21,28 +21,30 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Reading:
+    name: str
     document: dict[str, Any]
     java: dict[str, Any] | None
     refusal: str | None
 
 
-def java_reading(documents: Iterable[dict[str, Any]], work: Path) -> list[Reading]:
+def java_reading(documents: Iterable[tuple[str, dict[str, Any]]], work: Path) -> list[Reading]:
     folder_in, folder_out = work / "in", work / "out"
     folder_in.mkdir(parents=True)
     folder_out.mkdir()
-    written: dict[str, dict[str, Any]] = {}
-    for number, document in enumerate(documents):
-        name = f"{number:06}.{'view' if 'view-uuid' in document else 'table'}.json"
-        (folder_in / name).write_bytes(orjson.dumps(document))
-        written[name] = document
+    written: dict[str, tuple[str, dict[str, Any]]] = {}
+    for number, (name, document) in enumerate(documents):
+        file = f"{number:06}.{'view' if 'view-uuid' in document else 'table'}.json"
+        (folder_in / file).write_bytes(orjson.dumps(document))
+        written[file] = name, document
     refusals = _parse(folder_in, folder_out, maven.class_path(work / "maven"), len(written))
     return [
         Reading(
+            name,
             document,
-            None if name in refusals else orjson.loads((folder_out / name).read_bytes()),
-            refusals.get(name),
+            None if file in refusals else orjson.loads((folder_out / file).read_bytes()),
+            refusals.get(file),
         )
-        for name, document in written.items()
+        for file, (name, document) in written.items()
     ]
 
 

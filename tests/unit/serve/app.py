@@ -2,7 +2,7 @@
 
     python -m tests.unit.serve.app          serves with the settings of the CALVE_* variables
 
-CALVE_TEST_FAIL=create|lifespan|crash|bug makes it fail at start; /echo, /sleep and so on do as they say.
+CALVE_TEST_FAIL=create|lifespan|crash makes it fail at start; /echo, /sleep and so on do as they say.
 """
 
 from __future__ import annotations
@@ -131,8 +131,6 @@ def create_app(settings: Settings) -> App:
         raise StartupError("the lake is frozen.")
     if FAIL == "crash":
         os._exit(7)
-    if FAIL == "bug":
-        raise RuntimeError("nobody expected this")
     return Edge.of(application, settings)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 import zstandard
@@ -71,7 +72,7 @@ def zstd_of_unknown_size(data: bytes) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-PACKERS = {
+PACKERS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
     "gzip": (b"gzip", gzip.compress),
     "zstd": (b"zstd", zstandard.compress),
     "zstd of unknown size": (b"zstd", zstd_of_unknown_size),

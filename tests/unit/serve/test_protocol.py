@@ -1,4 +1,4 @@
-"""HTTP/1.1 as it really arrives: offers to upgrade, heads in pieces, several requests at once, malformed bytes.
+"""HTTP/1.1 as it really arrives: offers to upgrade, heads in pieces, several requests at once, broken bytes.
 
 Against a real server over real sockets; test_segments.py cuts the bytes at every place.
 """
@@ -74,7 +74,7 @@ def test_head_and_body_arrive_apart(server: SmallServer, framing: str) -> None:
 def test_curl_with_the_offer_of_java(server: SmallServer) -> None:
     headers = [word for name, value in OFFER.items() for word in ("-H", f"{name}: {value}")]
     url = f"http://127.0.0.1:{server.port}/echo"
-    command = [program("curl"), "-sS", "-X", "POST", *headers, "-d", '{"a":1}', url]
+    command = [str(program("curl")), "-sS", "-X", "POST", *headers, "-d", '{"a":1}', url]
     seen = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert seen["length"] == 7
     assert "upgrade" not in seen["headers"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_equal_pieces(size: int) -> None:
 @settings(deadline=None, max_examples=60)
 def test_any_cuts(cuts: set[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
-    pieces = [STREAM[start:end] for start, end in zip(places, places[1:], strict=False)]
+    pieces = [STREAM[start:end] for start, end in itertools.pairwise(places)]
     assert requests_of(pieces) == EXPECTED
 
 

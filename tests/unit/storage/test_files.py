@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -10,7 +12,7 @@ from catalog.errors import Invalid
 from catalog.storage.files import StorageFiles
 from catalog.storage.settings import S3Settings
 
-KEYS = {"access_key_id": "AKIA-CANARY", "secret_access_key": "secret-canary"}
+KEYS = S3Settings(access_key_id="AKIA-CANARY", secret_access_key="secret-canary")
 
 
 def test_engines_need_nothing_for_files() -> None:
@@ -18,7 +20,7 @@ def test_engines_need_nothing_for_files() -> None:
 
 
 def test_engines_are_told_where_the_store_is() -> None:
-    files = StorageFiles(S3Settings(endpoint="http://127.0.0.1:9000", region="eu-north-1", **KEYS))
+    files = StorageFiles(replace(KEYS, endpoint="http://127.0.0.1:9000", region="eu-north-1"))
     assert files.client_properties("s3://lake/warehouse") == {
         "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         "s3.endpoint": "http://127.0.0.1:9000",
@@ -44,7 +46,7 @@ def test_virtual_hosts_on_an_endpoint_are_told_in_both_dialects() -> None:
 
 def test_engines_are_never_told_a_key() -> None:
     for path_style in (True, False):
-        settings = S3Settings(endpoint="https://s3.example.org", path_style=path_style, **KEYS)
+        settings = replace(KEYS, endpoint="https://s3.example.org", path_style=path_style)
         assert "canary" not in str(StorageFiles(settings).client_properties("s3://lake")).lower()
 
 

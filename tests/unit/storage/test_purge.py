@@ -50,7 +50,7 @@ class Lake:
         return {f"file://{path}" for path in self.folder.rglob("*") if path.is_file()}
 
 
-ENTRY = [
+ENTRY: list[dict[str, Any]] = [
     {"name": "status", "type": "int"},
     {
         "name": "data_file",
@@ -67,7 +67,10 @@ ENTRY = [
         },
     },
 ]
-LIST = [{"name": "manifest_path", "type": "string"}, {"name": "manifest_length", "type": "long"}]
+LIST: list[dict[str, Any]] = [
+    {"name": "manifest_path", "type": "string"},
+    {"name": "manifest_length", "type": "long"},
+]
 
 
 def avro(name: str, fields: list[dict[str, Any]], entries: Any, codec: str) -> bytes:
@@ -133,7 +136,12 @@ def test_the_same_manifest_in_many_snapshots_is_read_once(
     metadata = lake.metadata(*({"manifest-list": location} for location in lists))
     read: list[str] = []
     really = lake.files.read
-    monkeypatch.setattr(lake.files, "read", lambda location: read.append(location) or really(location))
+
+    def noted(location: str) -> bytes:
+        read.append(location)
+        return really(location)
+
+    monkeypatch.setattr(lake.files, "read", noted)
     assert lake.purge(metadata).deleted == 13
     assert sorted(read) == sorted([*lists, manifest])
 
@@ -243,7 +251,12 @@ def test_files_are_deleted_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch
     first = lake.manifest("metadata/m1.avro", *map(entry, paths))
     second = lake.manifest("metadata/m2.avro", *map(entry, paths[:1_500]))
     sizes: list[int] = []
-    monkeypatch.setattr(lake.files, "delete", lambda batch: sizes.append(len(batch)) or len(batch))
+
+    def counted(batch: list[str]) -> int:
+        sizes.append(len(batch))
+        return len(batch)
+
+    monkeypatch.setattr(lake.files, "delete", counted)
     assert lake.purge(lake.metadata({"manifests": [first, second]})).deleted == 2_503
     assert sizes == [1_000, 1_000, 500, 2, 1]
 

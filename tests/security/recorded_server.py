@@ -1,0 +1,130 @@
+"""A whole server in this process, over storage that is only memory and that notes every call.
+
+Requests go over real HTTP through the real edge; only the database is a private SQLite file and `Files` a double.
+So a test can say of a refused request: storage was not asked for anything.
+
+    with RecordedServer.started(folder, "s3://lake/wh") as server:
+        before = server.files.mark()
+        ...
+        assert server.files.calls_since(before) == []
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from calve.app import on_raw_paths, open_database, web_app
+from calve.serve.ground import listen
+from calve.serve.middleware import App, Edge
+from calve.serve.server import ServerProcess
+from calve.settings import Settings
+from catalog.api.endpoints import Endpoints
+from catalog.api.routing import RouteTree
+from catalog.errors import FileNotFound
+from catalog.identity.open import OpenIdentity
+from catalog.locations import Location
+from catalog.ports import READ_BYTES_MAX
+from catalog.service.catalog import Catalog, Limits
+from catalog.service.warehouses import ensure_main
+
+Call = tuple[str, str]  # method of the port, location
+
+
+class MemoryFiles:
+    """Keeps `catalog.ports.Files` in a dict; `calls` is what was asked of it, in order."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.calls: list[Call] = []
+
+    def mark(self) -> int:
+        return len(self.calls)
+
+    def calls_since(self, mark: int) -> list[Call]:
+        return self.calls[mark:]
+
+    def read(self, location: str, *, bytes_max: int = READ_BYTES_MAX) -> bytes:
+        self.calls.append(("read", location))
+        found = self.held.get(_key(location))
+        if found is None:
+            raise FileNotFound(f"Failed to open input stream for file: {location}")
+        return found
+
+    def create(self, location: str, data: bytes) -> None:
+        self.calls.append(("create", location))
+        if _key(location) in self.held:
+            raise FileExistsError(location)
+        self.held[_key(location)] = data
+
+    def exists(self, location: str) -> bool:
+        self.calls.append(("exists", location))
+        return _key(location) in self.held
+
+    def delete(self, locations: Iterable[str]) -> int:
+        asked = list(locations)
+        for location in asked:
+            self.calls.append(("delete", location))
+            self.held.pop(_key(location), None)
+        return len(asked)
+
+    def make_directory(self, location: str) -> None:
+        self.calls.append(("make_directory", location))
+
+    def probe(self, root: str) -> None:
+        self.calls.append(("probe", root))
+
+
+class RecordedServer:
+    """The server, running in a thread until `stop`."""
+
+    def __init__(self, folder: Path, root: str) -> None:
+        self.root = root
+        self.files = MemoryFiles()
+        self.settings = Settings(home=folder, port=0, log_level="error")
+        self._listener = listen("127.0.0.1", 0)
+        self.port = int(self._listener.getsockname()[1])
+        self._is_ready = threading.Event()
+        self._process = ServerProcess(self.settings, self._application, self._is_ready.set)
+        self._thread = threading.Thread(target=self._process.run, args=(self._listener,), daemon=True)
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, folder: Path, root: str) -> Iterator[RecordedServer]:
+        server = cls(folder, root)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._catalog
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._is_ready.wait(60), "the server did not start"
+
+    def stop(self) -> None:
+        self._process.stop()
+        self._thread.join(60)
+        self._listener.close()
+        assert not self._thread.is_alive(), "the server did not stop"
+
+    def _application(self, settings: Settings) -> App:
+        self._catalog = Catalog(open_database(settings), self.files, Limits(), lambda root: {})
+        ensure_main(self._catalog, self.root)
+        endpoints = Endpoints(self._catalog, OpenIdentity(), separator="%1F", threads_max=8)
+        app = web_app(endpoints)
+        return Edge.of(on_raw_paths(app, RouteTree(endpoints.routes())), settings)
+
+
+def _key(location: str) -> str:
+    return Location.parse_file(location).canonical
