@@ -30,9 +30,8 @@ def spark_lake(spark: SparkSession, stack: Stack) -> SparkLake:
 
 @pytest.fixture
 def duck(stack: Stack) -> Iterator[DuckLake]:
-    lake = DuckLake(stack)
-    yield lake
-    lake.close()
+    with DuckLake(stack) as lake:
+        yield lake
 
 
 @pytest.fixture

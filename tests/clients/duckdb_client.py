@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import duckdb
 
 from tests.harness.stacks import Stack
 
 EXTENSIONS = ("avro", "httpfs", "iceberg")  # in the order in which they need each other
-_names = itertools.count()
+_idle: list[duckdb.DuckDBPyConnection] = []  # to load the extensions takes longer than most tests
 
 
 class DuckLake:
-    """A connection with one warehouse reference attached as `lake`."""
+    """A database in memory, with one warehouse reference attached as `lake`. For one thread at a time."""
 
-    def __init__(self, stack: Stack, warehouse: str = "main", *, url: str | None = None, options: str = "") -> None:
-        self.connection = connected()
+    def __init__(
+        self, stack: Stack, warehouse: str = "main", *, url: str | None = None, options: str = ""
+    ) -> None:
+        self._connection = _idle.pop() if _idle else connected()
         if stack.s3 is not None:
             self.sql(
-                f"CREATE SECRET store (TYPE s3, KEY_ID '{stack.s3.access_key_id}', "
+                f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{stack.s3.access_key_id}', "
                 f"SECRET '{stack.s3.secret_access_key}', REGION '{stack.s3.region}', "
                 f"ENDPOINT '{stack.s3.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false)"
             )
@@ -33,16 +35,25 @@ class DuckLake:
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """The rows of the last of some statements."""
-        result = self.connection.execute(text)
+        result = self._connection.execute(text)
         return result.fetchall() if result.description else []
 
-    def close(self) -> None:
-        self.connection.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:  # whatever state it is in, nobody gets it again
+            self._connection.close()
+            return
+        self.sql("DETACH lake")
+        _idle.append(self._connection)
 
 
 def connected() -> duckdb.DuckDBPyConnection:
     """A private database in memory with the Iceberg extension."""
-    connection = duckdb.connect(f":memory:clients-{next(_names)}", config={"extension_directory": "/nonexistent"})
+    connection = duckdb.connect(config={"extension_directory": "/nonexistent"})
     connection.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false")
     # With this cache on, tables with deletion vectors were read wrong without an error.
     connection.execute("SET enable_external_file_cache=false; SET threads=2; SET TimeZone='UTC'")

@@ -6,6 +6,8 @@ import re
 import warnings
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs.session import S3Options, attach, spark_session
@@ -19,14 +21,19 @@ QUICK_START = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.defaultCatalog": "spark_catalog",  # statements that name no catalog reach no server
 }
 
 
 def started_session() -> SparkSession:
-    """The session of this process. Its default catalog is of no use: each test attaches what it needs."""
+    """The session of this process. It stands nowhere: each test attaches what it needs."""
     spark = spark_session("http://127.0.0.1:9", catalog="nowhere", extra=QUICK_START)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+class SparkRefused(Exception):
+    """Spark's own words for what went wrong, without the hundred lines of where in the JVM."""
 
 
 class SparkLake:
@@ -48,7 +55,16 @@ class SparkLake:
         with warnings.catch_warnings():
             # PySpark leaves the socket that rows came through to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            return [tuple(row) for row in self.session.sql(text).collect()]
+            try:
+                return [tuple(row) for row in self.session.sql(text).collect()]
+            except (PySparkException, Py4JJavaError) as error:
+                raise SparkRefused(_words(str(error))) from None
+
+
+def _words(trace: str) -> str:
+    """What a Java stack trace says, without where."""
+    said, _, where = trace.partition("\n\tat ")
+    return "\n".join([said, *re.findall(r"^Caused by: .*", where, re.MULTILINE)])
 
 
 def s3_options(stack: Stack) -> S3Options | None:

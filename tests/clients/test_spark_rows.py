@@ -7,7 +7,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pyiceberg_client import rows
-from tests.clients.spark_client import SparkLake
+from tests.clients.spark_client import SparkLake, SparkRefused
 from tests.harness.rest import Rest
 
 MERGE_ON_READ = (
@@ -75,6 +75,6 @@ def test_a_staged_table_that_fails_leaves_nothing_behind(
     spark_lake: SparkLake, rest: Rest, namespace: str
 ) -> None:
     table = f"{spark_lake.catalog()}.{namespace}.t"
-    with pytest.raises(Exception, match="no luck"):
-        spark_lake.sql(f"CREATE TABLE {table} USING iceberg AS SELECT raise_error('no luck') AS x")
+    with pytest.raises(SparkRefused, match="no luck"):
+        spark_lake.sql(f"CREATE TABLE {table} USING iceberg AS SELECT CAST(raise_error('no luck') AS int) AS x")
     assert rest.tables(namespace) == []

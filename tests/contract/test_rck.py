@@ -29,7 +29,9 @@ SKIPPED = {
 @pytest.mark.timeout(1200)  # the first run on a machine fetches a hundred megabytes of jars
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_the_compatibility_kit_passes(database: str, stacks: Stacks, tmp_path: Path) -> None:
-    settings = {"CALVE_DATABASE": stacks.postgres.database()} if database == "postgresql" else {}
+    settings = {"CALVE_WAREHOUSE_ROOT": "file:///tmp"}
+    if database == "postgresql":
+        settings["CALVE_DATABASE"] = stacks.postgres.database()
     with stacks.started("embedded", tmp_path / "stack", settings) as stack:
         outcome = run_kit(f"{stack.url}/", tmp_path / "rck")
     kit, wider = outcome.without_class(WIDER), outcome.of_class(WIDER)

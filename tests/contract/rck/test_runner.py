@@ -1,4 +1,4 @@
-"""The reading of what the Java side reports: a wrong reading here would let a failure of the kit pass unseen."""
+"""The reading of what Java reports: a wrong reading here would let a failure of the kit pass unseen."""
 
 from __future__ import annotations
 

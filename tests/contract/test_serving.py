@@ -1,0 +1,190 @@
+"""The server as a person runs it: what it prints, what it answers about itself, how it starts and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness import components
+from tests.harness.process import Child
+from tests.harness.server import CalveServer, environment
+from tests.unit.serve.child import head, read_answers
+
+OFFER = {
+    "Connection": "Upgrade, HTTP2-Settings",
+    "Upgrade": "h2c",
+    "HTTP2-Settings": "AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA",
+}
+
+
+@pytest.fixture(scope="module", params=["1", "2"], ids=["one process", "two workers"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CalveServer]:
+    folder = tmp_path_factory.mktemp("serving")
+    with CalveServer.started(folder, {"CALVE_WORKERS": request.param}) as started:
+        yield started
+
+
+def serve(
+    folder: Path, *flags: str, settings: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`calve serve` that is expected to end by itself."""
+    command = [str(components.calve()), "serve", "--port", "0", *flags]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(settings or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def assert_one_sentence(ended: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert re.fullmatch(rf"calve: [^\n]*{sentence}[^\n]*\n", ended.stderr), ended.stderr
+
+
+def test_three_things_to_try_next(server: CalveServer) -> None:
+    text = server.log.read_text()
+    assert f"listens on {server.url}" in text
+    assert f"curl '{server.url}/v1/config?warehouse=main'" in text
+    assert f"ENDPOINT '{server.url}'" in text
+    assert f"spark.sql.catalog.lake.uri={server.url}" in text
+    assert text.count("Three things to try next") == 1
+
+
+def test_it_tells_about_itself(server: CalveServer) -> None:
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert httpx.get(f"{server.url}/ready").status_code == 200
+
+
+def test_promtool_accepts_the_metrics(server: CalveServer) -> None:
+    assert httpx.get(f"{server.url}/v1/config").status_code == 200
+    answer = httpx.get(f"{server.url}/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    command = [str(components.program("promtool")), "check", "metrics"]
+    checked = subprocess.run(command, input=answer.content, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+    assert b'calve_http_request_duration_seconds_count{operation="getConfig",status="2xx"}' in answer.content
+
+
+def test_logs_are_json_with_the_request_id(server: CalveServer) -> None:
+    answer = httpx.get(f"{server.url}/v1/nowhere/namespaces", headers={"X-Request-ID": "find-me"})
+    assert answer.headers["x-request-id"] == "find-me"
+    for _ in range(200):
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+        found = [line for line in lines if line.get("request_id") == "find-me"]
+        if found:
+            break
+        httpx.get(f"{server.url}/health")
+    assert found[0]["path"] == "/v1/nowhere/namespaces"
+    assert found[0]["status"] == answer.status_code
+
+
+@pytest.mark.parametrize("sizes", [[1], [3, 50], [10_000]], ids=str)
+def test_a_request_that_offers_h2c_keeps_its_body(server: CalveServer, sizes: list[int]) -> None:
+    """A namespace is made with the properties that were sent, however the request was cut."""
+    name = "h2c" + hashlib.sha256(f"{server.port}{sizes}".encode()).hexdigest()[:8]
+    body = json.dumps({"namespace": [name], "properties": {"text": "x" * 100_000}}).encode()
+    headers = {**OFFER, "Content-Type": "application/json", "Content-Length": str(len(body))}
+    whole = head("POST", "/v1/main/namespaces", headers) + body
+    pieces, at = list[bytes](), 0
+    for size in sizes:
+        pieces.append(whole[at : at + size])
+        at += size
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in [*pieces, whole[at:]]:
+            connection.sendall(piece)
+        assert read_answers(connection, 1)[0].status == 200
+    found = httpx.get(f"{server.url}/v1/main/namespaces/{name}").json()
+    assert found["properties"]["text"] == "x" * 100_000
+
+
+BROKEN: dict[str, tuple[str, dict[str, str], bytes, int]] = {
+    "no such route": ("GET", {}, b"", 404),
+    "too large": ("POST", {"Content-Length": str(2**40)}, b"", 413),
+    "not gzip": ("POST", {"Content-Encoding": "gzip", "Content-Length": "3"}, b"abc", 400),
+    "unknown coding": ("POST", {"Content-Encoding": "br", "Content-Length": "3"}, b"abc", 415),
+    "malformed": ("POST", {"Content-Length": "-1"}, b"", 400),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_every_error_has_the_form_of_iceberg(server: CalveServer, name: str) -> None:
+    method, headers, body, status = BROKEN[name]
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head(method, "/v1/main/nowhere", headers) + body)
+        answer = read_answers(connection, 1)[0]
+    assert answer.status == status
+    assert answer.error["message"]
+
+
+def test_a_stop_is_graceful_and_a_start_finds_everything_again(tmp_path: Path) -> None:
+    server = CalveServer(tmp_path, {"CALVE_WORKERS": "2"})
+    server.start()
+    made = httpx.post(f"{server.url}/v1/main/namespaces", json={"namespace": ["kept"], "properties": {}})
+    assert made.status_code == 200
+    assert server.stop() == 0
+    server.start()
+    assert httpx.get(f"{server.url}/v1/main/namespaces/kept").status_code == 200
+    os.kill(server.pid, signal.SIGINT)
+    assert server.stop() == 0
+
+
+def test_a_busy_port(server: CalveServer, tmp_path: Path) -> None:
+    ended = serve(tmp_path, "--port", str(server.port))
+    assert_one_sentence(ended, f"port {server.port} on 127.0.0.1 is in use")
+
+
+def test_an_unwritable_home(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for workers in ("1", "2"):
+        ended = serve(tmp_path, "--home", "file/lake", "--workers", workers)
+        assert_one_sentence(ended, "cannot be written to")
+
+
+def test_a_wrong_setting(tmp_path: Path) -> None:
+    assert_one_sentence(serve(tmp_path, "--workers", "0"), "workers must be between 1 and 256, not 0")
+    assert_one_sentence(serve(tmp_path, settings={"CALVE_PROT": "1"}), "did you mean CALVE_PORT")
+    assert_one_sentence(serve(tmp_path, "--host", "0.0.0.0"), "set auth=tokens")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_database_that_is_not_there(tmp_path: Path, workers: str) -> None:
+    database = "postgresql://calve:canary@127.0.0.1:1/calve"
+    ended = serve(tmp_path, "--workers", workers, settings={"CALVE_DATABASE": database})
+    assert_one_sentence(ended, "database")
+    assert "canary" not in ended.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_file_that_is_no_database(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "catalog.db").write_bytes(b"this is not a database" * 100)
+    assert_one_sentence(serve(tmp_path, "--workers", workers), "database")
+
+
+def test_nothing_heavy_is_imported_to_serve(tmp_path: Path) -> None:
+    """A start within two seconds is a matter of what is not imported."""
+    heavy: Any = {"pyiceberg", "pyarrow", "pyspark", "pandas", "numpy", "s3fs", "boto3", "duckdb"}
+    code = (
+        f"import sys, calve.app, calve.serve.run; found = {heavy} & set(sys.modules); assert not found, found"
+    )
+    child = Child([sys.executable, "-c", code], log=tmp_path / "imports.log", folder=components.ROOT)
+    child.start(lambda: True)
+    assert child.wait(120) == 0, child.tail()
