@@ -130,9 +130,8 @@ def web_app(endpoints: Endpoints) -> FastAPI:
 
 
 def on_raw_paths(app: FastAPI, operations: RouteTree) -> App:
-    """Route by the path as the client wrote it, because a name may hold an encoded slash;
-
-    the spec's operations first.
+    """Route by the path as the client wrote it, because a name may hold an encoded slash; the spec's
+    operations first.
     """
 
     async def raw(scope: Any, receive: Any, send: Any) -> None:

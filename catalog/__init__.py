@@ -1,4 +1,4 @@
-"""The Iceberg REST catalog:
+"""The Iceberg REST catalog: HTTP, metadata engine, SQL store, storage, identity.
 
-HTTP, metadata engine, SQL store, storage, identity. Imports nothing of the other parts.
+Imports nothing of the other parts.
 """

@@ -44,6 +44,9 @@ class Files(Protocol):
     def exists(self, location: str) -> bool:
         """Whether a file (not a directory) is there."""
 
+    def has_vanished(self, location: str) -> bool:
+        """Whether a file is surely gone, where that is cheap to know; on `s3://` always False."""
+
     def delete(self, locations: Iterable[str]) -> int:
         """Make these files absent and say how many distinct locations are; a missing file is fine.
 

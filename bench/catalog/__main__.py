@@ -116,6 +116,7 @@ def _measure_starts(folder: Path, sides: list[tuple[Side, Start]], count: int) -
             home = folder / f"start-{index}-{number}"
             with start(home) as server:
                 side.start_s.append(server.start_s)
+                side.start_cpu_s.append(server.start_cpu_s)
             shutil.rmtree(home)
 
 

@@ -20,6 +20,7 @@ class Side:
 
     name: str
     start_s: list[float] = field(default_factory=list)
+    start_cpu_s: list[float] = field(default_factory=list)
     idle_mb: float = 0.0
     loaded_mb: float = 0.0
     samples: dict[tuple[str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
@@ -52,6 +53,8 @@ def lines(rows: Iterable[Row], rival: Side, ours: Side) -> list[Line]:
     starts = statistics.median(rival.start_s), statistics.median(ours.start_s)
     met = starts[1] <= START_AIM_S
     found.append(Line("start-up", None, "s", *starts, aim=f"≤ {START_AIM_S:g} s", met=met))
+    starts = statistics.median(rival.start_cpu_s), statistics.median(ours.start_cpu_s)
+    found.append(Line("start-up, processor time", None, "s", *starts, aim="", met=None))
     found.append(Line("resident, idle", None, "MB", rival.idle_mb, ours.idle_mb, aim="", met=None))
     met = ours.loaded_mb <= MEMORY_AIM * rival.loaded_mb
     found.append(
@@ -157,6 +160,7 @@ def _side(side: Side, rows: Iterable[Row]) -> dict[str, Any]:
     return {
         "name": side.name,
         "start_s": side.start_s,
+        "start_cpu_s": side.start_cpu_s,
         "idle_mb": side.idle_mb,
         "loaded_mb": side.loaded_mb,
         "rows": measured,

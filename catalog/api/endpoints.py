@@ -172,10 +172,7 @@ class Endpoint:
             return Answer(500, error_body(message, "InternalServerError", 500), [JSON])
 
     def _why_not_found(self, call: Call, error: NotFound) -> CatalogError:
-        """Reads of the present do not look for the warehouse first;
-
-        if it was that which is missing, say so.
-        """
+        """Reads of the present do not look for the warehouse first; if that is what is missing, say so."""
         try:
             if "prefix" in call.path:
                 self.shared.catalog.warehouse(warehouse_ref(unquote(call.path["prefix"])).name)

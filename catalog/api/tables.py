@@ -62,9 +62,18 @@ def load_table(call: Call) -> Answer:
     tag = call.headers.get(b"if-none-match")
     if tag is not None:
         entry = tables.require(call.state, call.identifier)
+        _require_file(call, entry)
         if _matches(tag, etag(entry, shape)):
             return Answer(304, b"", [(b"etag", etag(entry, shape))])
-    return loaded(call, tables.load(call.state, call.identifier), shape)
+    entry = tables.load(call.state, call.identifier)
+    _require_file(call, entry)
+    return loaded(call, entry, shape)
+
+
+def _require_file(call: Call, entry: Entry) -> None:
+    # A past version may well have lost its file; it is then rebuilt from what came after it.
+    if call.state.is_present:
+        tables.require_file(call.catalog, entry)
 
 
 def table_exists(call: Call) -> Answer:
@@ -160,10 +169,7 @@ def _shaped(call: Call, entry: Entry, shape: str) -> bytes:
 
 
 def _gzipped(call: Call, entry: Entry, shape: str, body: bytes) -> bytes:
-    """Compressed once for each version, then kept:
-
-    a large document is read far more often than it changes.
-    """
+    """Compressed once for each version, then kept: large documents are read more often than written."""
     key = (entry.uuid, entry.metadata_location or "")
     zipped: bytes | None = call.catalog.documents.get(key, "gzip-" + shape)
     if zipped is None:

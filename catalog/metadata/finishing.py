@@ -18,12 +18,12 @@ def finish(draft: Draft, metadata_location: str | None) -> Metadata:
         _check_complete(document)
     if draft.layout_changed:
         check_layout(draft)
-    if document["format-version"] == 1:
-        document |= legacy_fields(document)
     finish_snapshot_log(draft)
     # Parts that were not touched are the same objects, so this compares little.
     if draft.base is not None and document == draft.base:
         return draft.base
+    if document["format-version"] == 1:
+        document |= legacy_fields(document)
     if draft.base is not None and metadata_location is not None:
         entry = {"timestamp-ms": draft.base["last-updated-ms"], "metadata-file": metadata_location}
         log = [*(document.get("metadata-log") or ()), entry]

@@ -135,13 +135,10 @@ def without_nulls(obj: JsonObject, *keys: str) -> JsonObject:
     return obj
 
 
-def check_json(value: object, at: str = "") -> None:
+def check_json(value: object, at: str) -> None:
     """Refuse what could not be written again: too deep, integers beyond 64 bits, numbers not finite."""
     level: list[object] = [value]
-    depth = 0
-    while level:
-        if depth > JSON_DEPTH_MAX:
-            raise Invalid(f"{at or 'the value'} is nested more than {JSON_DEPTH_MAX} levels deep")
+    for _ in range(JSON_DEPTH_MAX):
         below: list[object] = []
         for item in level:
             if isinstance(item, str):
@@ -150,18 +147,31 @@ def check_json(value: object, at: str = "") -> None:
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)
-            else:
-                _check_number(item, at)
+            elif _fault(item) is not None:
+                raise Invalid(f"{at}: {_place_of_fault(value)}")
+        if not below:
+            return
         level = below
-        depth += 1
+    raise Invalid(f"{at}: nested more than {JSON_DEPTH_MAX} levels deep")
 
 
-def _check_number(item: object, at: str) -> None:
+def _fault(item: object) -> str | None:
     if isinstance(item, float):
-        if not math.isfinite(item):
-            raise Invalid(f"{at or 'the value'} holds a number that is not finite")
-    elif isinstance(item, int):
-        if not _is_long(item):
-            raise Invalid(f"{at or 'the value'} holds an integer beyond 64 bits")
-    elif item is not None:
-        raise Invalid(f"{at or 'the value'} holds something that is not JSON: {type(item).__name__}")
+        return None if math.isfinite(item) else "must be a finite number"
+    if item is None or isinstance(item, bool | str | dict | list) or _is_long(item):
+        return None
+    return "must fit into 64 bits" if isinstance(item, int) else "must be JSON"
+
+
+def _place_of_fault(value: object) -> str:
+    """Looked for only once there is one: the usual case keeps no paths."""
+    waiting: list[tuple[str, object]] = [("", value)]
+    for at, item in waiting:
+        fault = _fault(item)
+        if fault is not None:
+            return f"{at} {fault}".strip()
+        if isinstance(item, dict):
+            waiting.extend((path(at, str(key)), inner) for key, inner in item.items())
+        elif isinstance(item, list):
+            waiting.extend((f"{at}[{place}]", inner) for place, inner in enumerate(item))
+    return "must be JSON"

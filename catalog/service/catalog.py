@@ -1,7 +1,4 @@
-"""The catalog as one object:
-
-what the use cases stand on, and the way from a warehouse reference to a state.
-"""
+"""The catalog as one object: what use cases stand on, and the way from a warehouse reference to a state."""
 
 from __future__ import annotations
 

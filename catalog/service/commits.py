@@ -152,10 +152,7 @@ def _change(
 def squash_for(
     catalog: Catalog, state: State, namespace: str, name: str, after: dict[str, Any]
 ) -> dict[str, Any]:
-    """The logs as they will be once published:
-
-    of the versions inside the transaction only the last counts.
-    """
+    """The logs as they will be once published: of the versions inside a transaction only the last counts."""
     published = state.published(namespace, name)
     if published is None or published.kind != "table" or published.uuid != after["table-uuid"]:
         return squash(after, None, None)

@@ -1,6 +1,6 @@
-"""Metadata files:
+"""Metadata files: where the next one goes, and their bytes.
 
-where the next one goes, and their bytes. They are written before a commit and never overwritten.
+They are written before a commit and never overwritten.
 """
 
 from __future__ import annotations

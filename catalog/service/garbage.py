@@ -9,7 +9,6 @@ import orjson
 from catalog.changes import Entry
 from catalog.errors import CatalogError
 from catalog.names import Identifier
-from catalog.ports import Files
 from catalog.service.catalog import Catalog
 from catalog.service.states import State
 from catalog.service.tables import drop
@@ -20,25 +19,20 @@ log = logging.getLogger(__name__)
 
 
 def drop_table(catalog: Catalog, state: State, asked: Asked, identifier: Identifier, *, purge: bool) -> None:
-    """Drop;
+    """Drop; with `purge` the files go too, at once and for ever.
 
-    with `purge` the files go too, at once and for ever. Inside a transaction they go when it is published.
+    Inside a transaction they go when it is published.
     """
     entry = drop(catalog, state, asked, identifier, forever=purge)
     if purge and not state.holds_back:
-        purge_files(catalog, state.warehouse.name, state.warehouse.root, entry)
+        purge_files(catalog, state.warehouse.root, entry)
 
 
-def purge_files(catalog: Catalog, warehouse: str, root: str, entry: Entry) -> None:
-    """Delete the files of a table that is dropped already:
-
-    whatever fails now is litter, not a failed drop.
-    """
+def purge_files(catalog: Catalog, root: str, entry: Entry) -> None:
+    """Delete the files of a table that is dropped already: what fails now is litter, not a failed drop."""
     metadata = orjson.loads(entry.document or b"{}")
-    files: Files = catalog.files
     try:
-        report = purge(files, metadata, str(entry.metadata_location), root)
-        catalog.records.release(warehouse, entry.uuid)
+        report = purge(catalog.files, metadata, str(entry.metadata_location), root)
         log.info("purged a table", extra={"table": entry.name, "report": str(report)})
     except CatalogError:
         log.exception(

@@ -1,6 +1,6 @@
-"""Metrics reports of engines:
+"""Metrics reports of engines: kept for a while, newest first.
 
-kept for a while, newest first. A report never fails a client over its content.
+A report never fails a client over its content.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ class State(Protocol):
         """Name and root; NoSuchWarehouse if it is gone."""
 
     prefix: str  # how the client names it
+    is_present: bool  # nothing is newer than what it reads
     holds_back: bool  # versions are not seen one by one, only the last of them when all is published
 
     def entry(self, namespace: str, name: str) -> Entry | None:
@@ -59,6 +60,7 @@ class State(Protocol):
 
 
 class PresentState:
+    is_present = True
     holds_back = False
 
     """The newest rows.
@@ -123,6 +125,7 @@ class PresentState:
 class PastState:
     """The warehouse after the commit of one number."""
 
+    is_present = False
     holds_back = False
 
     def __init__(
@@ -207,6 +210,7 @@ class PastState:
 
 
 class TransactionState:
+    is_present = False
     holds_back = True
 
     def __init__(self, base: PastState, transactions: TransactionStore, transaction: Transaction) -> None:

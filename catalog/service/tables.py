@@ -12,6 +12,7 @@ from catalog.changes import Change, Entry, Kind
 from catalog.errors import (
     AlreadyExists,
     Conflict,
+    FileNotFound,
     Forbidden,
     Invalid,
     NoSuchNamespace,
@@ -46,6 +47,19 @@ def require(state: State, identifier: Identifier, kind: Kind = "table") -> Entry
     if entry is None or entry.kind != kind:
         raise NO_SUCH[kind](f"{kind.capitalize()} does not exist: {identifier}")
     return entry
+
+
+def require_file(catalog: Catalog, entry: Entry) -> None:
+    """The metadata file is still there, where that can be seen for the price of a `stat`.
+
+    The row would do to answer, but a table whose files someone has removed should say so at once, as other
+    catalogs do, and not at the first scan.
+    """
+    location = str(entry.metadata_location)
+    if catalog.files.has_vanished(location):
+        raise FileNotFound(
+            f"Failed to open input stream for file: {location} (`calve check --repair` writes it again)"
+        )
 
 
 def require_free(state: State, identifier: Identifier, kind: Kind) -> None:
@@ -270,7 +284,16 @@ def undrop(
         require_free(state, identifier, entry.kind)
         back = replace(entry, namespace=identifier.namespace.key, name=identifier.name, version=1)
         noted = note(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
-        change = Change(f"undrop-{entry.kind}", entry.kind, back.namespace, back.name, None, back, noted)
+        change = Change(
+            f"undrop-{entry.kind}",
+            entry.kind,
+            back.namespace,
+            back.name,
+            None,
+            back,
+            noted,
+            places.own_places(orjson.loads(entry.document or b"{}")),
+        )
         return Decision(back, [change])
 
     if state.holds_back:

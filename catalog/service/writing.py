@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 import orjson
 
+from catalog import faults
 from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown
 from catalog.service.catalog import Catalog
@@ -58,11 +59,14 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
             if asked.record is not None:
                 catalog.records.remember(_remembering(asked.record, decision.answer), catalog.now_ms())
             return decision.answer
+        faults.reach("write.decided")
         try:
             for location, text in decision.files:
                 catalog.files.create(location, encode_metadata(location, text))
+                faults.reach("write.file-written")
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
             state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
+            faults.reach("write.before-answer")
             return decision.answer
         except LostRace as race:
             names = str(race)

@@ -6,6 +6,7 @@ sees it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Protocol
@@ -53,6 +54,10 @@ class StorageFiles:
     def exists(self, location: str) -> bool:
         place = Location.parse_file(location)
         return self._adapters[place.scheme].exists(place)
+
+    def has_vanished(self, location: str) -> bool:
+        # Not parsed: this is on the way of every loadTable, and locations of rows were checked when written.
+        return location.startswith("file:") and not os.path.exists(location.removeprefix("file:"))  # noqa: PTH110
 
     def delete(self, locations: Iterable[str]) -> int:
         deleted = 0

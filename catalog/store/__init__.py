@@ -1,4 +1,4 @@
-"""The SQL store:
+"""The SQL store: one truth for names, documents, history, transactions, identity.
 
-one truth for names, documents, history, transactions, identity. SQLite and PostgreSQL alike.
+SQLite and PostgreSQL alike.
 """

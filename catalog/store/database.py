@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
+from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
 
 BUSY_TIMEOUT_S = 30
@@ -146,11 +147,13 @@ class Database:
     def _write_once(self, work: Callable[[sa.Connection], T]) -> T:
         with self._writing(), self.engine.connect() as connection:
             transaction = connection.begin()
+            faults.reach("swap.begun")
             try:
                 result = work(connection)
             except BaseException:
                 transaction.rollback()
                 raise
+            faults.reach("swap.before-commit")
             try:
                 transaction.commit()
             except DBAPIError as error:
@@ -159,6 +162,7 @@ class Database:
                 raise CommitStateUnknown(
                     "the database did not confirm the commit; look before you retry"
                 ) from error
+            faults.reach("swap.committed")
             return result
 
     @contextmanager

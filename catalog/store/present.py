@@ -1,6 +1,5 @@
-"""The present of a warehouse:
-
-one primary-key read for what a name means, and the names of a namespace in pages.
+"""The present of a warehouse: one primary-key read for what a name means, and the names of a namespace in
+pages.
 """
 
 from __future__ import annotations

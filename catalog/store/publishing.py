@@ -1,12 +1,12 @@
-"""The publishing of a transaction:
-
-all its changes, what else belongs to them, and its end, in one SQL transaction.
+"""The publishing of a transaction: all its changes, what else belongs to them, and its end, in one SQL
+transaction.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
+from catalog import faults
 from catalog.changes import Write
 from catalog.rows import Transaction
 from catalog.store.database import Database
@@ -24,9 +24,11 @@ def publish(
 
     def work(connection: sa.Connection) -> int | None:
         lock_open(connection, transaction, wanted.now_ms)
+        faults.reach("publish.locked")
         number = apply(connection, transaction.warehouse, wanted) if wanted.changes else None
         if also is not None:
             also(connection, number or transaction.base_number)
+        faults.reach("publish.before-close")
         close(connection, transaction.id, "committed", wanted.now_ms, number)
         return number
 

@@ -1,7 +1,4 @@
-"""Small records beside the entries:
-
-idempotency keys, dropped tables, protection, reports, reserved places.
-"""
+"""Small records beside the entries: idempotency keys, dropped tables, protection, reports, places."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from catalog.changes import Entry, Kind, Record
 from catalog.rows import Dropped
 from catalog.store.database import Database, Read
 from catalog.store.documents import unpack
-from catalog.store.schema import dropped, entries, idempotency, locations, reports
+from catalog.store.schema import dropped, entries, idempotency, reports
 from catalog.store.writing import overlapping
 
 EXPIRED_KEYS_A_TIME_MAX = 100
@@ -116,9 +113,9 @@ class RecordStore:
         )
 
     def remember(self, record: Record, now_ms: int) -> None:
-        """Keep the answer of a request that changed nothing;
+        """Keep the answer of a request that changed nothing; the first of two writers wins.
 
-        the first of two writers wins. Drops a few old keys.
+        Drops a few old keys.
         """
         insert: Any = sqlite.insert if self._database.is_sqlite else postgresql.insert
         values = {name: getattr(record, name) for name in Record.__slots__}
@@ -170,11 +167,6 @@ class RecordStore:
         """(location, uuid) of the reserved places that overlap a canonical location."""
         with self._database.engine.connect() as connection:
             return overlapping(connection, warehouse, location)
-
-    def release(self, warehouse: str, uuid: str) -> None:
-        """After a purge: the places are free again."""
-        statement = sa.delete(locations).where(locations.c.warehouse == warehouse, locations.c.uuid == uuid)
-        self._database.write(lambda connection: connection.execute(statement))
 
     # -- reports
 

@@ -72,7 +72,7 @@ history = sa.Table(
     sa.Index("history_by_time", "warehouse", "time_ms"),
 )
 
-# Who may write where: a table keeps the places it has used until its files are purged.
+# Who may write where: a table keeps the places it has used for as long as it has a name.
 locations = sa.Table(
     "locations",
     metadata,

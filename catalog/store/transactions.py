@@ -136,10 +136,7 @@ class TransactionStore:
 
 
 def lock_open(connection: sa.Connection, transaction: Transaction, now_ms: int) -> None:
-    """Hold the row of a transaction that is still open;
-
-    CommitFailed otherwise: a late writer never gets in.
-    """
+    """Hold the row of a transaction that is still open. CommitFailed otherwise: no late writer gets in."""
     query = (
         sa.select(transactions.c.state, transactions.c.expires_ms)
         .where(transactions.c.id == transaction.id)

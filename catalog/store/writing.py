@@ -16,6 +16,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from catalog import faults
 from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
 from catalog.store.database import Database
@@ -70,12 +71,17 @@ def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also |
         first_version = _lock_names(connection, warehouse)
     for change in changes:
         _set(connection, warehouse, change, first_version)
+        faults.reach("swap.row-set")
+    _release_places(connection, warehouse, changes)
     for change in changes:
         if change.is_structural:
             _check_structure(connection, warehouse, change, wanted)
+    faults.reach("swap.before-number")
     number, time_ms = _take_number(connection, warehouse, wanted.now_ms)
+    faults.reach("swap.before-history")
     _insert_history(connection, warehouse, changes, number, time_ms, wanted.principal, first_version)
     if wanted.record is not None:
+        faults.reach("swap.before-record")
         _remember(connection, wanted.record)
     if also is not None:
         also(connection, number)
@@ -187,13 +193,24 @@ def overlapping(connection: sa.Connection, warehouse: str, location: str) -> lis
     return [(row[0], row[1]) for row in connection.execute(query)]
 
 
+def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[Change]) -> None:
+    """What has no name any more holds no place: a table may be made again where a dropped one was."""
+    staying = {change.after.uuid for change in changes if change.after is not None}
+    for change in changes:
+        gone = change.base
+        if gone is not None and gone.kind != "namespace" and gone.uuid not in staying:
+            connection.execute(
+                sa.delete(locations).where(locations.c.warehouse == warehouse, locations.c.uuid == gone.uuid)
+            )
+
+
 def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
     taken = overlapping(connection, warehouse, location)
     for place, uuid_ in taken:
         if uuid_ != owner:
             raise Invalid(
-                f"Location {location} overlaps {place}, which belongs to another table "
-                "(perhaps a dropped one): choose another location, or leave it out to get a fresh one"
+                f"Location {location} overlaps {place}, which belongs to another table: "
+                "choose another location, or leave it out to get a fresh one"
             )
     if all(place != location for place, _ in taken):
         connection.execute(sa.insert(locations).values(warehouse=warehouse, location=location, uuid=owner))

@@ -12,7 +12,9 @@ import duckdb
 from tests.harness.stacks import Stack
 
 EXTENSIONS = ("avro", "httpfs", "iceberg")  # in the order in which they need each other
-_idle: list[duckdb.DuckDBPyConnection] = []  # to load the extensions takes longer than most tests
+# To load the extensions takes longer than most tests, so databases are used again; each for one server only,
+# because after DETACH and ATTACH of another server DuckDB 1.5.5 may still talk to the first one.
+_idle: dict[str, list[duckdb.DuckDBPyConnection]] = {}
 
 
 class DuckLake:
@@ -21,7 +23,9 @@ class DuckLake:
     def __init__(
         self, stack: Stack, warehouse: str = "main", *, url: str | None = None, options: str = ""
     ) -> None:
-        self._connection = _idle.pop() if _idle else connected()
+        self._url = url or stack.url
+        idle = _idle.setdefault(self._url, [])
+        self._connection = idle.pop() if idle else connected()
         if stack.s3 is not None:
             self.sql(
                 f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{stack.s3.access_key_id}', "
@@ -29,7 +33,7 @@ class DuckLake:
                 f"ENDPOINT '{stack.s3.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false)"
             )
         self.sql(
-            f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{url or stack.url}', "
+            f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{self._url}', "
             f"AUTHORIZATION_TYPE 'none'{options})"
         )
 
@@ -48,7 +52,7 @@ class DuckLake:
             self._connection.close()
             return
         self.sql("DETACH lake")
-        _idle.append(self._connection)
+        _idle[self._url].append(self._connection)
 
 
 def connected() -> duckdb.DuckDBPyConnection:

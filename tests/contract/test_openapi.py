@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from pydantic import BaseModel
 
 from calve import openapi
 from calve.app import described_app
@@ -138,3 +140,55 @@ def test_every_update_and_requirement_has_an_example() -> None:
         for reference in schemas[parent]["discriminator"]["mapping"].values()
     ]
     assert [name for name in names if not schemas[name].get("examples")] == []
+
+
+class Book(BaseModel):
+    title: str
+    pages: int
+
+
+def toy_app() -> FastAPI:
+    app = FastAPI(title="toy", version="1")
+
+    @app.post("/lake/v1/books", operation_id="addBook")
+    def add_book(book: Book) -> Book:
+        return book
+
+    @app.get("/health", operation_id="health")
+    def health() -> dict[str, str]:
+        return {}
+
+    @app.get("/v1/config", operation_id="getConfig")
+    def get_config() -> dict[str, str]:
+        return {}
+
+    return app
+
+
+def test_lake_document_leaves_the_spec_out_and_gives_errors_one_form() -> None:
+    document = openapi.lake_document(toy_app())
+    assert list(document["paths"]) == ["/health", "/lake/v1/books"]
+    statuses = ["200", "400", "401", "403", "404", "409", "413", "503", "5XX"]
+    assert list(document["paths"]["/lake/v1/books"]["post"]["responses"]) == statuses
+    assert list(document["paths"]["/health"]["get"]["responses"]) == ["200", "5XX"]
+    assert sorted(document["components"]["schemas"]) == ["Book", "ErrorModel", "IcebergErrorResponse"]
+
+
+def test_lake_document_drops_made_up_titles_but_no_field_of_that_name() -> None:
+    book = openapi.lake_document(toy_app())["components"]["schemas"]["Book"]
+    assert book == {
+        "type": "object",
+        "required": ["title", "pages"],
+        "properties": {"title": {"type": "string"}, "pages": {"type": "integer"}},
+    }
+
+
+def test_components_written_by_hand_survive_generation() -> None:
+    current = (DIRECTORY / openapi.ICEBERG_FILE).read_text(encoding="utf-8")
+    by_hand = current[current.index("\ncomponents:\n") :]
+    assert openapi.iceberg_text("stale\n" + by_hand) == current
+
+
+def test_a_file_without_components_is_refused() -> None:
+    with pytest.raises(ValueError, match="exactly one line 'components:'"):
+        openapi.iceberg_text("openapi: 3.1.1\n")

@@ -22,7 +22,7 @@ from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests
 
 from calve import openapi
-from catalog.api.operations import OPERATIONS, Operation
+from catalog.api.operations import BY_ID, OPERATIONS, Operation, endpoint_strings
 from tests.contract import example_lake
 from tests.contract.example_lake import ExampleLake
 from tests.harness.server import CalveServer
@@ -103,6 +103,9 @@ class Asker:
                 self.examples.restore_after(case.operation.definition.raw["operationId"])
         return int(answer.status_code)
 
+    def config(self) -> Any:
+        return self._session.get(f"{self._url}/v1/config", timeout=60).json()
+
     def close(self) -> None:
         self._session.close()
         self.examples.close()
@@ -116,31 +119,67 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         made.close()
 
 
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CalveServer]:
+    """A server that asks for tokens."""
+    with CalveServer.started(tmp_path_factory.mktemp("closed"), {"CALVE_AUTH": "tokens"}) as server:
+        yield server
+
+
+def case_of(operation: Operation, *, body: Any = None, **names: str) -> Any:
+    """One request to an operation, at the names that exist if no others are given."""
+    schema = described(openapi.ICEBERG_FILE, random=RANDOM_SHORT)
+    return schema[operation.path][operation.method].Case(
+        path_parameters={name: {**NAMES, **names}[name] for name in operation.path_parameters},
+        **({} if body is None else {"body": body, "media_type": operation.request_type}),
+    )
+
+
 def example_of(operation: Operation) -> Any:
     """The body of a request, as the description shows it."""
+    if operation.request_schema is None:
+        return None
     document = described(openapi.ICEBERG_FILE, random=RANDOM_SHORT).raw_schema
     examples = document["components"]["schemas"][operation.request_schema]["examples"]
     # Tables and views are renamed by the same schema: its first example is a table, its second a view.
     return examples[1 if operation.id == "renameView" else 0]
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [operation for operation in OPERATIONS if operation.id != "getToken"],  # an open server has no tokens
-    ids=lambda operation: operation.id,
-)
+SECURED = [operation for operation in OPERATIONS if operation.secured]
+
+
+@pytest.mark.parametrize("operation", SECURED, ids=lambda operation: operation.id)
 def test_example_succeeds(asker: Asker, operation: Operation) -> None:
-    names = {**NAMES, "namespace": example_lake.EMPTY} if operation.id == "dropNamespace" else NAMES
-    schema = described(openapi.ICEBERG_FILE, random=RANDOM_SHORT)
-    case = schema[operation.path][operation.method].Case(
-        path_parameters={name: names[name] for name in operation.path_parameters},
-        **(
-            {"body": example_of(operation), "media_type": operation.request_type}
-            if operation.request_schema
-            else {}
-        ),
-    )
+    names = {"namespace": example_lake.EMPTY} if operation.id == "dropNamespace" else {}
+    case = case_of(operation, body=example_of(operation), **names)
     assert str(asker.ask(case)) in operation.success
+
+
+def test_config_advertises_the_described_operations(asker: Asker) -> None:
+    assert asker.config()["endpoints"] == endpoint_strings()
+
+
+# Made from the table, so that a new operation that forgets its caller shows here.
+@pytest.mark.parametrize("operation", SECURED, ids=lambda operation: operation.id)
+def test_without_a_token_the_answer_is_401(closed: CalveServer, operation: Operation) -> None:
+    case = case_of(operation, body=example_of(operation))
+    answer = case.call(base_url=closed.url)
+    assert answer.status_code == 401
+    case.validate_response(answer, checks=CHECKS)
+
+
+def test_a_principal_gets_a_token_as_described(closed: CalveServer) -> None:
+    created = closed.command("principal", "create", "loader", "--role", "writer")
+    assert created.returncode == 0, created.stderr
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": "loader",
+        "client_secret": created.stdout.strip(),
+    }
+    case = case_of(BY_ID["getToken"], body=form)
+    answer = case.call(base_url=closed.url)
+    assert answer.status_code == 200
+    case.validate_response(answer, checks=CHECKS)
 
 
 def ask_everything(asker: Asker, schema: Any, operation_id: str) -> None:

@@ -1,7 +1,7 @@
 """Table metadata documents that the engine produced, for tests that read them with other libraries.
 
-`produced_documents()` yields about a hundred, each with a name: every format version, every kind of change, and
-random histories with fixed seeds. `write_documents(directory)` writes them as `<name>.json`. The builders
+`produced_documents()` yields about a hundred, each with a name: every format version, every kind of change,
+and random histories with fixed seeds. `write_documents(directory)` writes them as `<name>.json`. The builders
 (`table`, `append`, `commit`, ...) are for tests of the engine.
 """
 
@@ -26,7 +26,7 @@ NOW_MS = 1_790_000_000_000
 VERSIONS = (1, 2, 3)
 
 
-def field(id_: int, name: str, type_: Any, *, required: bool = False, **more: Any) -> JsonObject:
+def field(id_: int, name: str, type_: Any, *, required: Any = False, **more: Any) -> JsonObject:
     return {"id": id_, "name": name, "required": required, "type": type_, **more}
 
 
@@ -44,7 +44,10 @@ NESTED = struct(
     field(10, "id", "int", required=True),
     field(11, "place", struct(field(12, "lat", "double", required=True), field(13, "lon", "double"))),
     field(
-        14, "tags", {"type": "list", "element-id": 15, "element": "string", "element-required": False}, doc="all of them"
+        14,
+        "tags",
+        {"type": "list", "element-id": 15, "element": "string", "element-required": False},
+        doc="all of them",
     ),
     field(
         16,
@@ -60,7 +63,21 @@ NESTED = struct(
     ),
 )
 TYPES = {
-    1: "boolean int long float double decimal(38,10) date time timestamp timestamptz string uuid fixed[16] binary".split(),
+    1: [
+        *(
+            "boolean",
+            "int",
+            "long",
+            "float",
+            "double",
+            "decimal(38,10)",
+            "string",
+            "uuid",
+            "fixed[16]",
+            "binary",
+        ),
+        *("date", "time", "timestamp", "timestamptz"),
+    ],
     3: [
         *("timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"),
         *("geometry(srid:4326)", "geography(srid:4326)", "geography(srid:4326, karney)"),
@@ -105,7 +122,9 @@ def commit(metadata: Metadata, *updates: JsonObject, later_ms: int = 1_000) -> M
     )
 
 
-def snapshot(metadata: Metadata, id_: int, *, parent: int | None = None, rows: int = 3, **more: Any) -> JsonObject:
+def snapshot(
+    metadata: Metadata, id_: int, *, parent: int | None = None, rows: int = 3, **more: Any
+) -> JsonObject:
     """The next snapshot of a table; `more` overrides, with `_` for `-`."""
     made: JsonObject = {
         "snapshot-id": id_,
@@ -134,7 +153,9 @@ def set_ref(id_: int, name: str = "main", type_: str = "branch", **more: Any) ->
 
 def append(metadata: Metadata, id_: int, branch: str = "main", **more: Any) -> Metadata:
     parent = (metadata["refs"].get(branch) or {}).get("snapshot-id", current_snapshot_id(metadata))
-    return commit(metadata, add_snapshot(snapshot(metadata, id_, parent=parent, **more)), set_ref(id_, branch))
+    return commit(
+        metadata, add_snapshot(snapshot(metadata, id_, parent=parent, **more)), set_ref(id_, branch)
+    )
 
 
 def appended(metadata: Metadata, count: int) -> Metadata:
@@ -225,12 +246,26 @@ def _with_defaults() -> JsonObject:
 
 
 def _partitioned(version: int) -> Metadata:
-    schema = struct(field(1, "n", "long"), field(2, "s", "string"), field(3, "t", "timestamp"), field(4, "d", "date"))
-    transforms = ("identity n", "bucket[16] n", "truncate[4] s", "year t", "month t", "day d", "hour t", "void s")
+    schema = struct(
+        field(1, "n", "long"), field(2, "s", "string"), field(3, "t", "timestamp"), field(4, "d", "date")
+    )
+    transforms = (
+        "identity n",
+        "bucket[16] n",
+        "truncate[4] s",
+        "year t",
+        "month t",
+        "day d",
+        "hour t",
+        "void s",
+    )
     ids = {"n": 1, "s": 2, "t": 3, "d": 4}
     spec = {"fields": [partition_field(ids[t[-1]], t[:-2], f"p{i}") for i, t in enumerate(transforms)]}
     spec["fields"].append(partition_field(1, "zorder[4]", "unknown_transform"))
-    order = {"order-id": 9, "fields": [sort_field(1), sort_field(2, "bucket[4]", "desc"), sort_field(3, "day")]}
+    order = {
+        "order-id": 9,
+        "fields": [sort_field(1), sort_field(2, "bucket[4]", "desc"), sort_field(3, "day")],
+    }
     return table(version, schema, partition_spec=spec, write_order=order)
 
 
@@ -254,7 +289,9 @@ def _respecified(version: int) -> Metadata:
 
 
 def _expired(version: int) -> Metadata:
-    made = commit(appended(table(version), 5), set_ref(1, "old", "tag"), set_ref(4, "b", min_snapshots_to_keep=2))
+    made = commit(
+        appended(table(version), 5), set_ref(1, "old", "tag"), set_ref(4, "b", min_snapshots_to_keep=2)
+    )
     made = commit(made, {"action": "set-statistics", "statistics": statistics(2)})
     return commit(made, {"action": "remove-snapshots", "snapshot-ids": [1, 2, 77]})
 
@@ -308,7 +345,9 @@ KINDS: dict[str, Callable[[int], Metadata]] = {
     "expired": _expired,
     "several-at-once": _several_at_once,
     "replaced": _replaced,
-    "no-current": lambda v: commit(appended(table(v), 2), {"action": "remove-snapshot-ref", "ref-name": "main"}),
+    "no-current": lambda v: commit(
+        appended(table(v), 2), {"action": "remove-snapshot-ref", "ref-name": "main"}
+    ),
     "new-column": lambda version: append(add_column(appended(table(version), 1), "more", doc="new"), 2),
     "reverted-schema": _reverted_schema,
     "respecified": _respecified,
@@ -324,8 +363,9 @@ KINDS: dict[str, Callable[[int], Metadata]] = {
 
 def _of_v3_only() -> Iterator[tuple[str, Metadata]]:
     yield "v3-defaults", table(3, _with_defaults())
-    yield "v3-default-of-new-column", add_column(
-        table(3), "n", "int", **{"required": True, "initial-default": 1, "write-default": 2}
+    yield (
+        "v3-default-of-new-column",
+        add_column(table(3), "n", "int", **{"required": True, "initial-default": 1, "write-default": 2}),
     )
     keys = [{"action": "add-encryption-key", "encryption-key": encryption_key(id_)} for id_ in ("k1", "k2")]
     encrypted = commit(table(3, properties={"encryption.key-id": "kms"}), *keys)

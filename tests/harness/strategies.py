@@ -40,7 +40,8 @@ def _structs(types: st.SearchStrategy[Any], max_size: int) -> st.SearchStrategy[
 
 def _lists(types: st.SearchStrategy[Any]) -> st.SearchStrategy[JsonObject]:
     return st.builds(
-        lambda element: {"type": "list", "element-id": 0, "element": element, "element-required": False}, types
+        lambda element: {"type": "list", "element-id": 0, "element": element, "element-required": False},
+        types,
     )
 
 
@@ -63,7 +64,9 @@ def numbered(type_: Any, ids: Any) -> Any:
     if isinstance(type_, str):
         return type_
     if type_["type"] == "struct":
-        fields = [field | {"id": next(ids), "type": numbered(field["type"], ids)} for field in type_["fields"]]
+        fields = [
+            field | {"id": next(ids), "type": numbered(field["type"], ids)} for field in type_["fields"]
+        ]
         return type_ | {"fields": fields}
     if type_["type"] == "list":
         return type_ | {"element-id": next(ids), "element": numbered(type_["element"], ids)}
@@ -74,14 +77,15 @@ def numbered(type_: Any, ids: Any) -> Any:
 def schemas(draw: st.DrawFn, version: int = 2) -> JsonObject:
     """A valid schema with unique ids in no particular order."""
     made = draw(_structs(types(version), 6))
-    ids = draw(st.permutations(range(200)))
+    ids: list[int] = draw(st.permutations(range(200)))
     schema: JsonObject = numbered(made, iter(ids))
     candidates = [
         field["id"]
         for field in schema["fields"]
         if field["required"] and isinstance(field["type"], str) and field["type"] not in ("float", "double")
     ]
-    if candidates and draw(st.booleans()):
+    has_identifiers: bool = draw(st.booleans())
+    if candidates and has_identifiers:
         schema["identifier-field-ids"] = draw(st.lists(st.sampled_from(candidates), unique=True))
     return schema
 

@@ -1,7 +1,8 @@
 """Locations that no request may bring in, for a given root of a warehouse.
 
-`outside(root)` are refused wherever a location may stand. `unfit(root)` lie inside the root but hold characters
-that a location of a table may not have; as the name of one file, which is taken literally, they are harmless.
+`outside(root)` are refused wherever a location may stand; `some_outside(root)` is one of each family. `unfit(root)`
+lie inside the root but hold characters that a location of a table may not have; as the name of one file, which is
+taken literally, they are harmless.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ Places = dict[str, Any]  # by a short label; not all of them are even strings
 
 
 def outside(root: str) -> Places:
-    above, name = root.rsplit("/", 1)
-    return {
-        **_traversals(root),
-        **_neighbours(root, above, name),
-        **_other_stores(root),
-        **_odd_texts(root),
-        **_unicode(root, above),
-    }
+    return {**elsewhere(root), **_odd_texts(root), **_unicode(root)}
+
+
+def elsewhere(root: str) -> Places:
+    """Those of them that differ from one kind of store to the other."""
+    return {**_traversals(root), **_neighbours(root), **_other_stores(root)}
+
+
+def some_outside(root: str) -> Places:
+    labels = ("parent", "encoded dots", "sibling prefix", "the other store", "metadata service", "nul", "fullwidth dots")
+    places = outside(root)
+    return {label: places[label] for label in labels}
 
 
 def _traversals(root: str) -> Places:
@@ -47,7 +52,8 @@ def _traversals(root: str) -> Places:
     }
 
 
-def _neighbours(root: str, above: str, name: str) -> Places:
+def _neighbours(root: str) -> Places:
+    above, name = root.rsplit("/", 1)
     return {
         "sibling prefix": f"{root}-evil/t",
         "sibling prefix with a digit": f"{root}2/t",
@@ -115,7 +121,7 @@ def _odd_texts(root: str) -> Places:
     }
 
 
-def _unicode(root: str, above: str) -> Places:
+def _unicode(root: str) -> Places:
     return {
         "fullwidth dots": f"{root}/\uff0e\uff0e/evil",
         "fullwidth slash": f"{root}\uff0f..\uff0fevil",
@@ -123,7 +129,7 @@ def _unicode(root: str, above: str) -> Places:
         "not composed": f"{root}/e\u0301",
         "zero width space": f"{root}/t\u200b",
         "right to left": f"{root}/t\u202egnp.exe",
-        "look-alike of the root": f"{above}/w\u04bb/t",
+        "look-alike of the root": f"{root[:-1]}\u04bb/t",
         "next line": f"{root}/t\u0085",
         "line separator": f"{root}/t\u2028",
     }

@@ -63,6 +63,9 @@ class MemoryFiles:
         self.calls.append(("exists", location))
         return _key(location) in self.held
 
+    def has_vanished(self, location: str) -> bool:
+        return not self.exists(location)
+
     def delete(self, locations: Iterable[str]) -> int:
         asked = list(locations)
         for location in asked:

@@ -41,6 +41,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version_needs_no_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "calve.toml").write_text("nonsense")
     assert cli.main(["version"]) == 0
+    capsys.readouterr()
     assert "not valid TOML" in refused(capsys, "config")
 
 
@@ -127,6 +128,6 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = "{'fastapi', 'sqlalchemy', 'uvicorn', 'pyspark', 'pyarrow', 'asyncio'}"
-    code = f"import sys; from calve.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code = "import sys; from calve.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     code += f"found = {heavy} & set(sys.modules); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

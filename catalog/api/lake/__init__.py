@@ -1,6 +1,5 @@
-"""Calve's own API under `/lake/v1`:
-
-warehouses, history and events, open transactions, dropped tables, reports.
+"""Calve's own API under `/lake/v1`: warehouses, history and events, open transactions, dropped tables,
+reports.
 """
 
 from __future__ import annotations

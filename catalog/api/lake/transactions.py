@@ -1,6 +1,6 @@
-"""Open transactions:
+"""Open transactions: open, look, extend, commit, abort.
 
-open, look, extend, commit, abort. Their work goes through the prefix `warehouse~name`.
+Their work goes through the prefix `warehouse~name`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def publish_transaction(catalog: CatalogOf, caller: CallerOf, warehouse: Writabl
     number, staged = transactions.publish(catalog, warehouse, caller.name, check_transaction_name(name))
     for held in staged:
         if held.after is None and held.kind == "table" and held.detail.get("purge"):
-            garbage.purge_files(catalog, warehouse, catalog.warehouse(warehouse).root, held.last)
+            garbage.purge_files(catalog, catalog.warehouse(warehouse).root, held.last)
     return {"number": number, "touched": [_touched(held) for held in staged]}
 
 

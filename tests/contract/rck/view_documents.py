@@ -27,10 +27,8 @@ def produced_view_documents() -> Iterator[tuple[str, Metadata]]:
     back = {"action": "set-current-view-version", "view-version-id": 1}
     yield "view-put-back", _after(replaced, back)
     yield "view-in-two-dialects", _replaced(first, 3, dialects=("spark", "trino"))
-    yield (
-        "view-with-catalog",
-        _replaced(first, 4, **{"default-catalog": "lake", "default-namespace": ["a", "b.c"]}),
-    )
+    elsewhere: dict[str, Any] = {"default-catalog": "lake", "default-namespace": ["a", "b.c"]}
+    yield "view-with-catalog", _replaced(first, 4, **elsewhere)
     long = first
     for number in range(2, 20):
         long = _replaced(long, number)

@@ -94,7 +94,10 @@ def test_several_sources_need_v3() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([partition_field(9, "identity", "x")], "Cannot find source column for partition field: x identity(9)"),
+        (
+            [partition_field(9, "identity", "x")],
+            "Cannot find source column for partition field: x identity(9)",
+        ),
         ([partition_field(2, "day", "x")], "Invalid source type string for transform: day"),
         ([partition_field(1, "identity", "name")], "sourced from different field in schema: name"),
         ([partition_field(1, "identity", "")], "spec.fields[0].name must not be empty"),

@@ -28,7 +28,7 @@ HOLD = [
     {"type": "assert-default-spec-id", "default-spec-id": 0},
     {"type": "assert-default-sort-order-id", "default-sort-order-id": 0},
 ]
-FAIL = [
+FAIL: list[tuple[dict[str, Any], str]] = [
     ({"type": "assert-create"}, "table already exists"),
     (
         {"type": "assert-table-uuid", "uuid": OTHER_UUID},
@@ -51,12 +51,18 @@ FAIL = [
         {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 2},
         "last assigned field id changed: expected id 2 != 3",
     ),
-    ({"type": "assert-current-schema-id", "current-schema-id": 1}, "current schema changed: expected id 1 != 0"),
+    (
+        {"type": "assert-current-schema-id", "current-schema-id": 1},
+        "current schema changed: expected id 1 != 0",
+    ),
     (
         {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 1000},
         "last assigned partition id changed: expected id 1000 != 999",
     ),
-    ({"type": "assert-default-spec-id", "default-spec-id": 1}, "default partition spec changed: expected id 1 != 0"),
+    (
+        {"type": "assert-default-spec-id", "default-spec-id": 1},
+        "default partition spec changed: expected id 1 != 0",
+    ),
     (
         {"type": "assert-default-sort-order-id", "default-sort-order-id": 1},
         "default sort order changed: expected id 1 != 0",
@@ -90,8 +96,14 @@ def test_a_null_assert_on_a_side_branch_of_an_empty_table_holds() -> None:
         ([*HOLD[:1], {"type": "assert-good-mood"}], "Invalid requirement 1: Unrecognized update requirement"),
         ([{"type": "assert-view-uuid", "uuid": TABLE_UUID}], "Unrecognized update requirement"),
         ([{"type": "assert-table-uuid"}], "uuid is missing"),
-        ([{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": True}], "snapshot-id must be an integer"),
-        ([{"type": "assert-current-schema-id", "current-schema-id": "0"}], "current-schema-id must be an integer"),
+        (
+            [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": True}],
+            "snapshot-id must be an integer",
+        ),
+        (
+            [{"type": "assert-current-schema-id", "current-schema-id": "0"}],
+            "current-schema-id must be an integer",
+        ),
         ([{"type": "assert-create"}, HOLD[0]], "Invalid create requirements: assert-table-uuid"),
         ([{"type": "assert-create"}] * (REQUIREMENTS_MAX + 1), "requirements"),
     ],

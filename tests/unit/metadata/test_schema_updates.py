@@ -74,7 +74,7 @@ def test_the_snapshot_of_that_client_names_the_right_schema() -> None:
 
 def test_a_snapshot_of_a_schema_that_is_gone_must_be_made_again() -> None:
     made = table()
-    with pytest.raises(CommitFailed, match="Validation failed, please retry: .* unknown schema 7"):
+    with pytest.raises(CommitFailed, match=r"Validation failed, please retry: .* unknown schema 7"):
         commit(made, add_snapshot(snapshot(made, 1, schema_id=7)))
 
 

@@ -56,7 +56,7 @@ def test_directions_are_stored_as_the_spec_spells_them() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([sort_field(9)], "Cannot find source column for sort field"),
+        ([sort_field(99)], "Cannot find source column for sort field"),
         ([sort_field(1, "hour")], "Invalid source type int for transform: hour"),
         ([sort_field(2)], "Cannot sort by non-primitive source field: place"),
         ([sort_field(1) | {"direction": "up"}], "fields[0].direction must be one of asc, desc"),

@@ -66,7 +66,12 @@ def test_a_default_of_each_type(type_: str, value: Any) -> None:
         *(("date", "2007-02-30"), ("date", "07-02-03"), ("time", "25:00:00"), ("time", "10:00:00+00:00")),
         *(("timestamp", "2007-12-03T10:15:30+00:00"), ("timestamp", "2007-12-03 10:15:30")),
         *(("timestamptz", "2007-12-03T10:15:30"), ("timestamptz", "2007-12-03T10:15:30+01:00")),
-        *(("timestamp_ns", 5), ("timestamptz_ns", "2007-12-03T10:15:30"), ("string", 1), ("uuid", "f79c3e09")),
+        *(
+            ("timestamp_ns", 5),
+            ("timestamptz_ns", "2007-12-03T10:15:30"),
+            ("string", 1),
+            ("uuid", "f79c3e09"),
+        ),
         *(("fixed[4]", "0001"), ("fixed[1]", "zz"), ("binary", "0"), ("binary", b"00")),
         *(("unknown", 1), ("variant", {}), ("geometry", "POINT (1 1)"), ("geography(srid:1)", "POINT (1 1)")),
     ],
@@ -79,14 +84,22 @@ def test_not_a_default_of_the_type(type_: str, value: Any) -> None:
 def test_the_default_of_a_struct_is_empty() -> None:
     type_ = struct(field(1, "x", "int"))
     defaults.check(type_, {}, "at")
-    for value in ({"1": 1}, [], 0, False):
+    wrong: list[Any] = [{"1": 1}, [], 0, False]
+    for value in wrong:
         with pytest.raises(Invalid, match="must be null or"):
             defaults.check(type_, value, "at")
 
 
 def test_defaults_of_lists_and_maps_are_checked_inside() -> None:
     list_type = {"type": "list", "element-id": 1, "element": "int", "element-required": False}
-    map_type = {"type": "map", "key-id": 1, "key": "string", "value-id": 2, "value": list_type, "value-required": True}
+    map_type = {
+        "type": "map",
+        "key-id": 1,
+        "key": "string",
+        "value-id": 2,
+        "value": list_type,
+        "value-required": True,
+    }
     defaults.check(map_type, {"keys": ["a"], "values": [[1, None]]}, "at")
     for value in ([1], {"keys": ["a"]}, {"keys": ["a"], "values": []}, {"keys": [1], "values": [[]]}):
         with pytest.raises(Invalid):
@@ -100,7 +113,10 @@ def test_defaults_of_lists_and_maps_are_checked_inside() -> None:
     [
         (struct(field(1, "a", "int"), field(1, "b", "int")), "id 1 is used by both"),
         (struct(field(1, "a", "int"), field(2, "a", "int")), "multiple fields for name a: 1 and 2"),
-        (struct(field(1, "a", struct(field(2, "b", "int"))), field(3, "a.b", "int")), "multiple fields for name a.b"),
+        (
+            struct(field(1, "a", struct(field(2, "b", "int"))), field(3, "a.b", "int")),
+            "multiple fields for name a.b",
+        ),
         (struct(field(1, "", "int")), "fields[0].name must not be empty"),
         (struct(field(-1, "a", "int")), "fields[0].id must be an integer"),
         (struct(field(FIELD_ID_MAX + 1, "a", "int")), "fields[0].id must be an integer"),
@@ -114,7 +130,9 @@ def test_defaults_of_lists_and_maps_are_checked_inside() -> None:
         (struct(field(1, "a", "double", required=True), **{"identifier-field-ids": [1]}), "float or double"),
         (struct(field(1, "a", struct(), required=True), **{"identifier-field-ids": [1]}), "not a primitive"),
         (
-            struct(field(1, "a", struct(field(2, "b", "int", required=True))), **{"identifier-field-ids": [2]}),
+            struct(
+                field(1, "a", struct(field(2, "b", "int", required=True))), **{"identifier-field-ids": [2]}
+            ),
             "nested in an optional field a",
         ),
         (struct(field(1, "a", "int"), **{"identifier-field-ids": ["1"]}), "identifier-field-ids[0] must be"),
@@ -160,7 +178,12 @@ def test_schemas_are_equal_whatever_the_spelling_and_the_id() -> None:
         *(("identity", "int", True), ("identity", "variant", False), ("identity", "geometry", False)),
         *(("bucket[4]", "uuid", True), ("bucket[4]", "double", False), ("BUCKET[4]", "boolean", False)),
         *(("truncate[4]", "string", True), ("truncate[4]", "date", False), ("hour", "date", False)),
-        *(("hour", "timestamp_ns", True), ("year", "date", True), ("day", "string", False), ("void", "int", True)),
+        *(
+            ("hour", "timestamp_ns", True),
+            ("year", "date", True),
+            ("day", "string", False),
+            ("void", "int", True),
+        ),
         *(("zorder[4]", "double", True), ("anything", "boolean", True)),
     ],
 )

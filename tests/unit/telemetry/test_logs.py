@@ -144,8 +144,8 @@ class Output(io.TextIOWrapper):
         return [json.loads(line) for line in self.raw_bytes.getvalue().splitlines()]
 
 
-def line(number: int, log: RequestLog) -> dict[str, Any]:
-    return {"ts": log.now(), "level": "info", "message": "request", "number": number, "path": '/a"b\\'}
+def facts(number: int) -> tuple[Any, ...]:
+    return str(number), "GET", b'/a"b\\\xff' + b"a" * 5000, 200, 0.0123456, "loadTable", None
 
 
 def test_request_lines_are_written_together_and_in_order() -> None:
@@ -154,13 +154,25 @@ def test_request_lines_are_written_together_and_in_order() -> None:
 
     async def add(count: int) -> None:
         for number in range(count):
-            log.add(line(number, log))
+            log.add(*facts(number))
 
     asyncio.run(add(3))
     assert output.lines() == []
     log.flush()
-    assert [entry["number"] for entry in output.lines()] == [0, 1, 2]
-    assert output.lines()[0]["path"] == '/a"b\\'
+    assert [entry["request_id"] for entry in output.lines()] == ["0", "1", "2"]
+    first = output.lines()[0]
+    assert first.pop("path").startswith('/a"b\\\ufffda')
+    assert first.pop("ts").endswith("Z")
+    assert first == {
+        "level": "info",
+        "message": "request",
+        "request_id": "0",
+        "method": "GET",
+        "status": 200,
+        "duration_ms": 12.345,
+        "operation": "loadTable",
+        "caller": None,
+    }
     asyncio.run(add(LINES_MAX + 1))
     assert len(output.lines()) == 3 + LINES_MAX
 
@@ -171,7 +183,7 @@ def test_request_lines_do_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("calve.telemetry.request_log.DELAY_S", 0.01)
 
     async def add() -> None:
-        log.add(line(1, log))
+        log.add(*facts(1))
         for _ in range(500):
             if output.lines():
                 break
@@ -187,7 +199,7 @@ def test_a_reader_that_is_gone_does_not_matter() -> None:
     output.close()
 
     async def add() -> None:
-        log.add(line(1, log))
+        log.add(*facts(1))
         log.flush()
 
     asyncio.run(add())

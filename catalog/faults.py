@@ -1,0 +1,66 @@
+"""Failpoints: named places on the way of a write where a test can end this process, to see what it leaves.
+
+They do nothing unless the variable CALVE_FAULTS is set when the process starts:
+
+    CALVE_FAULTS=swap.before-commit=kill:3      SIGKILL to itself at the third pass through that place
+    CALVE_FAULTS=*=kill:7                       ... at the seventh pass through any of them
+
+Several are separated by commas. Code calls `faults.reach(name)`, always through the module, so that a test in
+the same process can put itself in the place of `reach` and hold a writer there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+VARIABLE = "CALVE_FAULTS"
+ANY = "*"
+# In the order of a write: the decision is made, files are written, rows are set in one SQL transaction.
+POINTS = (
+    "write.decided",
+    "write.file-written",
+    "swap.begun",
+    "swap.row-set",
+    "swap.before-number",
+    "swap.before-history",
+    "swap.before-record",
+    "publish.locked",
+    "publish.before-close",
+    "swap.before-commit",
+    "swap.committed",
+    "write.before-answer",
+)
+
+
+def armed(text: str) -> Callable[[str], None]:
+    """What `reach` is while faults are on; ValueError if the text names none."""
+    lock = threading.Lock()
+    left = {}
+    for part in text.split(","):
+        name, _, action = part.strip().partition("=")
+        verb, _, times = action.partition(":")
+        if (name != ANY and name not in POINTS) or verb != "kill" or not (times or "1").isdigit():
+            raise ValueError(
+                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of {', '.join(POINTS)}"
+            )
+        left[name] = int(times or "1")
+
+    def reach(name: str) -> None:
+        with lock:
+            for known in (name, ANY):
+                if known in left:
+                    left[known] -= 1
+                    if left[known] == 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach
+
+
+def _nothing(_name: str) -> None:
+    """Faults are off."""
+
+
+reach: Callable[[str], None] = armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing

@@ -1,0 +1,92 @@
+"""Two writers in every order of their steps, on SQLite and on PostgreSQL: as if one came after the other.
+
+The two have a catalog each, as two server processes would: nothing but the database keeps them apart. `make
+test` runs all 252 orders of two appends, and a part of them for the other pairs; `make proof` runs all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from catalog.service import writing
+from catalog.service.catalog import Catalog
+from tests.concurrency.ground import Ground, gaps, problems
+from tests.concurrency.phases import Steps, all_orders
+from tests.concurrency.races import PAIRS, observed, require_linear
+from tests.harness.stacks import STACKS, StackName, Stacks
+
+ORDERS_IN_SHORT = 16
+STEPS_A_WRITER = 5
+
+
+@contextmanager
+def two_catalogs(ground: Ground) -> Iterator[tuple[Catalog, Catalog]]:
+    with ground.opened() as one, ground.opened() as other:
+        yield one, other
+
+
+def run_orders(
+    ground: Ground, pair: str, orders: Iterable[tuple[int, ...]], patch: pytest.MonkeyPatch
+) -> dict[str, int]:
+    """Run the pair in each order; AssertionError at the first that cannot be explained."""
+    patch.setattr(writing, "BACKOFF_MAX_S", 0.0)  # a lost race is tried again at once
+    ended: dict[str, int] = {}
+    with two_catalogs(ground) as catalogs:
+        for place, order in enumerate(orders):
+            ops, names = PAIRS[pair](catalogs[0], str(place))
+            before = observed(catalogs[0], names)
+            with pytest.MonkeyPatch.context() as held:
+                outcomes = Steps([op.on(c) for op, c in zip(ops, catalogs, strict=True)]).run(order, held)
+            try:
+                require_linear(ops, outcomes, before, observed(catalogs[0], names))
+            except AssertionError as violation:
+                raise AssertionError(f"{pair} in the order {order}: {violation}") from violation
+            for outcome in outcomes:
+                name = type(outcome.error).__name__ if outcome.error else "done"
+                ended[name] = ended.get(name, 0) + 1
+        assert problems(catalogs[0]) == []
+        assert gaps(catalogs[0]) == []
+    return ended
+
+
+def test_there_are_252_orders() -> None:
+    orders = all_orders()
+    assert len(orders) == len(set(orders)) == 252
+    assert all(order.count(0) == order.count(1) == STEPS_A_WRITER for order in orders)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_two_appends_in_every_order(
+    stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: StackName
+) -> None:
+    ground = Ground.fresh(stacks, name, tmp_path, local_files=True)
+    ended = run_orders(ground, "two appends", all_orders(), monkeypatch)
+    print(f"\n{name}: 252 orders: {ended}")
+    assert ended == {"done": 252, "RequirementFailed": 252}
+
+
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair != "two appends"])
+@pytest.mark.parametrize("name", STACKS)
+def test_any_two_writes_in_some_orders(
+    stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: StackName, pair: str
+) -> None:
+    ground = Ground.fresh(stacks, name, tmp_path, local_files=True)
+    orders = random.Random(20261116).sample(all_orders(), ORDERS_IN_SHORT)
+    run_orders(ground, pair, orders, monkeypatch)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("name", STACKS)
+def test_any_two_writes_in_every_order(
+    stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: StackName, pair: str
+) -> None:
+    ground = Ground.fresh(stacks, name, tmp_path, local_files=True)
+    ended = run_orders(ground, pair, all_orders(), monkeypatch)
+    print(f"\n{name}, {pair}: 252 orders: {ended}")

@@ -1,0 +1,7 @@
+"""Fixtures of the tests about faults."""
+
+from __future__ import annotations
+
+from tests.concurrency.seeds import seed
+
+__all__ = ["seed"]

@@ -1,0 +1,76 @@
+"""`kill -9` of the server at random moments under commits: what was answered is there, whole, after each restart.
+
+`make proof` kills 50 times on each stack.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.concurrency.crew import Crew
+from tests.concurrency.ledger import Ledger, verified
+from tests.harness.rest import Rest
+from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+
+WRITERS = 4
+KILLS_A_TABLE = 10  # then a fresh one, so that the time goes into commits and not into long documents
+
+
+def _answered_commits_are_there(crew: Crew) -> int:
+    """The ledgers are read before the tables, so whatever they say was answered must be found."""
+    acked = Ledger.of(crew.lines()).acked
+    rest = Rest(crew.stack.url)
+    for table in crew.tables:
+        ids = {snapshot["snapshot-id"] for snapshot in rest.load(crew.namespace, table)["metadata"]["snapshots"]}
+        lost = [line for line in acked if table in line["ids"] and line["ids"][table] not in ids]
+        assert not lost, f"{len(lost)} answered commits are lost after a kill: {lost[:3]}"
+    return len(acked)
+
+
+def _check_finds_nothing(stack: Stack) -> None:
+    ended = stack.server.command("check")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.strip().endswith(", 0 problems"), ended.stdout
+
+
+def _killed(stack: Stack, folder: Path, *, kills: int, seed: int) -> dict[str, int]:
+    chance = random.Random(seed)
+    crew = Crew(stack, folder, seed=seed)
+    crew.start(WRITERS, abandon_share=0.5, cut_share=0.02)
+    try:
+        for _ in range(kills):
+            time.sleep(chance.uniform(0.15, 1.2))
+            stack.server.kill()
+            stack.server.start()
+            _answered_commits_are_there(crew)
+            _check_finds_nothing(stack)
+        crew.stop()
+    finally:
+        crew.kill()
+    return verified(stack, crew)
+
+
+def _run(stacks: Stacks, name: StackName, folder: Path, *, kills: int, workers: int, seed: int) -> None:
+    totals: dict[str, int] = {}
+    with stacks.started(name, folder / "stack", {"CALVE_WORKERS": str(workers)}) as stack:
+        for first in range(0, kills, KILLS_A_TABLE):
+            figures = _killed(stack, folder, kills=min(KILLS_A_TABLE, kills - first), seed=seed + first)
+            totals = {key: totals.get(key, 0) + value for key, value in figures.items()}
+    assert totals["acked"] > 0
+    print(f"\n{name}, {kills} kills, {WRITERS} writers, seed {seed}: {totals}")
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_answered_commits_survive_kills(stacks: Stacks, tmp_path: Path, name: StackName) -> None:
+    _run(stacks, name, tmp_path, kills=3, workers=1, seed=20261116)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", STACKS)
+def test_answered_commits_survive_fifty_kills(stacks: Stacks, tmp_path: Path, name: StackName, seed: int) -> None:
+    _run(stacks, name, tmp_path, kills=50, workers=1, seed=seed)
