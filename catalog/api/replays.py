@@ -13,7 +13,7 @@ import orjson
 
 from catalog.api.calls import JSON, NO_CONTENT, Answer, Call, json_answer
 from catalog.api.errors import error_answer, error_body
-from catalog.api.tables import loaded
+from catalog.api.tables import loaded, unregistered
 from catalog.api.views import loaded_view
 from catalog.changes import Entry, KeyTaken, Kind, Record
 from catalog.errors import CatalogError, CommitFailed, Invalid
@@ -74,8 +74,10 @@ def _again(call: Call, answer: dict[str, str]) -> Answer:
     match call.operation.id:
         case "createNamespace":
             return json_answer({"namespace": call.json["namespace"], "properties": answer})
-        case "updateProperties" | "unregisterTable":
+        case "updateProperties":
             return json_answer(answer)
+        case "unregisterTable":
+            return unregistered(_from_file(call, answer, "table"))
         case "replaceView" | "registerView":
             return loaded_view(_entry(call, answer, "view"))
         case _:
@@ -83,13 +85,21 @@ def _again(call: Call, answer: dict[str, str]) -> Answer:
 
 
 def _entry(call: Call, answer: dict[str, str], kind: Kind) -> Entry:
-    named = "table" in call.path or "view" in call.path
-    identifier = (
-        call.identifier if named else Identifier(call.namespace, check_name(call.json.get("name"), kind))
-    )
+    identifier = _identifier(call, kind)
     entry = call.state.load(identifier.namespace.key, identifier.name)
     if entry is not None and entry.kind == kind:
         return entry
+    return _from_file(call, answer, kind)
+
+
+def _identifier(call: Call, kind: Kind) -> Identifier:
+    if "table" in call.path or "view" in call.path:
+        return call.identifier
+    return Identifier(call.namespace, check_name(call.json.get("name"), kind))
+
+
+def _from_file(call: Call, answer: dict[str, str], kind: Kind) -> Entry:
+    identifier = _identifier(call, kind)
     location = answer["metadata-location"]
     text = decode_metadata(location, call.catalog.files.read(location))
     uuid = orjson.loads(text)[f"{kind}-uuid"]

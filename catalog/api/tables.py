@@ -116,8 +116,13 @@ def drop_table(call: Call) -> Answer:
 
 
 def unregister_table(call: Call) -> Answer:
-    entry = tables.unregister(call.catalog, call.state, call.asked, call.identifier)
-    return json_answer({"metadata-location": entry.metadata_location})
+    return unregistered(tables.unregister(call.catalog, call.state, call.asked, call.identifier))
+
+
+def unregistered(entry: Entry) -> Answer:
+    assert entry.document is not None
+    location = orjson.dumps(entry.metadata_location)
+    return Answer(200, b'{"metadata-location":' + location + b',"metadata":' + entry.document + b"}", [JSON])
 
 
 def rename_table(call: Call) -> Answer:

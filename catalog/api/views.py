@@ -7,6 +7,7 @@ import orjson
 from catalog.api.calls import JSON, NO_CONTENT, Answer, Call, json_answer
 from catalog.api.paging import page
 from catalog.changes import Entry
+from catalog.errors import Invalid
 from catalog.names import Identifier, check_name, identifier_from_body
 from catalog.service import namespaces, tables, views
 
@@ -41,6 +42,9 @@ def view_exists(call: Call) -> Answer:
 
 
 def replace_view(call: Call) -> Answer:
+    named = call.json.get("identifier")
+    if named is not None and identifier_from_body(named) != call.identifier:
+        raise Invalid("The identifier in the body is not the one in the path")
     requirements = call.list_field("requirements", required=False)
     updates = call.list_field("updates")
     entry = views.replace(call.catalog, call.state, call.asked, call.identifier, requirements, updates)

@@ -88,7 +88,7 @@ class _Walk:
             name = text(field, "name", field_at)
             id_ = integer(field, "id", field_at, high=FIELD_ID_MAX)
             required = boolean(field, "required", field_at)
-            if not isinstance(field.get("doc", ""), str | None):
+            if not isinstance(field.get("doc", ""), str):
                 raise wrong(f"{field_at}.doc", "a string", field["doc"])
             type_ = present(field, "type", field_at)
             self.field(id_, name, type_, required, parent, prefix, f"{field_at}.type", depth)

@@ -13,7 +13,6 @@ from catalog.service.catalog import Catalog
 from catalog.service.states import State
 from catalog.service.tables import drop
 from catalog.service.writing import Asked
-from catalog.storage.purge import purge
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +29,8 @@ def drop_table(catalog: Catalog, state: State, asked: Asked, identifier: Identif
 
 def purge_files(catalog: Catalog, root: str, entry: Entry) -> None:
     """Delete the files of a table that is dropped already: what fails now is litter, not a failed drop."""
+    from catalog.storage.purge import purge  # brings an Avro reader that a server may never need
+
     metadata = orjson.loads(entry.document or b"{}")
     try:
         report = purge(catalog.files, metadata, str(entry.metadata_location), root)

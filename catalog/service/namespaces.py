@@ -32,7 +32,7 @@ def require_namespace(state: State, namespace: Namespace) -> None:
 def create(
     catalog: Catalog, state: State, asked: Asked, namespace: Namespace, properties: object
 ) -> dict[str, str]:
-    wanted = check_properties(properties or {})
+    wanted = check_properties({} if properties is None else properties)
     _check_location(state, wanted)
 
     def decide() -> Decision[dict[str, str]]:
@@ -61,8 +61,8 @@ def update_properties(
     catalog: Catalog, state: State, asked: Asked, namespace: Namespace, updates: object, removals: object
 ) -> dict[str, list[str]]:
     """Set and remove; answers which keys were updated, removed, and missing."""
-    to_set = check_properties(updates or {})
-    to_remove = _check_removals(removals or [])
+    to_set = check_properties({} if updates is None else updates)
+    to_remove = _check_removals([] if removals is None else removals)
     both = sorted(set(to_set) & set(to_remove))
     if both:
         raise Unprocessable(f"Cannot update and remove the same keys in one request: {', '.join(both)}")
@@ -103,7 +103,9 @@ def check_properties(value: object) -> dict[str, str]:
 def _check_removals(value: object) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
         raise Invalid("removals must be a list of strings")
-    return list(dict.fromkeys(value))
+    if len(set(value)) != len(value):
+        raise Invalid("removals must name each property once")
+    return value
 
 
 def _check_location(state: State, properties: dict[str, str]) -> None:

@@ -1,10 +1,10 @@
 """Files on `file://`.
 
 Durability: a file is written under its own name, created with O_EXCL, and synchronised before `create`
-returns. On Linux's journalling file systems the sync of a new file carries its directory entry with it;
-directories that had to be made are synchronised themselves, with their parents. What a failure interrupts
-is removed again. After `kill -9` a torn file may stay, but nobody refers to it: a name is handed out once
-and published after `create`.
+returns. On Linux's journalling file systems the sync of a new file carries its directory entry, and the
+directories made for it, with it; and the row that will point to the file holds its content too, so that
+`calve check --repair` can write it again. What a failure interrupts is removed again. After `kill -9` a torn
+file may stay, but nobody refers to it: a name is handed out once and published after `create`.
 
 Symbolic links: below a root that this process knows (given at the start, or learned by `probe`), the
 directory of a file must really be there, else `Forbidden`. The answer is remembered for each directory, so
@@ -67,9 +67,8 @@ class LocalFiles:
 
     def create(self, location: Location, data: bytes) -> None:
         path = _path(location)
-        made: list[str] = []
         try:
-            descriptor = self._open_new(path, location, made)
+            descriptor = self._open_new(path, location)
             try:
                 _write(descriptor, data)
             except OSError:
@@ -78,7 +77,6 @@ class LocalFiles:
                 raise
             finally:
                 os.close(descriptor)
-            _sync_made(made)
         except FileExistsError as error:
             raise FileExistsError(f"File already exists: {location.text}") from error
         except OSError as error:
@@ -108,10 +106,8 @@ class LocalFiles:
 
     def make_directory(self, location: Location) -> None:
         path = _path(location)
-        made: list[str] = []
         try:
-            self._make(path, location, made)
-            _sync_made(made)
+            self._make(path, location)
         except OSError as error:
             _refuse("make the directory", location, error)
 
@@ -133,18 +129,18 @@ class LocalFiles:
             if error.errno not in _ABSENT:
                 _refuse("delete", location, error)
 
-    def _open_new(self, path: str, location: Location, made: list[str]) -> int:
+    def _open_new(self, path: str, location: Location) -> int:
         directory = _parent(path)
         if directory in self._directories:
             try:
                 return os.open(path, _NEW, 0o666)
             except FileNotFoundError:
                 self._directories.discard(directory)  # someone has removed it since
-        self._make(directory, location, made)
+        self._make(directory, location)
         return os.open(path, _NEW, 0o666)
 
-    def _make(self, directory: str, location: Location, made: list[str]) -> None:
-        """Make `directory` and what is missing above it; `made` gets what was, the highest first."""
+    def _make(self, directory: str, location: Location) -> None:
+        """Make `directory` and what is missing above it."""
         self._check_links(directory, location)
         missing = []
         path = directory
@@ -154,7 +150,6 @@ class LocalFiles:
         for path in reversed(missing):
             with contextlib.suppress(FileExistsError):  # another thread was quicker; a file shows at the open
                 os.mkdir(path)  # noqa: PTH102
-                made.append(path)
         self._remember(directory)
 
     def _check_directory(self, directory: str, location: Location) -> None:
@@ -198,16 +193,6 @@ def _write(descriptor: int, data: bytes) -> None:
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     os.fdatasync(descriptor)
-
-
-def _sync_made(made: list[str]) -> None:
-    """Make new directories durable: each one, and the parent that the first of them was added to."""
-    for path in [_parent(made[0]), *made] if made else []:
-        descriptor = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _not_found(location: Location) -> FileNotFound:

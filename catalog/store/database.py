@@ -1,9 +1,9 @@
 """The way to the database: one engine, short write transactions, and reads that cost microseconds.
 
-Writes go through SQLAlchemy (`Database.write`). Reads go through `Read`: a SELECT that SQLAlchemy compiled
-once and that then runs on the driver's own cursor, because building and executing a Core statement costs more
-than the query. Each thread has one read connection in autocommit, so that a read always sees the newest
-commit of any process.
+Statements on hot paths are `Prepared`: SQLAlchemy compiles them once, and they run on the driver's own
+cursor, because building and executing a Core statement costs more than most of our queries. A `Read` runs
+outside of a transaction, anything else inside the one of `Database.write`. Each thread has one read
+connection in autocommit, so that a read always sees the newest commit of any process.
 """
 
 from __future__ import annotations
@@ -32,29 +32,42 @@ RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
 T = TypeVar("T")
 
 
-class Read:
-    """A SELECT, compiled once for each dialect; parameters are named as in the statement."""
+class Prepared:
+    """A statement that SQLAlchemy compiled once for each dialect; parameters are named as in the statement.
 
-    def __init__(self, statement: sa.Select[Any] | sa.CompoundSelect[Any]) -> None:
-        self._statement = statement
+    `columns` are those that an INSERT fills.
+    """
+
+    def __init__(self, statement: sa.Executable, columns: Sequence[str] | None = None) -> None:
+        self._statement: Any = statement
+        self._columns = columns
         self._compiled: dict[str, Compiled] = {}
 
     def compiled(self, dialect: sa.Dialect) -> Compiled:
         found = self._compiled.get(dialect.name)
         if found is None:
-            compiled = self._statement.compile(dialect=dialect)
+            compiled = self._statement.compile(dialect=dialect, column_keys=self._columns)
             order = getattr(compiled, "positiontup", None)
             constants = {name: value for name, value in compiled.params.items() if value is not None}
             found = Compiled(str(compiled), tuple(order) if order is not None else None, constants)
             self._compiled[dialect.name] = found
         return found
 
+    def run(self, connection: sa.Connection, params: Mapping[str, Any]) -> Any:
+        """Inside a write: the driver's cursor, with `rowcount`, `fetchone` and `fetchall`."""
+        compiled = self.compiled(connection.dialect)
+        cursor: Any = connection.connection.cursor()
+        cursor.execute(compiled.sql, compiled.values(params))
+        return cursor
+
+
+class Read(Prepared):
+    """A SELECT that runs outside of a write, on a connection that sees the newest commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The text of a SELECT, its parameters in order where the driver wants that, and those with a fixed
-    value.
-    """
+    """The text, its parameters in order where the driver wants that, and those with a fixed value."""
 
     sql: str
     order: tuple[str, ...] | None
@@ -74,6 +87,8 @@ class Database:
             self.url = self.url.set(drivername="postgresql+psycopg")
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.engine = _engine(self.url, self.is_sqlite, pool_size)
+        driver: Any = self.engine.dialect.dbapi
+        self._any_error: tuple[type[Exception], ...] = (DBAPIError, driver.Error)
         self._local = threading.local()
         # One writer at a time in this process: SQLite's own busy handler sleeps up to 100 ms
         # between two looks.
@@ -135,7 +150,7 @@ class Database:
         for attempt in range(WRITE_ATTEMPTS_MAX):
             try:
                 return self._write_once(work)
-            except DBAPIError as error:
+            except self._any_error as error:
                 if attempt + 1 < WRITE_ATTEMPTS_MAX and _is_retryable(error):
                     time.sleep(random.uniform(0.005, 0.02) * (attempt + 1))  # noqa: S311
                     continue
@@ -156,7 +171,7 @@ class Database:
             faults.reach("swap.before-commit")
             try:
                 transaction.commit()
-            except DBAPIError as error:
+            except self._any_error as error:
                 if _is_retryable(error):
                     raise
                 raise CommitStateUnknown(
@@ -226,5 +241,5 @@ def _read_connection(engine: sa.Engine, is_sqlite: bool) -> Any:
     return psycopg.connect(*arguments, autocommit=True, connect_timeout=10, **options)
 
 
-def _is_retryable(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in RETRYABLE_SQLSTATES
+def _is_retryable(error: Exception) -> bool:
+    return getattr(getattr(error, "orig", error), "sqlstate", None) in RETRYABLE_SQLSTATES

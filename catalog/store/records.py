@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from catalog.changes import Entry, Kind, Record
 from catalog.rows import Dropped
@@ -117,7 +116,7 @@ class RecordStore:
 
         Drops a few old keys.
         """
-        insert: Any = sqlite.insert if self._database.is_sqlite else postgresql.insert
+        insert = _insert(self._database)
         values = {name: getattr(record, name) for name in Record.__slots__}
 
         def work(connection: sa.Connection) -> None:
@@ -201,3 +200,14 @@ def _dropped(row: Any) -> Dropped:
     kind: Kind = row[1]
     entry = Entry(kind, row[2], row[3], row[4], 0, row[5], unpack(row[6]))
     return Dropped(row[0], entry, row[7], row[8], row[9])
+
+
+def _insert(database: Database) -> Any:
+    """The INSERT that knows ON CONFLICT; only the dialect in use is loaded."""
+    if database.is_sqlite:
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+        return sqlite_insert
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+    return postgresql_insert

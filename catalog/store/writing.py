@@ -14,12 +14,11 @@ from typing import Any
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from catalog import faults
 from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
-from catalog.store.database import Database
+from catalog.store.database import Database, Prepared
 from catalog.store.documents import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
@@ -31,16 +30,16 @@ _row = (
     entries.c.name == sa.bindparam("n"),
 )
 _as_based = (*_row, entries.c.uuid == sa.bindparam("u"), entries.c.version == sa.bindparam("v"))
-_UPDATE = (
+_UPDATE = Prepared(
     sa.update(entries)
     .where(*_as_based)
     .values(
         {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
     )
 )
-_DELETE = sa.delete(entries).where(*_as_based, entries.c.protected == 0)
-_EXISTS = sa.select(entries.c.uuid).where(*_row)
-_COUNT = (
+_DELETE = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == 0))
+_EXISTS = Prepared(sa.select(entries.c.uuid).where(*_row))
+_COUNT = Prepared(
     sa.update(heads)
     .where(heads.c.warehouse == sa.bindparam("w"))
     .values(
@@ -49,8 +48,43 @@ _COUNT = (
     )
     .returning(heads.c.number, heads.c.time_ms)
 )
-_HEAD = sa.select(heads.c.number).where(heads.c.warehouse == sa.bindparam("w"))
-_INSERT_HISTORY = sa.insert(history)
+_HEAD = Prepared(sa.select(heads.c.number).where(heads.c.warehouse == sa.bindparam("w")))
+_LOCK_NAMES = Prepared(
+    sa.select(warehouses.c.warehouse).where(warehouses.c.warehouse == sa.bindparam("w")).with_for_update()
+)
+_INSERT = Prepared(sa.insert(entries), entries.columns.keys())
+_INSERT_HISTORY = Prepared(sa.insert(history), history.columns.keys())
+_INSERT_DROPPED = Prepared(sa.insert(dropped), dropped.columns.keys())
+_FORGET_DROPPED = Prepared(
+    sa.delete(dropped).where(dropped.c.warehouse == sa.bindparam("w"), dropped.c.uuid == sa.bindparam("u"))
+)
+_INSERT_PLACE = Prepared(sa.insert(locations), locations.columns.keys())
+_RELEASE_PLACES = Prepared(
+    sa.delete(locations).where(
+        locations.c.warehouse == sa.bindparam("w"), locations.c.uuid == sa.bindparam("u")
+    )
+)
+_OVERLAPPING = sa.select(locations.c.location, locations.c.uuid).where(
+    locations.c.warehouse == sa.bindparam("w"),
+    sa.or_(
+        locations.c.location.in_(sa.bindparam("above", expanding=True)),
+        sa.and_(locations.c.location > sa.bindparam("below"), locations.c.location < sa.bindparam("behind")),
+    ),
+)
+_INSIDE = Prepared(
+    sa.select(entries.c.name)
+    .where(
+        entries.c.warehouse == sa.bindparam("w"),
+        sa.or_(
+            sa.and_(entries.c.namespace == sa.bindparam("ns"), entries.c.name != ""),
+            sa.and_(
+                entries.c.namespace > sa.bindparam("below"), entries.c.namespace < sa.bindparam("behind")
+            ),
+        ),
+    )
+    .limit(1)
+)
+_INSERT_RECORD = Prepared(sa.insert(idempotency), idempotency.columns.keys())
 
 
 def write(database: Database, warehouse: str, wanted: Write, also: Also | None = None) -> int:
@@ -94,10 +128,9 @@ def _lock_names(connection: sa.Connection, warehouse: str) -> int:
     An entry's version never exceeds the number of the commit that wrote it, so beginning above the counter
     means that no version is ever used twice for one name, even if the name was dropped and made again.
     """
-    query = sa.select(warehouses.c.warehouse).where(warehouses.c.warehouse == warehouse).with_for_update()
-    if connection.execute(query).first() is None:
+    if _LOCK_NAMES.run(connection, {"w": warehouse}).fetchone() is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
-    head: int = connection.execute(_HEAD, {"w": warehouse}).scalar_one()
+    head: int = _HEAD.run(connection, {"w": warehouse}).fetchone()[0]
     return head + 1
 
 
@@ -105,21 +138,21 @@ def _set(connection: sa.Connection, warehouse: str, change: Change, first_versio
     where: dict[str, Any] = {"w": warehouse, "ns": change.namespace, "n": change.name}
     base, after = change.base, change.after
     if base is None:
-        if connection.execute(_EXISTS, where).first() is not None:
+        if _EXISTS.run(connection, where).fetchone() is not None:
             raise LostRace(change.key)
         if after is not None:
-            connection.execute(sa.insert(entries), _row_of(warehouse, after, first_version))
+            _INSERT.run(connection, _row_of(warehouse, after, first_version))
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
-        result = connection.execute(_DELETE, where)
+        result = _DELETE.run(connection, where)
     else:
         values = _row_of(warehouse, after, _version_after(change, first_version))
         where |= {
             f"new_{name}": values[name]
             for name in ("kind", "uuid", "version", "metadata_location", "document")
         }
-        result = connection.execute(_UPDATE, where)
+        result = _UPDATE.run(connection, where)
     if result.rowcount != 1:
         raise LostRace(change.key)
 
@@ -158,23 +191,16 @@ def _check_structure(connection: sa.Connection, warehouse: str, change: Change, 
         return
     if change.base is None:
         parent = change.namespace if change.name else change.namespace.rpartition("\x1f")[0]
-        if parent and connection.execute(_EXISTS, {"w": warehouse, "ns": parent, "n": ""}).first() is None:
+        if parent and _EXISTS.run(connection, {"w": warehouse, "ns": parent, "n": ""}).fetchone() is None:
             raise NoSuchNamespace(f"Namespace does not exist: {parent.replace(chr(31), '.')}")
-        connection.execute(
-            sa.delete(dropped).where(dropped.c.warehouse == warehouse, dropped.c.uuid == change.after.uuid)
-        )
+        _FORGET_DROPPED.run(connection, {"w": warehouse, "u": change.after.uuid})
     for location in change.locations:
         _reserve(connection, warehouse, location, change.after.uuid)
 
 
 def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) -> None:
-    inside = sa.or_(
-        sa.and_(entries.c.namespace == namespace, entries.c.name != ""),
-        sa.and_(entries.c.namespace > namespace + "\x1f", entries.c.namespace < namespace + "\x20"),
-    )
-    found = connection.execute(
-        sa.select(entries.c.name).where(entries.c.warehouse == warehouse, inside).limit(1)
-    ).first()
+    params = {"w": warehouse, "ns": namespace, "below": namespace + "\x1f", "behind": namespace + "\x20"}
+    found = _INSIDE.run(connection, params).fetchone()
     if found is not None:
         raise NamespaceNotEmpty(f"Namespace {namespace.replace(chr(31), '.')} is not empty")
 
@@ -183,14 +209,8 @@ def overlapping(connection: sa.Connection, warehouse: str, location: str) -> lis
     """(location, uuid) of every reserved place that is the given one, above it or below it."""
     parts = location.split("/")
     above = ["/".join(parts[:end]) for end in range(3, len(parts) + 1)]
-    query = sa.select(locations.c.location, locations.c.uuid).where(
-        locations.c.warehouse == warehouse,
-        sa.or_(
-            locations.c.location.in_(above),
-            sa.and_(locations.c.location > location + "/", locations.c.location < location + "0"),
-        ),
-    )
-    return [(row[0], row[1]) for row in connection.execute(query)]
+    params = {"w": warehouse, "above": above, "below": location + "/", "behind": location + "0"}
+    return [(row[0], row[1]) for row in connection.execute(_OVERLAPPING, params)]
 
 
 def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[Change]) -> None:
@@ -199,9 +219,7 @@ def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence
     for change in changes:
         gone = change.base
         if gone is not None and gone.kind != "namespace" and gone.uuid not in staying:
-            connection.execute(
-                sa.delete(locations).where(locations.c.warehouse == warehouse, locations.c.uuid == gone.uuid)
-            )
+            _RELEASE_PLACES.run(connection, {"w": warehouse, "u": gone.uuid})
 
 
 def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
@@ -213,32 +231,31 @@ def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: st
                 "choose another location, or leave it out to get a fresh one"
             )
     if all(place != location for place, _ in taken):
-        connection.execute(sa.insert(locations).values(warehouse=warehouse, location=location, uuid=owner))
+        _INSERT_PLACE.run(connection, {"warehouse": warehouse, "location": location, "uuid": owner})
 
 
 def _keep_dropped(connection: sa.Connection, warehouse: str, change: Change, wanted: Write) -> None:
     base = change.base
     assert base is not None
     assert base.document is not None
-    connection.execute(
-        sa.insert(dropped).values(
-            warehouse=warehouse,
-            id=str(uuid.uuid4()),
-            kind=base.kind,
-            namespace=base.namespace,
-            name=base.name,
-            uuid=base.uuid,
-            metadata_location=base.metadata_location,
-            document=pack(base.document),
-            dropped_ms=wanted.now_ms,
-            expires_ms=change.keep_until_ms,
-            principal=wanted.principal,
-        )
-    )
+    values = {
+        "warehouse": warehouse,
+        "id": str(uuid.uuid4()),
+        "kind": base.kind,
+        "namespace": base.namespace,
+        "name": base.name,
+        "uuid": base.uuid,
+        "metadata_location": base.metadata_location,
+        "document": pack(base.document),
+        "dropped_ms": wanted.now_ms,
+        "expires_ms": change.keep_until_ms,
+        "principal": wanted.principal,
+    }
+    _INSERT_DROPPED.run(connection, values)
 
 
 def _take_number(connection: sa.Connection, warehouse: str, now_ms: int) -> tuple[int, int]:
-    row = connection.execute(_COUNT, {"w": warehouse, "now": now_ms}).first()
+    row = _COUNT.run(connection, {"w": warehouse, "now": now_ms}).fetchone()
     if row is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
     return row[0], row[1]
@@ -276,22 +293,12 @@ def _insert_history(
                 "detail": orjson.dumps(change.detail).decode(),
             }
         )
-    connection.execute(_INSERT_HISTORY, rows)
+    for row in rows:
+        _INSERT_HISTORY.run(connection, row)
 
 
 def _remember(connection: sa.Connection, record: Record) -> None:
     try:
-        connection.execute(
-            sa.insert(idempotency).values(
-                principal=record.principal,
-                operation=record.operation,
-                target=record.target,
-                key=record.key,
-                body_hash=record.body_hash,
-                status=record.status,
-                answer=record.answer,
-                expires_ms=record.expires_ms,
-            )
-        )
-    except IntegrityError as error:
+        _INSERT_RECORD.run(connection, {name: getattr(record, name) for name in Record.__slots__})
+    except connection.dialect.loaded_dbapi.IntegrityError as error:
         raise KeyTaken from error

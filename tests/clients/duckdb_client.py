@@ -39,8 +39,13 @@ class DuckLake:
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """The rows of the last of some statements."""
+        return self.named(text)[1]
+
+    def named(self, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The same with the names of the columns."""
         result = self._connection.execute(text)
-        return result.fetchall() if result.description else []
+        columns = [column[0] for column in result.description or []]
+        return columns, result.fetchall() if columns else []
 
     def __enter__(self) -> Self:
         return self

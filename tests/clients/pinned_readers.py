@@ -1,6 +1,6 @@
 """Readers that pin the present (`main@now`) again and again, and keep what they saw each time.
 
-    with watching(DuckReader(stack), look) as seen: ...
+    with watching(stack, duckdb_at, look) as seen: ...
 
 A look gets a reader that stands at one number, and may ask it for as many tables as it likes.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+import duckdb
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.clients import pyiceberg_client
@@ -20,12 +21,15 @@ from tests.clients.duckdb_client import DuckLake
 from tests.harness.stacks import Stack
 
 T = TypeVar("T")
+PAUSE_S = 0.05  # the machine is also the writer's
 
 
 class Pinned(Protocol):
     """A reader that stands at one number."""
 
-    def tables(self, namespace: str) -> set[str]: ...
+    def which(self, namespace: str, names: Iterable[str]) -> set[str]:
+        """Those of the names that are tables."""
+        ...
 
     def columns(self, namespace: str, table: str) -> list[str]: ...
 
@@ -38,9 +42,16 @@ class PinnedDuck:
     def __init__(self, lake: DuckLake) -> None:
         self._lake = lake
 
-    def tables(self, namespace: str) -> set[str]:
-        listed = "SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema ="
-        return {name for (name,) in self._lake.sql(f"{listed} '{namespace}'")}
+    def which(self, namespace: str, names: Iterable[str]) -> set[str]:
+        # Not by a listing: that asks for the tables of every namespace there is.
+        return {name for name in names if self._is_there(namespace, name)}
+
+    def _is_there(self, namespace: str, name: str) -> bool:
+        try:
+            self.columns(namespace, name)
+        except duckdb.CatalogException:
+            return False
+        return True
 
     def columns(self, namespace: str, table: str) -> list[str]:
         return [row[0] for row in self._lake.sql(f'DESCRIBE lake.{namespace}."{table}"')]
@@ -53,8 +64,8 @@ class PinnedIceberg:
     def __init__(self, catalog: RestCatalog) -> None:
         self._catalog = catalog
 
-    def tables(self, namespace: str) -> set[str]:
-        return {identifier[-1] for identifier in self._catalog.list_tables((namespace,))}
+    def which(self, namespace: str, names: Iterable[str]) -> set[str]:
+        return {identifier[-1] for identifier in self._catalog.list_tables((namespace,))} & set(names)
 
     def columns(self, namespace: str, table: str) -> list[str]:
         return [field.name for field in self._catalog.load_table((namespace, table)).schema().fields]
@@ -87,7 +98,7 @@ def watching(stack: Stack, pin: Pin, look: Callable[[Pinned], T]) -> Iterator[li
     def watch() -> None:
         try:
             while True:
-                last = over.is_set()  # so that there is one whole look after the block
+                last = over.wait(PAUSE_S)  # so that there is one whole look after the block
                 with pin(stack, "main@now") as reader:
                     seen.append(look(reader))
                 begun.set()

@@ -1,4 +1,4 @@
-"""Random commits by PyIceberg, and a model that remembers what the namespace was after each of them.
+"""Random commits by PyIceberg, and a model that remembers what the warehouse was after each of them.
 
 Creates, appends, deletes, changed columns, renames, drops, and names that are used again.
 """
@@ -15,7 +15,9 @@ from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
+from tests.clients import pyiceberg_client
 from tests.harness.rest import Rest
+from tests.harness.stacks import Stack
 
 NAMES = ("t1", "t2", "t3", "t4")  # few, so that they are used again
 
@@ -33,24 +35,35 @@ Moment = dict[str, TableModel]
 
 @dataclass
 class RandomHistory:
-    """`moments[n]` is what the namespace held at number n."""
+    """`moments[n]` is what the namespace `db` held at number n of a warehouse that nobody else uses."""
 
-    catalog: RestCatalog
-    rest: Rest
-    namespace: str
+    stack: Stack
+    warehouse: str
     random: random.Random
+    namespace: str = "db"
     tables: Moment = field(default_factory=dict)
     moments: dict[int, Moment] = field(default_factory=dict)
     next_value: int = 0
 
+    def __post_init__(self) -> None:
+        self.rest = Rest(self.stack.url)
+        made = self.rest.lake("POST", "warehouses", json={"name": self.warehouse})
+        assert made.status_code == 200, made.text
+        self.catalog: RestCatalog = pyiceberg_client.catalog(self.stack, self.warehouse)
+
     def run(self, commits: int) -> None:
-        first = self.rest.head()
-        self.moments[first] = {}
-        while self.rest.head() < first + commits:
-            before = self.rest.head()
+        self.catalog.create_namespace(self.namespace)
+        assert self.head() == 1
+        self.moments[1] = {}
+        for number in range(2, commits + 2):
             self._step()
-            assert self.rest.head() == before + 1, "each step is one commit"
-            self.moments[before + 1] = dict(self.tables)
+            assert self.head() == number, "each step is one commit"
+            self.moments[number] = dict(self.tables)
+
+    def head(self) -> int:
+        answer = self.rest.lake("GET", f"warehouses/{self.warehouse}")
+        number: int = answer.json()["number"]
+        return number
 
     def _step(self) -> None:
         free = [name for name in NAMES if name not in self.tables]
@@ -92,7 +105,9 @@ class RandomHistory:
         name = self._some()
         table = self.tables[name]
         row = tuple(self._new() for _ in table.columns)
-        self._load(name).append(pa.table({column: [value] for column, value in zip(table.columns, row, strict=True)}))
+        self._load(name).append(
+            pa.table({column: [value] for column, value in zip(table.columns, row, strict=True)})
+        )
         self.tables[name] = TableModel(table.columns, (*table.rows, row))
 
     def _delete(self) -> None:

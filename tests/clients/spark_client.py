@@ -71,6 +71,4 @@ def s3_options(stack: Stack) -> S3Options | None:
     """Keys only: where the store is, `/v1/config` says."""
     if stack.s3 is None:
         return None
-    return S3Options(
-        access_key_id=stack.s3.access_key_id, secret_access_key=stack.s3.secret_access_key
-    )
+    return S3Options(access_key_id=stack.s3.access_key_id, secret_access_key=stack.s3.secret_access_key)

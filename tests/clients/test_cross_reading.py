@@ -33,13 +33,17 @@ def _made_by_duckdb(duck: DuckLake, table: str) -> None:
 
 def _made_by_pyiceberg(iceberg: RestCatalog, namespace: str) -> None:
     schema = Schema(
-        NestedField(1, "id", LongType()), NestedField(2, "kind", StringType()), NestedField(3, "name", StringType())
+        NestedField(1, "id", LongType()),
+        NestedField(2, "kind", StringType()),
+        NestedField(3, "name", StringType()),
     )
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "kind"))
     iceberg.create_table((namespace, "t"), schema, partition_spec=spec)
 
 
-@pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")  # PyIceberg rewrites the file instead
+@pytest.mark.filterwarnings(
+    "ignore:Merge on read is not yet supported"
+)  # PyIceberg rewrites the file instead
 @pytest.mark.parametrize("maker", ["spark", "duckdb", "pyiceberg"])
 def test_all_write_and_all_read(
     spark_lake: SparkLake, duck: DuckLake, iceberg: RestCatalog, namespace: str, maker: str
@@ -63,7 +67,14 @@ def test_all_write_and_all_read(
     spark_lake.sql(f"UPDATE {in_spark} SET name = 's4' WHERE id = 4")
     table.refresh().delete(EqualTo("id", 5))
 
-    expected = [(2, "x", "s2"), (3, "y", "s3"), (4, "x", "s4"), (6, "y", "d6"), (7, "x", "d7"), (9, "y", "p9")]
+    expected = [
+        (2, "x", "s2"),
+        (3, "y", "s3"),
+        (4, "x", "s4"),
+        (6, "y", "d6"),
+        (7, "x", "d7"),
+        (9, "y", "p9"),
+    ]
     assert spark_lake.sql(f"SELECT id, kind, name FROM {in_spark} ORDER BY id") == expected
     assert duck.sql(f"SELECT id, kind, name FROM {in_duckdb} ORDER BY id") == expected
     assert rows(iceberg.load_table((namespace, "t"))) == expected

@@ -25,7 +25,10 @@ def test_schemas_and_tables_are_made_listed_renamed_and_dropped(
     assert duck.sql(
         f"SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema = '{other}' ORDER BY name"
     ) == [("made",), ("t",)]
-    assert [row[:2] for row in duck.sql(f"DESCRIBE lake.{other}.t")] == [("id", "BIGINT"), ("name", "VARCHAR")]
+    assert [row[:2] for row in duck.sql(f"DESCRIBE lake.{other}.t")] == [
+        ("id", "BIGINT"),
+        ("name", "VARCHAR"),
+    ]
     duck.sql(f"ALTER TABLE lake.{other}.made RENAME TO renamed")
     assert duck.sql(f"SELECT id FROM lake.{other}.renamed") == [(1,)]
     with pytest.raises(duckdb.Error, match="does not exist"):
@@ -90,7 +93,9 @@ def test_a_transaction_over_two_tables_is_one_commit(
     duck.sql("COMMIT")
     assert rest.head() == before + 1
     with DuckLake(stack) as another:
-        counts = f"SELECT (SELECT count(*) FROM lake.{namespace}.a), (SELECT count(*) FROM lake.{namespace}.b)"
+        counts = (
+            f"SELECT (SELECT count(*) FROM lake.{namespace}.a), (SELECT count(*) FROM lake.{namespace}.b)"
+        )
         assert another.sql(counts) == [(4, 1)]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+import uuid
 from datetime import UTC, datetime
 
 import pytest
-from pyiceberg.catalog.rest import RestCatalog
 
 from tests.clients import pyiceberg_client
 from tests.clients.duckdb_client import DuckLake
@@ -34,11 +34,7 @@ def _by_duckdb(stack: Stack, warehouse: str, namespace: str) -> Moment:
     with DuckLake(stack, warehouse) as duck:
         listed = "SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema ="
         names = [name for (name,) in duck.sql(f"{listed} '{namespace}'")]
-        found = {}
-        for name in names:
-            columns = [row[0] for row in duck.sql(f"DESCRIBE lake.{namespace}.{name}")]
-            found[name] = _model(columns, duck.sql(f"SELECT * FROM lake.{namespace}.{name}"))
-        return found
+        return {name: _model(*duck.named(f"SELECT * FROM lake.{namespace}.{name}")) for name in names}
 
 
 def _by_spark(lake: SparkLake, warehouse: str, namespace: str) -> Moment:
@@ -50,48 +46,51 @@ def _by_spark(lake: SparkLake, warehouse: str, namespace: str) -> Moment:
     return found
 
 
-@pytest.fixture
-def history(iceberg: RestCatalog, rest: Rest, namespace: str, request: pytest.FixtureRequest) -> RandomHistory:
-    made = RandomHistory(iceberg, rest, namespace, random.Random(request.node.name))
-    made.run(200 if request.node.get_closest_marker("proof") else 30)
+def _history(stack: Stack, commits: int, seed: str) -> RandomHistory:
+    """In a warehouse of its own, so that every number is the history's."""
+    made = RandomHistory(stack, f"moments-{uuid.uuid4().hex[:8]}", random.Random(seed))
+    made.run(commits)
     return made
 
 
-def test_every_number_is_read_back(history: RandomHistory, stack: Stack, namespace: str) -> None:
+def test_every_number_is_read_back(stack: Stack) -> None:
+    history = _history(stack, 30, "short")
     for number, moment in history.moments.items():
-        assert _by_pyiceberg(stack, f"main@{number}", namespace) == moment, f"PyIceberg at {number}"
-        assert _by_duckdb(stack, f"main@{number}", namespace) == moment, f"DuckDB at {number}"
+        past = f"{history.warehouse}@{number}"
+        assert _by_pyiceberg(stack, past, history.namespace) == moment, f"PyIceberg at {number}"
+        assert _by_duckdb(stack, past, history.namespace) == moment, f"DuckDB at {number}"
+    _check_times(stack, history)
 
 
-def test_some_numbers_are_read_back_by_spark(
-    history: RandomHistory, spark_lake: SparkLake, namespace: str
-) -> None:
+def test_some_numbers_are_read_back_by_spark(stack: Stack, spark_lake: SparkLake) -> None:
+    history = _history(stack, 12, "spark")
     fullest = sorted(history.moments, key=lambda number: -len(history.moments[number]))
     for number in fullest[:3]:
-        assert _by_spark(spark_lake, f"main@{number}", namespace) == history.moments[number], number
+        found = _by_spark(spark_lake, f"{history.warehouse}@{number}", history.namespace)
+        assert found == history.moments[number], number
 
 
 @pytest.mark.proof
-def test_two_hundred_numbers_are_read_back_by_all(
-    history: RandomHistory, spark_lake: SparkLake, stack: Stack, namespace: str
-) -> None:
+def test_two_hundred_numbers_are_read_back_by_all(stack: Stack, spark_lake: SparkLake) -> None:
+    history = _history(stack, 200, "long")
     assert len(history.moments) == 201
     for number, moment in history.moments.items():
-        assert _by_pyiceberg(stack, f"main@{number}", namespace) == moment, f"PyIceberg at {number}"
-        assert _by_duckdb(stack, f"main@{number}", namespace) == moment, f"DuckDB at {number}"
-        assert _by_spark(spark_lake, f"main@{number}", namespace) == moment, f"Spark at {number}"
+        past = f"{history.warehouse}@{number}"
+        assert _by_pyiceberg(stack, past, history.namespace) == moment, f"PyIceberg at {number}"
+        assert _by_duckdb(stack, past, history.namespace) == moment, f"DuckDB at {number}"
+        assert _by_spark(spark_lake, past, history.namespace) == moment, f"Spark at {number}"
+    _check_times(stack, history)
 
 
-def test_a_time_means_the_last_commit_before_it(history: RandomHistory, stack: Stack, rest: Rest) -> None:
-    first = min(history.moments)
-    events = rest.lake("GET", "main/events", params={"after": first}).json()["events"]
-    assert [event["number"] for event in events] == list(range(first + 1, max(history.moments) + 1))
-    for event in events:
-        same = [other["number"] for other in events if other["time-ms"] == event["time-ms"]]
-        at = datetime.fromtimestamp(event["time-ms"] / 1000, UTC).isoformat(timespec="milliseconds")
-        answer = rest.ok("GET", "/v1/config", params={"warehouse": f"main@{at.replace('+00:00', 'Z')}"})
-        assert answer["overrides"]["prefix"] == f"main@{max(same)}"
-    newest = events[-1]
-    at = datetime.fromtimestamp(newest["time-ms"] / 1000, UTC).isoformat().replace("+00:00", "Z")
-    found = _by_pyiceberg(stack, f"main@{at}", history.namespace)
-    assert found == history.moments[newest["number"]]
+def _check_times(stack: Stack, history: RandomHistory) -> None:
+    """A time means the last commit at or before it."""
+    rest = Rest(stack.url)
+    events = rest.lake("GET", f"{history.warehouse}/events", params={"limit": 1000}).json()["events"]
+    assert [event["number"] for event in events] == [*history.moments]
+    last = {event["time-ms"]: event["number"] for event in events}
+    for time_ms, number in last.items():
+        at = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        answer = rest.ok("GET", "/v1/config", params={"warehouse": f"{history.warehouse}@{at[:-6]}Z"})
+        assert answer["overrides"]["prefix"] == f"{history.warehouse}@{number}"
+    before = rest.ok("GET", "/v1/config", params={"warehouse": f"{history.warehouse}@2020-01-01T00:00:00Z"})
+    assert before["overrides"]["prefix"] == f"{history.warehouse}@0"

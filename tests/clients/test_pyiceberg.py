@@ -60,7 +60,9 @@ def test_namespaces(iceberg: RestCatalog, namespace: str) -> None:
     assert iceberg.list_namespaces((namespace,)) == []
 
 
-def test_rows_are_appended_overwritten_upserted_and_deleted(table: Table, duck: DuckLake, namespace: str) -> None:
+def test_rows_are_appended_overwritten_upserted_and_deleted(
+    table: Table, duck: DuckLake, namespace: str
+) -> None:
     table.append(_named((1, "a"), (2, "b"), (3, "c")))
     table.overwrite(_named((3, "C")), overwrite_filter=EqualTo("id", 3))
     done = table.upsert(_named((2, "B"), (4, "d")))
@@ -93,7 +95,9 @@ def test_create_with_everything(iceberg: RestCatalog, rest: Rest, namespace: str
     assert metadata["properties"]["owner"] == "me"
     with pytest.raises(TableAlreadyExistsError):
         iceberg.create_table((namespace, "t"), schema)
-    assert iceberg.create_table_if_not_exists((namespace, "t"), schema).metadata.location == metadata["location"]
+    assert (
+        iceberg.create_table_if_not_exists((namespace, "t"), schema).metadata.location == metadata["location"]
+    )
 
 
 def test_the_schema_evolves(table: Table, iceberg: RestCatalog, duck: DuckLake, namespace: str) -> None:

@@ -47,9 +47,7 @@ def test_branches_and_tags(
         sql(f"SELECT * FROM {table} VERSION AS OF 'first'")
 
 
-def test_time_travel_and_rollback(
-    spark_lake: SparkLake, duck: DuckLake, rest: Rest, namespace: str
-) -> None:
+def test_time_travel_and_rollback(spark_lake: SparkLake, duck: DuckLake, rest: Rest, namespace: str) -> None:
     sql, catalog = spark_lake.sql, spark_lake.catalog()
     table = f"{catalog}.{namespace}.t"
     sql(f"CREATE TABLE {table} AS SELECT 1L AS id")

@@ -14,7 +14,16 @@ from tests.harness.rest import Rest
 from tests.harness.s3 import S3Server
 from tests.harness.stacks import Stack, Stacks
 
-ODD_NAMES = ("dots.in.name", "with space", "ünï©ödé ❄", "per%cent", "a+b&c=d", "quo'te", "semi;colon", "UPPER")
+ODD_NAMES = (
+    "dots.in.name",
+    "with space",
+    "ünï©ödé ❄",
+    "per%cent",
+    "a+b&c=d",
+    "quo'te",
+    "semi;colon",
+    "UPPER",
+)
 
 
 def test_namespaces(spark_lake: SparkLake, rest: Rest, namespace: str) -> None:
@@ -24,10 +33,16 @@ def test_namespaces(spark_lake: SparkLake, rest: Rest, namespace: str) -> None:
     sql(f"ALTER NAMESPACE {catalog}.{namespace}.inner SET DBPROPERTIES ('b'='2')")
     assert sql(f"SHOW NAMESPACES IN {catalog}.{namespace}") == [(f"{namespace}.inner",)]
     properties = rest.ok("GET", rest.namespace_path([namespace, "inner"]))["properties"]
-    assert {key: properties[key] for key in ("a", "b", "comment")} == {"a": "1", "b": "2", "comment": "within"}
+    assert {key: properties[key] for key in ("a", "b", "comment")} == {
+        "a": "1",
+        "b": "2",
+        "comment": "within",
+    }
     sql(f"CREATE TABLE {catalog}.{namespace}.inner.most.t AS SELECT 1 AS id")
     assert sql(f"SELECT * FROM {catalog}.{namespace}.inner.most.t") == [(1,)]
-    assert sql(f"SHOW TABLES IN {catalog}.{namespace}.inner.most") == [(f"{namespace}.inner.most", "t", False)]
+    assert sql(f"SHOW TABLES IN {catalog}.{namespace}.inner.most") == [
+        (f"{namespace}.inner.most", "t", False)
+    ]
     with pytest.raises(SparkRefused, match="is not empty"):
         sql(f"DROP NAMESPACE {catalog}.{namespace}.inner")
     sql(f"DROP TABLE {catalog}.{namespace}.inner.most.t")
@@ -48,7 +63,9 @@ def test_odd_names(
         iceberg.load_table((odd, name)).append(_one_row(number))
     assert sorted(rest.tables(odd)) == sorted(ODD_NAMES)
     assert sorted(name for _, name in iceberg.list_tables((odd,))) == sorted(ODD_NAMES)
-    listed = duck.sql("SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema = '{odd}'".format(odd=odd))
+    listed = duck.sql(
+        "SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema = '{odd}'".format(odd=odd)
+    )
     assert sorted(name for (name,) in listed) == sorted(ODD_NAMES)
     for number, name in enumerate(ODD_NAMES):
         assert duck.sql(f'SELECT id FROM lake."{odd}"."{name}"') == [(number,)]

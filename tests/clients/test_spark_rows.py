@@ -76,5 +76,7 @@ def test_a_staged_table_that_fails_leaves_nothing_behind(
 ) -> None:
     table = f"{spark_lake.catalog()}.{namespace}.t"
     with pytest.raises(SparkRefused, match="no luck"):
-        spark_lake.sql(f"CREATE TABLE {table} USING iceberg AS SELECT CAST(raise_error('no luck') AS int) AS x")
+        spark_lake.sql(
+            f"CREATE TABLE {table} USING iceberg AS SELECT CAST(raise_error('no luck') AS int) AS x"
+        )
     assert rest.tables(namespace) == []

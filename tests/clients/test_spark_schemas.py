@@ -62,7 +62,9 @@ def test_columns_are_added_dropped_renamed_moved_and_widened(
     assert columns["gone"]["id"] not in ids.values()
 
     sql(f"INSERT INTO {table} (id, gone) VALUES (5000000000, 7)")
-    read = f"SELECT id, share, price, gone, place.east, place.z, tags['k'].a, list[0].b FROM {table} ORDER BY id"
+    read = (
+        f"SELECT id, share, price, gone, place.east, place.z, tags['k'].a, list[0].b FROM {table} ORDER BY id"
+    )
     first, second = sql(read)
     assert (first[0], first[1], float(first[2]), *first[3:]) == (1, 1.5, 2.25, None, 1, None, 1, None)
     assert second == (5000000000, None, None, 7, None, None, None, None)
@@ -97,15 +99,19 @@ def test_partitions_order_and_identifiers_evolve(
     assert [str(f.transform) for f in found.sort_order().fields] == ["identity"]
     assert found.schema().identifier_field_names() == {"id"}
     assert {row[0] for row in rows(found)} == {1, 2}
-    assert sql(f"SELECT partition.at_hour IS NULL FROM {table}.files ORDER BY record_count, 1") == [(False,), (True,)]
+    assert sql(f"SELECT partition.at_hour IS NULL FROM {table}.files ORDER BY record_count, 1") == [
+        (False,),
+        (True,),
+    ]
 
     sql(f"ALTER TABLE {table} WRITE UNORDERED")
     sql(f"ALTER TABLE {table} DROP IDENTIFIER FIELDS id")
     metadata = rest.load(namespace, "t")["metadata"]
     assert metadata["default-sort-order-id"] == 0
-    assert sorted(f["field-id"] for s in metadata["partition-specs"] for f in s["fields"])[-1] == metadata[
-        "last-partition-id"
-    ]
+    assert (
+        sorted(f["field-id"] for s in metadata["partition-specs"] for f in s["fields"])[-1]
+        == metadata["last-partition-id"]
+    )
 
 
 def test_properties_are_set_and_taken_away(spark_lake: SparkLake, rest: Rest, namespace: str) -> None:

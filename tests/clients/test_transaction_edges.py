@@ -44,7 +44,9 @@ def test_names_change_inside_and_all_at_once_outside(
     inside.rename_table((two_tables, "a"), (two_tables, "renamed"))
     inside.load_table((two_tables, "renamed")).append(pa.table({"id": [2]}))
     inside.drop_table((two_tables, "b"))
-    inside.create_table((two_tables, "b"), pa.schema([("name", pa.string())])).append(pa.table({"name": ["new"]}))
+    inside.create_table((two_tables, "b"), pa.schema([("name", pa.string())])).append(
+        pa.table({"name": ["new"]})
+    )
     inside.create_table((two_tables, "a"), ONE.schema).append(pa.table({"id": [3]}))
     inside.create_namespace((two_tables, "inner"), {"k": "v"})
     inside.create_table((two_tables, "inner", "t"), ONE.schema).append(ONE)

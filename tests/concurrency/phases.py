@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,8 @@ import pytest
 from catalog import faults
 from catalog.changes import KeyTaken
 from catalog.errors import CatalogError
+from catalog.service.catalog import Catalog
+from tests.concurrency.ground import Ground
 
 BLOCKED_S = 0.015
 PATIENCE_S = 60.0
@@ -41,29 +45,52 @@ class Outcome:
     ended_at: int = 0
 
 
+class Lane:
+    """A catalog with one thread of its own, which is kept: a thread holds a connection for its reads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._thread = ThreadPoolExecutor(1)
+
+    def submit(self, work: Work) -> Future[Any]:
+        return self._thread.submit(work)
+
+    def close(self) -> None:
+        self._thread.submit(self.catalog.database.close).result()
+        self._thread.shutdown()
+
+
+@contextmanager
+def lanes(ground: Ground, count: int = 2) -> Iterator[list[Lane]]:
+    """Catalogs that share nothing but the database and the files, like those of several server processes."""
+    with ExitStack() as stack:
+        opened = [Lane(stack.enter_context(ground.opened())) for _ in range(count)]
+        for lane in opened:
+            stack.callback(lane.close)
+        yield opened
+
+
 class Writer:
-    """A thread that stops at gates."""
+    """A write that stops at gates."""
 
     def __init__(self, work: Work, gates: frozenset[str], passed: threading.Condition) -> None:
         self.outcome = Outcome()
-        self.at: str | None = "start"  # the gate it stands at; None while it runs
+        self.at: str | None = None  # the gate it stands at; None while it runs
         self.ended = False
         self.free = False  # no gate holds it any more
+        self.thread: threading.Thread | None = None
         self._work = work
         self._gates = gates
         self._passed = passed
         self._may_go = False
-        self.thread = threading.Thread(target=self._run, daemon=True)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        self.thread = threading.current_thread()
         self._hold("start")
         try:
             self.outcome.answer = self._work()
-        except (CatalogError, KeyTaken, AssertionError) as error:
+        except (CatalogError, KeyTaken) as error:
             self.outcome.error = error
-        except BaseException as error:
-            self.outcome.error = error
-            raise
         finally:
             with self._passed:
                 self.ended, self.at = True, None
@@ -94,23 +121,25 @@ class Writer:
 
 
 class Steps:
-    """Runs writers in a given order of steps."""
+    """Runs writers, each on a lane of its own, in a given order of steps."""
 
-    def __init__(self, works: Sequence[tuple[Work, frozenset[str]]]) -> None:
+    def __init__(self, lanes_: Sequence[Lane], works: Sequence[tuple[Work, frozenset[str]]]) -> None:
         self._passed = threading.Condition()
+        self._lanes = lanes_
         self._writers = [Writer(work, gates, self._passed) for work, gates in works]
 
     def run(self, order: Iterable[int], patch: pytest.MonkeyPatch) -> list[Outcome]:
         patch.setattr(faults, "reach", self._reach)
-        for writer in self._writers:
-            writer.thread.start()
+        ends = [lane.submit(writer.run) for lane, writer in zip(self._lanes, self._writers, strict=True)]
+        at = 0
         try:
-            at = 0
             for at, index in enumerate(order):
                 self._step(at, self._writers[index])
-            self._finish(at + 1)
         finally:
             self._release()
+        for end in ends:
+            end.result(PATIENCE_S)
+        self._note_ends(at + 1)
         return [writer.outcome for writer in self._writers]
 
     def _reach(self, name: str) -> None:
@@ -142,13 +171,6 @@ class Steps:
         for writer in self._writers:
             if writer.ended and not writer.outcome.ended_at:
                 writer.outcome.ended_at = at + 1
-
-    def _finish(self, at: int) -> None:
-        self._release()
-        for writer in self._writers:
-            writer.thread.join(PATIENCE_S)
-            assert not writer.thread.is_alive(), "a writer does not end"
-        self._note_ends(at)
 
     def _release(self) -> None:
         with self._passed:

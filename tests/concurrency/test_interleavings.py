@@ -7,27 +7,19 @@ test` runs all 252 orders of two appends, and a part of them for the other pairs
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from catalog.service import writing
-from catalog.service.catalog import Catalog
 from tests.concurrency.ground import Ground, gaps, problems
-from tests.concurrency.phases import Steps, all_orders
+from tests.concurrency.phases import Steps, all_orders, lanes
 from tests.concurrency.races import PAIRS, observed, require_linear
 from tests.harness.stacks import STACKS, StackName, Stacks
 
 ORDERS_IN_SHORT = 16
 STEPS_A_WRITER = 5
-
-
-@contextmanager
-def two_catalogs(ground: Ground) -> Iterator[tuple[Catalog, Catalog]]:
-    with ground.opened() as one, ground.opened() as other:
-        yield one, other
 
 
 def run_orders(
@@ -36,21 +28,22 @@ def run_orders(
     """Run the pair in each order; AssertionError at the first that cannot be explained."""
     patch.setattr(writing, "BACKOFF_MAX_S", 0.0)  # a lost race is tried again at once
     ended: dict[str, int] = {}
-    with two_catalogs(ground) as catalogs:
+    with ground.opened() as catalog, lanes(ground) as both:
         for place, order in enumerate(orders):
-            ops, names = PAIRS[pair](catalogs[0], str(place))
-            before = observed(catalogs[0], names)
+            ops, names = PAIRS[pair](catalog, str(place))
+            before = observed(catalog, names)
+            works = [op.on(lane.catalog) for op, lane in zip(ops, both, strict=True)]
             with pytest.MonkeyPatch.context() as held:
-                outcomes = Steps([op.on(c) for op, c in zip(ops, catalogs, strict=True)]).run(order, held)
+                outcomes = Steps(both, works).run(order, held)
             try:
-                require_linear(ops, outcomes, before, observed(catalogs[0], names))
+                require_linear(ops, outcomes, before, observed(catalog, names))
             except AssertionError as violation:
                 raise AssertionError(f"{pair} in the order {order}: {violation}") from violation
             for outcome in outcomes:
                 name = type(outcome.error).__name__ if outcome.error else "done"
                 ended[name] = ended.get(name, 0) + 1
-        assert problems(catalogs[0]) == []
-        assert gaps(catalogs[0]) == []
+        assert problems(catalog) == []
+        assert gaps(catalog) == []
     return ended
 
 

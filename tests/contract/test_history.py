@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.rest import Rest, append_body
+from tests.harness.rest import SCHEMA, Rest, append_body
 from tests.harness.stacks import Stack
 
 
@@ -197,6 +197,22 @@ def test_a_dropped_table_comes_back(rest: Rest) -> None:
     assert rest.load(namespace, "back") == last
     rest.append(namespace, "back")
     assert rest.lake("POST", f"main/dropped/{found['id']}/undrop").status_code == 404
+
+
+def test_a_place_is_free_when_its_table_is_dropped_and_undrop_asks_for_it_again(rest: Rest) -> None:
+    namespace = rest.fresh_namespace()
+    location = rest.create(namespace, "t")["metadata"]["location"]
+    body = {"name": "u", "schema": SCHEMA, "location": location}
+    taken = rest.call("POST", rest.namespace_path(namespace, "tables"), json=body)
+    assert taken.status_code == 400
+    rest.call("DELETE", rest.table_path(namespace, "t"))
+    rest.create(namespace, "u", location=location)
+    dropped = rest.lake("GET", "main/dropped").json()["dropped"]
+    found = next(entry for entry in dropped if entry["namespace"] == [namespace])
+    assert rest.lake("POST", f"main/dropped/{found['id']}/undrop").status_code == 400
+    rest.call("DELETE", rest.table_path(namespace, "u"), params={"purgeRequested": "true"})
+    assert rest.lake("POST", f"main/dropped/{found['id']}/undrop").status_code == 200
+    rest.append(namespace, "t")
 
 
 def test_a_protected_table_refuses_to_go(rest: Rest) -> None:

@@ -128,7 +128,7 @@ def test_unregister_forgets_the_name_and_says_where_the_table_is(rest: Rest) -> 
     namespace = rest.fresh_namespace()
     made = rest.create(namespace, "t")
     answer = rest.ok("POST", rest.table_path(namespace, "t", "unregister"))
-    assert answer == {"metadata-location": made["metadata-location"]}
+    assert answer == {"metadata-location": made["metadata-location"], "metadata": made["metadata"]}
     assert rest.tables(namespace) == []
     assert rest.lake("GET", "main/dropped").status_code == 200
 

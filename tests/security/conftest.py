@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.s3 import S3Server
-from tests.harness.stacks import Stack
+from tests.harness.stacks import STACKS, Stack, StackName, Stacks
 from tests.security.entry_points import Lake
+from tests.security.guarded import Guarded
 from tests.security.recorded_server import RecordedServer
 
 
@@ -40,3 +42,25 @@ def elsewhere(stack: Stack, request: pytest.FixtureRequest) -> Elsewhere:
         return Elsewhere(location, Path(location.removeprefix("file://")))
     server: S3Server = request.getfixturevalue("s3")
     return Elsewhere(location, server.path(location))
+
+
+@pytest.fixture(scope="session")
+def guarded_stacks(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[StackName, Guarded]]:
+    """Those that were started so far, by name; all end with the session."""
+    with contextlib.ExitStack() as running:
+        started: dict[StackName, Guarded] = {}
+
+        class Starting(dict[StackName, Guarded]):
+            def __missing__(self, name: StackName) -> Guarded:
+                folder = tmp_path_factory.mktemp(f"guarded-{name}")
+                stack = running.enter_context(stacks.started(name, folder, {"CALVE_AUTH": "tokens"}))
+                self[name] = running.enter_context(contextlib.closing(Guarded(stack)))
+                return self[name]
+
+        yield Starting(started)
+
+
+@pytest.fixture(params=STACKS)
+def guarded(request: pytest.FixtureRequest, guarded_stacks: dict[StackName, Guarded]) -> Guarded:
+    """A server that asks for tokens, with tenants, on each stack in turn."""
+    return guarded_stacks[request.param]
