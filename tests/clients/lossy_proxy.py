@@ -115,7 +115,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_HEAD = do_POST = do_DELETE = do_PUT = _pass
+    do_GET = do_HEAD = do_POST = do_DELETE = do_PUT = _pass  # noqa: N815  (the base class's names)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the name is the base class's)
         """Not a word: pytest shows what failed."""

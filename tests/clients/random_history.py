@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
@@ -89,7 +88,8 @@ class RandomHistory:
         return [name for name, table in self.tables.items() if len(table.rows) > 1]
 
     def _load(self, name: str) -> Table:
-        return self.catalog.load_table((self.namespace, name))
+        found: Table = self.catalog.load_table((self.namespace, name))
+        return found
 
     def _free(self) -> str:
         return self._some([name for name in NAMES if name not in self.tables])
@@ -115,7 +115,7 @@ class RandomHistory:
         table = self.tables[name]
         border = table.rows[-1][0]
         assert border is not None
-        self._load(name).delete(LessThan("id", border))
+        self._load(name).delete(f"id < {border}")
         self.tables[name] = TableModel(table.columns, table.rows[-1:])
 
     def _add_column(self) -> None:

@@ -6,7 +6,7 @@ import re
 import warnings
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,6 +23,11 @@ QUICK_START = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.defaultCatalog": "spark_catalog",  # statements that name no catalog reach no server
 }
+# Table properties with which changed rows become position deletes (v2) or deletion vectors (v3).
+MERGE_ON_READ = (
+    "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read', "
+    "'write.merge.mode'='merge-on-read'"
+)
 
 
 def started_session() -> SparkSession:

@@ -57,10 +57,11 @@ def test_duckdb_update_delete_and_merge(
 ) -> None:
     table = f"lake.{namespace}.t"
     far_duck.sql(f"CREATE TABLE {table} AS SELECT i::BIGINT AS id, 'a' AS name FROM range(4) r(i)")
+    merge = f"MERGE INTO {table} t USING (SELECT 3 AS id) s ON t.id = s.id"
     for statement in (
         f"UPDATE {table} SET name = 'b' WHERE id = 1",
         f"DELETE FROM {table} WHERE id = 2",
-        f"MERGE INTO {table} t USING (SELECT 3 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = 'c'",
+        f"{merge} WHEN MATCHED THEN UPDATE SET name = 'c'",
         f"BEGIN; INSERT INTO {table} VALUES (4, 'd'); DELETE FROM {table} WHERE id = 0; COMMIT",
     ):
         proxy.lose("POST", COMMIT, Loss.DROPPED)

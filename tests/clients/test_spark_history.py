@@ -57,17 +57,17 @@ def test_time_travel_and_rollback(spark_lake: SparkLake, duck: DuckLake, rest: R
     sql(f"ALTER TABLE {table} ADD COLUMN name string")
     sql(f"INSERT INTO {table} VALUES (2, 'b')")
     assert sql(f"SELECT * FROM {table} VERSION AS OF {first['snapshot-id']}") == [(1,)]
-    assert sql(f"SELECT * FROM {table} TIMESTAMP AS OF '{between:%Y-%m-%d %H:%M:%S.%f}'") == [(1,)]
+    assert sql(f"SELECT * FROM {table} TIMESTAMP AS OF '{between:%F %T.%f}'") == [(1,)]
     in_duckdb = f"SELECT id FROM lake.{namespace}.t AT"
     assert duck.sql(f"{in_duckdb} (VERSION => {first['snapshot-id']})") == [(1,)]
-    assert duck.sql(f"{in_duckdb} (TIMESTAMP => TIMESTAMP '{between:%Y-%m-%d %H:%M:%S.%f}')") == [(1,)]
+    assert duck.sql(f"{in_duckdb} (TIMESTAMP => TIMESTAMP '{between:%F %T.%f}')") == [(1,)]
 
     call = f"CALL {catalog}.system"
     sql(f"{call}.rollback_to_snapshot('{namespace}.t', {first['snapshot-id']})")
     assert sql(f"SELECT id FROM {table}") == [(1,)]
     newest = rest.load(namespace, "t")["metadata"]["snapshots"][-1]["snapshot-id"]
     sql(f"{call}.set_current_snapshot('{namespace}.t', {newest})")
-    sql(f"{call}.rollback_to_timestamp('{namespace}.t', TIMESTAMP '{between:%Y-%m-%d %H:%M:%S.%f}')")
+    sql(f"{call}.rollback_to_timestamp('{namespace}.t', TIMESTAMP '{between:%F %T.%f}')")
     sql(f"{call}.cherrypick_snapshot('{namespace}.t', {newest})")
     assert sql(f"SELECT * FROM {table} ORDER BY id") == [(1, None), (2, "b")]
     assert duck.sql(f"SELECT * FROM lake.{namespace}.t ORDER BY id") == [(1, None), (2, "b")]
@@ -108,7 +108,8 @@ def test_maintenance_keeps_every_row(
     sql(f"DELETE FROM {table} WHERE id = 5")
     call, argument = f"CALL {catalog}.system", f"table => '{namespace}.t'"
     (rewritten,) = sql(
-        f"{call}.rewrite_data_files({argument}, options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))"
+        f"{call}.rewrite_data_files({argument}, "
+        "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))"
     )
     assert rewritten[:2] == (3, 1)
     sql(f"{call}.rewrite_manifests({argument}, use_caching => false)")
@@ -118,7 +119,7 @@ def test_maintenance_keeps_every_row(
     before = len(rest.load(namespace, "t")["metadata"]["snapshots"])
     now = datetime.now(UTC)
     (expired,) = sql(
-        f"{call}.expire_snapshots({argument}, older_than => TIMESTAMP '{now:%Y-%m-%d %H:%M:%S.%f}', retain_last => 1)"
+        f"{call}.expire_snapshots({argument}, retain_last => 1, older_than => TIMESTAMP '{now:%F %T.%f}')"
     )
     assert expired[0] == 3  # data files of the first three inserts
     metadata = rest.load(namespace, "t")["metadata"]

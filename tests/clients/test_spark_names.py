@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -60,23 +61,15 @@ def test_odd_names(
     sql(f"CREATE NAMESPACE {catalog}.`{odd}`")
     for number, name in enumerate(ODD_NAMES):
         sql(f"CREATE TABLE {catalog}.`{odd}`.`{name}` (id int)")
-        iceberg.load_table((odd, name)).append(_one_row(number))
+        iceberg.load_table((odd, name)).append(pa.table({"id": pa.array([number], pa.int32())}))
     assert sorted(rest.tables(odd)) == sorted(ODD_NAMES)
     assert sorted(name for _, name in iceberg.list_tables((odd,))) == sorted(ODD_NAMES)
-    listed = duck.sql(
-        "SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema = '{odd}'".format(odd=odd)
-    )
+    listed = duck.sql(f"SELECT name FROM (SHOW ALL TABLES) WHERE database = 'lake' AND schema = '{odd}'")
     assert sorted(name for (name,) in listed) == sorted(ODD_NAMES)
     for number, name in enumerate(ODD_NAMES):
         assert duck.sql(f'SELECT id FROM lake."{odd}"."{name}"') == [(number,)]
     union = " UNION ALL ".join(f"SELECT id FROM {catalog}.`{odd}`.`{name}`" for name in ODD_NAMES)
     assert sorted(sql(union)) == [(number,) for number in range(len(ODD_NAMES))]
-
-
-def _one_row(number: int) -> object:
-    import pyarrow as pa
-
-    return pa.table({"id": pa.array([number], pa.int32())})
 
 
 def test_a_rename_keeps_everything_but_the_name(

@@ -7,13 +7,8 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pyiceberg_client import rows
-from tests.clients.spark_client import SparkLake, SparkRefused
+from tests.clients.spark_client import MERGE_ON_READ, SparkLake, SparkRefused
 from tests.harness.rest import Rest
-
-MERGE_ON_READ = (
-    "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read', "
-    "'write.merge.mode'='merge-on-read'"
-)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -28,8 +23,8 @@ def test_rows_are_inserted_merged_updated_and_deleted(
     )
     sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
     sql(
-        f"MERGE INTO {table} t USING (SELECT 2L AS id, 'merged' AS name UNION ALL SELECT 6, 'new') s ON t.id = s.id "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        f"MERGE INTO {table} t USING (SELECT 2L AS id, 'merged' AS name UNION ALL SELECT 6, 'new') s "
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
     sql(f"UPDATE {table} SET name = 'updated' WHERE id = 3")
     sql(f"DELETE FROM {table} WHERE id = 4")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType
 
 from tests.clients import pyiceberg_client
@@ -25,8 +24,8 @@ def spark_work(lake: SparkLake) -> Work:
         lake.sql(f"INSERT INTO {here}.a VALUES ({number})")
         lake.sql(f"ALTER TABLE {here}.b ADD COLUMN extra{number} bigint")
         lake.sql(
-            f"MERGE INTO {here}.b t USING (SELECT {number - 1}L AS id UNION ALL SELECT {number}) s ON t.id = s.id "
-            f"WHEN MATCHED THEN UPDATE SET extra{number} = {number} "
+            f"MERGE INTO {here}.b t USING (SELECT {number - 1}L AS id UNION ALL SELECT {number}) s "
+            f"ON t.id = s.id WHEN MATCHED THEN UPDATE SET extra{number} = {number} "
             f"WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
         )
         lake.sql(f"CREATE TABLE {here}.made{number} USING iceberg AS SELECT {number}L AS id")
@@ -56,7 +55,7 @@ def pyiceberg_work(stack: Stack) -> Work:
             update.add_column(f"extra{number}", LongType())
         b.append(pa.table({"id": [number]}))
         changed = pa.table({"id": [number - 1], f"extra{number}": [number]})
-        b.overwrite(changed, overwrite_filter=EqualTo("id", number - 1))
+        b.overwrite(changed, overwrite_filter=f"id = {number - 1}")
         rows = pa.table({"id": [number]})
         catalog.create_table((namespace, f"made{number}"), rows.schema).append(rows)
 

@@ -46,6 +46,17 @@ def test_ids_of_the_client_are_kept_and_counted() -> None:
     assert made["last-partition-id"] == 1007
 
 
+def test_two_fields_of_one_spec_never_share_an_id() -> None:
+    made = commit(table(), add(BY_DAY))
+    made = commit(made, add(BY_DAY, BY_DAY | {"name": "again"}))
+    assert field_ids(made)[2] == [1000, 1001]
+
+
+def test_the_last_partition_id_never_falls() -> None:
+    made = commit(table(), add(BY_NAME, BY_DAY))
+    assert commit(made, add(BY_NAME))["last-partition-id"] == 1001
+
+
 def test_a_compatible_spec_is_used_again() -> None:
     made = commit(table(), add(BY_DAY), set_default(-1))
     back = commit(made, add(), set_default(-1))
