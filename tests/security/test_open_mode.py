@@ -8,11 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.harness.ports import free_port
 from tests.harness.server import CalveServer
 from tests.harness.stacks import Stack
 
-OUTSIDE = ["0.0.0.0", "::", "10.0.0.1", "localhost.localdomain", "example.com", "127.0.0.1.evil.example", "*", "2130706433"]
+OUTSIDE = ["0.0.0.0", "::", "10.0.0.1", "example.com", "127.0.0.1.evil.example", "*"]
 
 
 @pytest.mark.parametrize("host", OUTSIDE)
@@ -31,11 +30,8 @@ def test_the_flag_is_refused_like_the_variable(tmp_path: Path) -> None:
 
 
 def test_with_tokens_every_address_is_allowed(tmp_path: Path) -> None:
-    settings = {"CALVE_HOST": "0.0.0.0", "CALVE_AUTH": "tokens", "CALVE_PORT": str(free_port())}
-    with CalveServer.started(tmp_path, settings) as server:
-        port = settings["CALVE_PORT"]
-        assert httpx.get(f"http://127.0.0.1:{port}/v1/config", timeout=30).status_code == 401
-        assert server.running
+    with CalveServer.started(tmp_path, {"CALVE_HOST": "0.0.0.0", "CALVE_AUTH": "tokens"}) as server:
+        assert httpx.get(f"{server.url}/v1/config", timeout=30).status_code == 401
 
 
 def test_an_open_server_listens_on_loopback_only(stack: Stack) -> None:
