@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import FileNotFound
+from catalog.metadata.document import set_current_snapshot_id
 
 CURRENT = (
     "current-snapshot-id",
@@ -42,7 +43,7 @@ def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
         )
     updated_ms = noted.get("last-updated-ms", metadata["last-updated-ms"])
     metadata |= {key: noted[key] for key in CURRENT if key in noted}
-    metadata["current-snapshot-id"] = snapshot_id
+    set_current_snapshot_id(metadata, None if snapshot_id in (None, -1) else snapshot_id)
     metadata["snapshots"] = [s for s in snapshots.values() if s["timestamp-ms"] <= updated_ms]
     known = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
     metadata["snapshot-log"] = [

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from catalog.changes import Entry
 from catalog.errors import CatalogError, FileNotFound
+from catalog.metadata.completion import completed
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
 from catalog.names import Namespace
@@ -52,7 +54,7 @@ def _look(catalog: Catalog, warehouse: str, entry: Entry, repair: bool) -> Findi
         finding.problems.append("the row and its document name different uuids")
     location = str(entry.metadata_location)
     try:
-        if orjson.loads(decode_metadata(location, catalog.files.read(location))) != metadata:
+        if _as_kept(entry, decode_metadata(location, catalog.files.read(location))) != metadata:
             finding.problems.append(f"the file {location} differs from the row")
     except FileNotFound:
         if repair:
@@ -63,3 +65,10 @@ def _look(catalog: Catalog, warehouse: str, entry: Entry, repair: bool) -> Findi
     except (CatalogError, orjson.JSONDecodeError) as error:
         finding.problems.append(f"the file {location} cannot be read: {error}")
     return finding
+
+
+def _as_kept(entry: Entry, text: bytes) -> Any:
+    """What the file says, as a row would hold it: an old file that was registered is completed there."""
+    found = orjson.loads(text)
+    is_table = entry.kind == "table" and isinstance(found, dict)
+    return completed(found, table_uuid=entry.uuid) if is_table else found

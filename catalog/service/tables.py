@@ -19,6 +19,7 @@ from catalog.errors import (
     NoSuchTable,
     NoSuchView,
 )
+from catalog.metadata.completion import completed
 from catalog.metadata.invariants import violations
 from catalog.metadata.rebuild import note
 from catalog.metadata.tables import new_table
@@ -143,11 +144,14 @@ def register(
     """Give a name to a table whose metadata file is there already."""
     properties_of(state, identifier.namespace)
     place = places.require_inside(state.warehouse, location, "metadata-location", file=True).text
-    metadata, text = read_metadata(catalog, place)
+    found, text = read_metadata(catalog, place)
+    metadata = completed(found, table_uuid=str(uuid.uuid4()))
     problems = violations(metadata)
     if problems:
         raise Invalid(f"Cannot register {place}: {problems[0]}")
     places.check_metadata(state.warehouse, metadata)
+    if metadata is not found:
+        text = orjson.dumps(metadata)
 
     def decide() -> Decision[Entry]:
         base = state.load(identifier.namespace.key, identifier.name)

@@ -1,0 +1,379 @@
+"""Random work on a whole warehouse, compared with a model of plain dicts at every number.
+
+Namespaces, tables, views, renames, drops, undrops, protection, commits of one and of two tables, several open
+transactions at once that are published, aborted or expire, and looks at past moments. After each step the
+present is what the model says; at the end every number is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid as uuids
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from catalog.errors import CatalogError
+from catalog.names import Identifier, Namespace
+from catalog.service import commits, garbage, namespaces, tables, transactions, views, writing
+from catalog.service.commits import TableCommit
+from catalog.service.states import State
+from catalog.service.warehouses import ensure_main
+from catalog.store.migrations import migrate
+from tests.concurrency.ground import ASKED, Ground, gaps, problems, state
+from tests.concurrency.model import Key, Lake, Refused, Request, Thing, World
+from tests.harness.rest import SCHEMA, append_body
+
+NAMESPACES = ("n", "n\x1fs", "o")
+NAMES = ("a", "b", "c")
+TRANSACTIONS = ("w0", "w1", "w2")
+VIEW = {
+    "schema": SCHEMA,
+    "view-version": {
+        "version-id": 1,
+        "timestamp-ms": 0,
+        "schema-id": 0,
+        "summary": {"engine-name": "test"},
+        "default-namespace": ["n"],
+        "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+    },
+}
+
+keys = st.tuples(st.sampled_from(NAMESPACES), st.sampled_from(NAMES))
+kinds = st.sampled_from(["table", "table", "table", "view"])
+values = st.sampled_from(["1", "2", "3"])
+places = st.sampled_from(["main", "main", *TRANSACTIONS])
+
+
+def identifier(key: Key) -> Identifier:
+    return Identifier(Namespace.from_key(key[0]), key[1])
+
+
+class Warehouse(RuleBasedStateMachine):
+    """The services on a SQLite file of their own, and the model beside them."""
+
+    template: Path  # a folder with an empty catalog
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = Path(tempfile.mkdtemp(prefix="calve-machine-"))
+        shutil.copyfile(self.template / "catalog.db", self._folder / "catalog.db")
+        root = f"file://{self.template}/warehouse"
+        self.catalog = Ground(f"sqlite:///{self._folder}/catalog.db", root).catalog()
+        self._later_ms = 0
+        now_ms = self.catalog.now_ms
+        setattr(self.catalog, "now_ms", lambda: now_ms() + self._later_ms)  # noqa: B010
+        self.model = Lake()
+        self.over: dict[str, int | None | str] = {}  # transactions that ended: their number, or how
+
+    def teardown(self) -> None:
+        try:
+            head = self.catalog.present.number("main")
+            assert head is not None
+            assert head[0] == len(self.model.moments) - 1
+            for number, world in enumerate(self.model.moments):
+                assert self._seen(state(self.catalog, f"main@{number}")) == _seen(world), f"number {number}"
+            assert gaps(self.catalog) == []
+            assert problems(self.catalog) == []
+        finally:
+            self.catalog.database.close()
+            shutil.rmtree(self._folder)
+
+    # -- what is there
+
+    def _seen(self, where: State) -> dict[Key, tuple[Any, ...]]:
+        """Everything that a reader can find, by listing and loading."""
+        found: dict[Key, tuple[Any, ...]] = {}
+        pending = where.children("", "", 100)
+        while pending:
+            namespace = pending.pop()
+            pending += where.children(namespace, "", 100)
+            entry = where.load(namespace, "")
+            assert entry is not None
+            found[namespace, ""] = _described(entry.kind, entry.uuid, entry.document)
+            for kind in ("table", "view"):
+                for name in where.names(namespace, kind, "", 100):  # type: ignore[arg-type]
+                    entry = where.load(namespace, name)
+                    assert entry is not None
+                    found[namespace, name] = _described(entry.kind, entry.uuid, entry.document)
+        return found
+
+    @invariant()
+    def the_present_is_the_model(self) -> None:
+        assert self._seen(state(self.catalog)) == _seen(self.model.present)
+
+    @rule(name=st.sampled_from(TRANSACTIONS))
+    def an_open_transaction_sees_its_own(self, name: str) -> None:
+        if self._is_open(name):
+            assert self._seen(state(self.catalog, f"main~{name}")) == _seen(self.model.open[name].world)
+
+    @rule(share=st.floats(0, 1))
+    def a_moment_stays_what_it_was(self, share: float) -> None:
+        number = round(share * (len(self.model.moments) - 1))
+        assert self._seen(state(self.catalog, f"main@{number}")) == _seen(self.model.moments[number])
+
+    # -- both at once
+
+    def _is_open(self, name: str) -> bool:
+        return name in self.model.open and self.catalog.now_ms() < self.model.open[name].expires_ms
+
+    def _both(self, where: str, do: Callable[[State], Any], model: Callable[[Any], object]) -> None:
+        """Do it in the catalog and in the model; both do it, or both refuse it for the same reason."""
+        if where != "main" and not self._is_open(where):
+            self._late(where, do)
+            return
+        try:
+            answer = do(state(self.catalog, where if where == "main" else f"main~{where}"))
+        except CatalogError as error:
+            names = {cls.__name__ for cls in type(error).__mro__}
+            try:
+                model(Thing("table", "?"))
+            except Refused as refused:
+                assert refused.name in names, f"{error!r}, and the model says {refused.name}"
+                return
+            raise AssertionError(f"the catalog refused what the model does: {error!r}") from error
+        model(answer)
+
+    def _late(self, where: str, do: Callable[[State], Any]) -> None:
+        """A writer whose transaction is over is always refused."""
+        with pytest.raises(CatalogError) as caught:
+            do(state(self.catalog, f"main~{where}"))
+        assert type(caught.value).__name__ in {"CommitFailed", "NoSuchTransaction"}
+
+    # -- names
+
+    @initialize()
+    def begin(self) -> None:
+        for namespace in ("n", "o"):
+            self.create_namespace("main", namespace, "1")
+        self.create(("n", "a"), "table", "main")
+        self.create(("n", "b"), "table", "main")
+
+    @rule(where=places, namespace=st.sampled_from(NAMESPACES), value=values)
+    def create_namespace(self, where: str, namespace: str, value: str) -> None:
+        def do(state_: State) -> str:
+            namespaces.create(self.catalog, state_, ASKED, Namespace.from_key(namespace), {"p": value})
+            entry = state_.entry(namespace, "")
+            assert entry is not None
+            return entry.uuid
+
+        def model(uuid: Any) -> None:
+            thing = Thing("namespace", str(uuid), properties=(("p", value),))
+            self.model.create(where, (namespace, ""), thing)
+
+        self._both(where, do, model)
+
+    @rule(where=places, namespace=st.sampled_from(NAMESPACES))
+    def drop_namespace(self, where: str, namespace: str) -> None:
+        self._both(
+            where,
+            lambda state_: namespaces.drop(self.catalog, state_, ASKED, Namespace.from_key(namespace)),
+            lambda _: self.model.drop(where, (namespace, ""), "namespace"),
+        )
+
+    @rule(where=places, namespace=st.sampled_from(NAMESPACES), value=values)
+    def set_namespace_property(self, where: str, namespace: str, value: str) -> None:
+        named = Namespace.from_key(namespace)
+        self._both(
+            where,
+            lambda state_: namespaces.update_properties(self.catalog, state_, ASKED, named, {"p": value}, []),
+            lambda _: self.model.set_property(where, (namespace, ""), "namespace", "p", value),
+        )
+
+    @rule(key=keys, kind=kinds, where=places)
+    def create(self, key: Key, kind: str, where: str) -> None:
+        def do(state_: State) -> str:
+            request = {"name": key[1], **(VIEW if kind == "view" else {"schema": SCHEMA})}
+            make = views.create if kind == "view" else tables.create
+            return make(self.catalog, state_, ASKED, identifier(key), request).uuid
+
+        self._both(where, do, lambda uuid: self.model.create(where, key, Thing(kind, str(uuid))))
+
+    @rule(key=keys, kind=kinds, where=places)
+    def drop(self, key: Key, kind: str, where: str) -> None:
+        def do(state_: State) -> None:
+            if kind == "view":
+                tables.drop(self.catalog, state_, ASKED, identifier(key), "view")
+            else:
+                garbage.drop_table(self.catalog, state_, ASKED, identifier(key), purge=False)
+
+        self._both(where, do, lambda _: self.model.drop(where, key, kind))
+
+    @rule(old=keys, new=keys, kind=kinds, where=places)
+    def rename(self, old: Key, new: Key, kind: str, where: str) -> None:
+        self._both(
+            where,
+            lambda state_: tables.rename(
+                self.catalog, state_, ASKED, identifier(old), identifier(new), kind  # type: ignore[arg-type]
+            ),
+            lambda _: self.model.rename(where, old, new, kind),
+        )
+
+    @rule(share=st.floats(0, 1))
+    def undrop(self, share: float) -> None:
+        listed = self.catalog.records.dropped("main", self.catalog.now_ms(), 100)
+        assert {found.entry.uuid for found in listed} == set(self.model.dropped)
+        if listed:
+            chosen = sorted(listed, key=lambda found: found.entry.uuid)[round(share * (len(listed) - 1))]
+            self._both(
+                "main",
+                lambda state_: tables.undrop(self.catalog, state_, ASKED, chosen.id),
+                lambda _: self.model.undrop(chosen.entry.uuid),
+            )
+
+    @rule(key=keys, protected=st.booleans())
+    def protect(self, key: Key, protected: bool) -> None:
+        found = self.model.present.get(key)
+        if found is None or found.kind == "table":
+            self._both(
+                "main",
+                lambda state_: tables.protect(self.catalog, state_, identifier(key), protected),
+                lambda _: self.model.protect(key, protected),
+            )
+
+    # -- commits
+
+    @rule(where=places, chosen=st.lists(keys, min_size=1, max_size=2, unique=True), data=st.data())
+    def commit(self, where: str, chosen: list[Key], data: st.DataObject) -> None:
+        requests: dict[Key, Request] = {}
+
+        def do(state_: State) -> None:
+            wanted = []
+            for key in chosen:
+                requests[key], body = self._commit_of(state_, key, data)
+                wanted.append(TableCommit(identifier(key), body["requirements"], body["updates"]))
+            commits.commit_tables(self.catalog, state_, ASKED, wanted)
+
+        self._both(where, do, lambda _: self.model.commit(where, requests))
+
+    def _commit_of(self, state_: State, key: Key, data: st.DataObject) -> tuple[Request, dict[str, Any]]:
+        """An append based on what the table is, or now and then on what it is not; or a property."""
+        choice = data.draw(st.sampled_from(["append", "append", "stale", "property"]))
+        entry = state_.load(*key)
+        if choice == "property" or entry is None or entry.kind != "table":
+            name, value = data.draw(st.sampled_from(["p1", "p2"])), data.draw(values)
+            updates = [{"action": "set-properties", "updates": {name: value}}]
+            return Request(key=name, value=value), {"requirements": [], "updates": updates}
+        metadata = orjson.loads(entry.document or b"")
+        body = append_body(metadata, uuids.uuid4().int >> 66)
+        snapshot = body["updates"][0]["snapshot"]
+        snapshot["timestamp-ms"] = metadata["last-updated-ms"]
+        if choice == "stale":
+            body["requirements"][1]["snapshot-id"] = 1
+        parent = body["requirements"][1]["snapshot-id"]
+        return Request(snapshot["snapshot-id"], parent), body
+
+    @rule(key=keys, where=places, value=values)
+    def replace_view(self, key: Key, where: str, value: str) -> None:
+        updates = [{"action": "set-properties", "updates": {"p1": value}}]
+        self._both(
+            where,
+            lambda state_: views.replace(self.catalog, state_, ASKED, identifier(key), [], updates),
+            lambda _: self.model.set_property(where, key, "view", "p1", value),
+        )
+
+    # -- transactions
+
+    @rule(name=st.sampled_from(TRANSACTIONS), ttl_s=st.sampled_from([50, 5000]))
+    def open(self, name: str, ttl_s: int) -> None:
+        if self._is_open(name):
+            with pytest.raises(CatalogError, match="is open already"):
+                transactions.open_transaction(self.catalog, "main", "tester", name, ttl_s)
+            return
+        opened = transactions.open_transaction(self.catalog, "main", "tester", name, ttl_s)
+        self.over.pop(name, None)
+        self.model.begin(name, opened.expires_ms)
+        assert opened.base_number == self.model.open[name].number
+
+    @rule(name=st.sampled_from(TRANSACTIONS))
+    def publish(self, name: str) -> None:
+        if not self._is_open(name):
+            self._publish_what_is_over(name)
+            return
+        head = len(self.model.moments) - 1
+        try:
+            number, _ = transactions.publish(self.catalog, "main", "tester", name)
+        except CatalogError as error:
+            with pytest.raises(Refused) as refused:
+                self.model.publish(name)
+            assert refused.value.name in {cls.__name__ for cls in type(error).__mro__}
+            return
+        assert self.model.publish(name) == number
+        assert number in (None, head + 1)
+        self.over[name] = number
+
+    def _publish_what_is_over(self, name: str) -> None:
+        """Published before: the same number. Never there, aborted or expired: refused."""
+        if name in self.over and self.over[name] != "aborted":
+            assert transactions.publish(self.catalog, "main", "tester", name)[0] == self.over[name]
+        else:
+            with pytest.raises(CatalogError):
+                transactions.publish(self.catalog, "main", "tester", name)
+
+    @rule(name=st.sampled_from(TRANSACTIONS))
+    def abort(self, name: str) -> None:
+        if self._is_open(name):
+            transactions.abort(self.catalog, "main", name)
+            del self.model.open[name]
+            self.over[name] = "aborted"
+
+    @rule(seconds=st.sampled_from([1, 40, 60]))
+    def time_passes(self, seconds: int) -> None:
+        self._later_ms += seconds * 1000
+
+
+def _described(kind: str, uuid: str, document: bytes | None) -> tuple[Any, ...]:
+    content = orjson.loads(document or b"{}")
+    if kind == "namespace":
+        return (kind, uuid, (), tuple(sorted(content.items())))
+    ids = tuple(snapshot["snapshot-id"] for snapshot in content.get("snapshots", []))
+    properties = tuple(sorted((k, v) for k, v in content["properties"].items() if k in ("p1", "p2")))
+    return (kind, uuid, ids, properties)
+
+
+def _seen(world: World) -> dict[Key, tuple[Any, ...]]:
+    return {key: thing.seen for key, thing in world.items()}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Warehouse]:
+    ground = Ground(f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse")
+    with ground.opened() as catalog:
+        migrate(catalog.database)
+        ensure_main(catalog, ground.root)
+        with catalog.database.engine.connect() as connection:
+            connection.exec_driver_sql("COMMIT")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    monkeypatch.setattr(writing, "BACKOFF_MAX_S", 0.0)
+    monkeypatch.setattr(Warehouse, "template", tmp_path, raising=False)
+    return Warehouse
+
+
+def _settings(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+
+
+def test_a_warehouse_is_its_model(machine: type[Warehouse]) -> None:
+    run_state_machine_as_test(machine, settings=_settings(20, 40))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(7200)
+def test_a_warehouse_is_its_model_for_long(machine: type[Warehouse], seed: int) -> None:
+    from hypothesis import seed as seeded
+
+    run_state_machine_as_test(seeded(seed)(machine), settings=_settings(600, 80))  # type: ignore[no-untyped-call]
+    print(f"\n600 histories of up to 80 steps, seed {seed}: no difference from the model")
