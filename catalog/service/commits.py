@@ -23,6 +23,7 @@ from catalog.service.catalog import Catalog
 from catalog.service.files import next_metadata_location, outdated_files
 from catalog.service.states import State
 from catalog.service.writing import Asked, Decision, carry_out
+from catalog.timing import stage
 
 TABLES_A_TRANSACTION_MAX = 1000
 
@@ -94,9 +95,10 @@ def _decide(
     if entry is None:
         _require_creatable(state, commit)
     location = entry.metadata_location if entry else None
-    after = apply(
-        before, commit.requirements, commit.updates, now_ms=catalog.now_ms(), metadata_location=location
-    )
+    with stage("apply"):
+        after = apply(
+            before, commit.requirements, commit.updates, now_ms=catalog.now_ms(), metadata_location=location
+        )
     if entry is not None and after is before:
         decision.answer.append(entry)
         return
@@ -129,7 +131,8 @@ def _change(
     if entry is None:
         places.check_metadata(state.warehouse, after)
     location = next_metadata_location(after, entry.metadata_location if entry else None)
-    text = orjson.dumps(after)
+    with stage("encode"):
+        text = orjson.dumps(after)
     version = entry.version + 1 if entry else 1
     written = Entry("table", namespace, name, after["table-uuid"], version, location, text)
     catalog.documents.put_parsed((written.uuid, location), after, text)

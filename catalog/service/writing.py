@@ -21,6 +21,7 @@ from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown
 from catalog.service.catalog import Catalog
 from catalog.service.files import encode_metadata
 from catalog.service.states import State
+from catalog.timing import stage
 
 ATTEMPTS_MAX = 20
 BACKOFF_S = 0.005
@@ -62,10 +63,12 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
         faults.reach("write.decided")
         try:
             for location, text in decision.files:
-                catalog.files.create(location, encode_metadata(location, text))
+                with stage("files"):
+                    catalog.files.create(location, encode_metadata(location, text))
                 faults.reach("write.file-written")
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
-            state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
+            with stage("swap"):
+                state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
             faults.reach("write.before-answer")
             return decision.answer
         except LostRace as race:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
+from catalog.timing import stage
 
 BUSY_TIMEOUT_S = 30
 READ_ATTEMPTS_MAX = 3
@@ -106,7 +107,8 @@ class Database:
         values = compiled.values(params)
         for attempt in range(READ_ATTEMPTS_MAX):
             try:
-                return self._connection().execute(compiled.sql, values).fetchall()  # type: ignore[no-any-return]
+                with stage("read"):
+                    return self._connection().execute(compiled.sql, values).fetchall()  # type: ignore[no-any-return]
             except self._dbapi_errors() as error:
                 self._forget_connection()
                 if attempt + 1 == READ_ATTEMPTS_MAX:
@@ -170,7 +172,8 @@ class Database:
                 raise
             faults.reach("swap.before-commit")
             try:
-                transaction.commit()
+                with stage("commit"):
+                    transaction.commit()
             except self._any_error as error:
                 if _is_retryable(error):
                     raise
