@@ -8,12 +8,12 @@ import hashlib
 import orjson
 
 from catalog.api.calls import JSON, NO_CONTENT, Answer, Call, json_answer
-from catalog.api.paging import page
+from catalog.api.listing import list_names
 from catalog.changes import Entry
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
 from catalog.names import Identifier, check_name, decode_segment, identifier_from_body
-from catalog.service import commits, garbage, namespaces, reports, tables
+from catalog.service import commits, garbage, reports, tables
 
 GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 REFERENCED_BY_MAX = 32
@@ -22,12 +22,7 @@ VARY = (b"vary", b"Accept-Encoding")
 
 
 def list_tables(call: Call) -> Answer:
-    namespaces.require_namespace(call.state, call.namespace)
-    key = call.namespace.key
-    names, next_token = page(call, key, lambda after, limit: call.state.names(key, "table", after, limit))
-    levels = list(call.namespace.levels)
-    identifiers = [{"namespace": levels, "name": name} for name in names]
-    return json_answer({"identifiers": identifiers, "next-page-token": next_token})
+    return list_names(call, "table")
 
 
 def create_table(call: Call) -> Answer:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import orjson
 
-from catalog.api.calls import JSON, NO_CONTENT, Answer, Call, json_answer
-from catalog.api.paging import page
+from catalog.api.calls import JSON, NO_CONTENT, Answer, Call
+from catalog.api.listing import list_names
 from catalog.changes import Entry
 from catalog.errors import Invalid
 from catalog.names import Identifier, check_name, identifier_from_body
-from catalog.service import namespaces, tables, views
+from catalog.service import tables, views
 
 
 def list_views(call: Call) -> Answer:
-    namespaces.require_namespace(call.state, call.namespace)
-    key = call.namespace.key
-    names, next_token = page(call, key, lambda after, limit: call.state.names(key, "view", after, limit))
-    levels = list(call.namespace.levels)
-    identifiers = [{"namespace": levels, "name": name} for name in names]
-    return json_answer({"identifiers": identifiers, "next-page-token": next_token})
+    return list_names(call, "view")
 
 
 def create_view(call: Call) -> Answer:

@@ -49,6 +49,9 @@ class State(Protocol):
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         """Names of one kind behind `after`, in order."""
 
+    def number(self) -> int | None:
+        """The number of the newest commit it shows; None where that does not tell all of its content."""
+
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         """Keys of the namespaces directly below `parent`, in order."""
 
@@ -112,6 +115,10 @@ class PresentState:
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         return self._present.names(self.prefix, namespace, kind, after, limit)
 
+    def number(self) -> int | None:
+        head = self._present.number(self.prefix)
+        return head[0] if head else None
+
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         return self._present.children(self.prefix, parent, after, limit)
 
@@ -138,7 +145,7 @@ class PastState:
         prefix: str = "",
     ) -> None:
         self.warehouse = warehouse
-        self.number = number
+        self._number = number
         self.prefix = prefix or f"{warehouse.name}@{number}"
         self._past = PastStore(database)
         self._present = PresentStore(database)
@@ -146,7 +153,7 @@ class PastState:
         self._files = files
 
     def entry(self, namespace: str, name: str) -> Entry | None:
-        found = self._past.entry(self.warehouse.name, self.number, namespace, name)
+        found = self._past.entry(self.warehouse.name, self._number, namespace, name)
         return found.entry if found else None
 
     def load(self, namespace: str, name: str) -> Entry | None:
@@ -182,7 +189,7 @@ class PastState:
 
     def _rebuilt(self, entry: Entry) -> bytes | None:
         now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
-        then = self._past.entry(self.warehouse.name, self.number, entry.namespace, entry.name)
+        then = self._past.entry(self.warehouse.name, self._number, entry.namespace, entry.name)
         if (
             now is None
             or now.document is None
@@ -194,10 +201,13 @@ class PastState:
         return rebuild(now.document, then.detail)
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
-        return self._past.names(self.warehouse.name, self.number, namespace, kind, after, limit)
+        return self._past.names(self.warehouse.name, self._number, namespace, kind, after, limit)
+
+    def number(self) -> int | None:
+        return self._number
 
     def children(self, parent: str, after: str, limit: int) -> list[str]:
-        return self._past.children(self.warehouse.name, self.number, parent, after, limit)
+        return self._past.children(self.warehouse.name, self._number, parent, after, limit)
 
     def published(self, namespace: str, name: str) -> Entry | None:
         return self.load(namespace, name)
@@ -236,6 +246,9 @@ class TransactionState:
                 if present and held_kind == kind:
                     found.add(name)
         return sorted(found)[:limit]
+
+    def number(self) -> int | None:
+        return None
 
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         prefix = parent + "\x1f" if parent else ""

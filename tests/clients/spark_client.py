@@ -53,6 +53,8 @@ class SparkLake:
         name = re.sub(r"\W", "_", f"{self._stack.name}_{self._stack.server.port}_{warehouse}")
         if self.session.conf.get(f"spark.sql.catalog.{name}", None) is None:
             attach(self.session, name, self._stack.url, warehouse=warehouse, s3=s3_options(self._stack))
+            # Without it Spark deletes the files of a purged table itself, even inside a transaction.
+            self.session.conf.set(f"spark.sql.catalog.{name}.rest-catalog-purge", "true")
         return name
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:

@@ -16,6 +16,8 @@ from tests.clients.duckdb_client import connected
 from tests.clients.spark_client import SparkLake, SparkRefused
 from tests.harness.stacks import Stack, Stacks
 
+# One of them uses Spark, and they share a server: so all stay on one worker.
+pytestmark = pytest.mark.xdist_group("spark")
 ROWS = pa.table({"id": [1]})
 
 

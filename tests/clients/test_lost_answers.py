@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitStateUnknownException, ServiceUnavailableError
 from pyspark.sql import SparkSession
+from requests import exceptions as http_errors
 
 from spark_jobs.session import attach
 from tests.clients.duckdb_client import DuckLake
@@ -152,6 +155,23 @@ def test_spark_insert_and_create(
     spark_lake.sql(f"INSERT INTO {catalog}.{namespace}.t VALUES (2)")
     assert len(proxy.lost) == 2
     assert rows(iceberg.load_table((namespace, "t"))) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("loss", [Loss.DROPPED, Loss.ERROR_500, Loss.ERROR_502, Loss.ERROR_503])
+def test_pyiceberg_append(
+    stack: Stack, proxy: LossyProxy, iceberg: RestCatalog, namespace: str, loss: Loss
+) -> None:
+    """PyIceberg says that it does not know, and leaves the files alone."""
+    far = RestCatalog("far", **{**stack.client_properties, "uri": proxy.url})
+    table = far.create_table((namespace, "t"), pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    proxy.lose("POST", "/tables/t", loss)
+    with pytest.raises((CommitStateUnknownException, ServiceUnavailableError, http_errors.ConnectionError)):
+        table.append(pa.table({"id": [2]}))
+    assert len(proxy.lost) == 1
+    assert rows(iceberg.load_table((namespace, "t"))) == [(1,), (2,)]
+    table.refresh().append(pa.table({"id": [3]}))
+    assert rows(iceberg.load_table((namespace, "t"))) == [(1,), (2,), (3,)]
 
 
 def urlport(proxy: LossyProxy) -> str:

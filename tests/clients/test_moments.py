@@ -6,7 +6,9 @@ import random
 import uuid
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 from tests.clients import pyiceberg_client
 from tests.clients.duckdb_client import DuckLake
@@ -80,6 +82,36 @@ def test_two_hundred_numbers_are_read_back_by_all(stack: Stack, spark_lake: Spar
         assert _by_duckdb(stack, past, history.namespace) == moment, f"DuckDB at {number}"
         assert _by_spark(spark_lake, past, history.namespace) == moment, f"Spark at {number}"
     _check_times(stack, history)
+
+
+@pytest.mark.parametrize("own_stack", ["embedded"], indirect=True)
+def test_moments_outlive_their_metadata_files(own_stack: Stack) -> None:
+    """A table that deletes its old metadata files, and is renamed and dropped: its moments are rebuilt."""
+    catalog, rest = pyiceberg_client.catalog(own_stack), Rest(own_stack.url)
+    catalog.create_namespace("db")
+    keep_one = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "1",
+    }
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]), properties=keep_one)
+    moments = {}
+    for value in range(1, 4):
+        table.append(pa.table({"id": [value]}))
+        with table.update_schema() as update:
+            update.add_column(f"c{value}", LongType())
+        moments[rest.head()] = _by_pyiceberg(own_stack, "main", "db")
+    catalog.rename_table("db.t", "db.renamed")
+    table = catalog.load_table("db.renamed")
+    for value in range(4, 7):
+        table.append(pa.table({"id": [value]}))
+        moments[rest.head()] = _by_pyiceberg(own_stack, "main", "db")
+    own_stack.server.restart()  # so that nothing is in its memory
+    for number, moment in moments.items():
+        assert _by_pyiceberg(own_stack, f"main@{number}", "db") == moment, number
+    catalog.drop_table("db.renamed")
+    own_stack.server.restart()
+    for number, moment in moments.items():
+        assert _by_pyiceberg(own_stack, f"main@{number}", "db") == moment, number
 
 
 def _check_times(stack: Stack, history: RandomHistory) -> None:

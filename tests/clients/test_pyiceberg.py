@@ -242,6 +242,19 @@ def test_rename_drop_purge_and_register(table: Table, iceberg: RestCatalog, name
     assert iceberg.list_tables((namespace,)) == []
 
 
+def test_a_dropped_table_comes_back(
+    table: Table, iceberg: RestCatalog, duck: DuckLake, rest: Rest, namespace: str
+) -> None:
+    table.append(_named((1, "a")))
+    iceberg.drop_table((namespace, "t"))
+    dropped = rest.lake("GET", "main/dropped").json()["dropped"]
+    (found,) = [entry["id"] for entry in dropped if entry["namespace"] == [namespace]]
+    assert rest.lake("POST", f"main/dropped/{found}/undrop").status_code == 200
+    assert duck.sql(f"SELECT * FROM lake.{namespace}.t") == [(1, "a")]
+    table.refresh().append(_named((2, "b")))
+    assert duck.sql(f"SELECT count(*) FROM lake.{namespace}.t") == [(2,)]
+
+
 def test_a_name_is_given_back_to_an_older_state(
     iceberg: RestCatalog, table: Table, duck: DuckLake, namespace: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import duckdb
 import pyarrow as pa
@@ -87,6 +88,52 @@ def test_spark_keeps_views_and_replaced_tables_inside(
     assert rows(iceberg.load_table((two_tables, "a"))) == [("x",)]
     assert rows(iceberg.load_table((two_tables, "b"))) == []
     assert iceberg.list_views((two_tables,)) == [(two_tables, "v")]
+
+
+def test_a_purge_inside_waits_for_the_publish(
+    spark_lake: SparkLake, rest: Rest, iceberg: RestCatalog, two_tables: str, name: str
+) -> None:
+    files = iceberg.load_table((two_tables, "a")).inspect.files()["file_path"].to_pylist()
+    here = f"{spark_lake.catalog(f'main~{name}')}.{two_tables}"
+    rest.open_transaction(name)
+    spark_lake.sql(f"DROP TABLE {here}.a PURGE")
+    assert rest.lake("DELETE", f"main/transactions/{name}").status_code == 204
+    assert rows(iceberg.load_table((two_tables, "a"))) == [(1,)]
+    rest.open_transaction(name)
+    spark_lake.sql(f"DROP TABLE {here}.a PURGE")
+    assert rows(iceberg.load_table((two_tables, "a"))) == [(1,)]
+    io = iceberg.load_table((two_tables, "a")).io
+    assert rest.publish(name).status_code == 200
+    assert [io.new_input(file).exists() for file in files] == [False]
+    assert rest.tables(two_tables) == ["b"]
+
+
+def test_no_time_shows_half_of_a_transaction(
+    stack: Stack, rest: Rest, iceberg: RestCatalog, two_tables: str, name: str
+) -> None:
+    """Nor does a DuckDB transaction that began in the middle of the work: it reads as of its own begin."""
+    rest.open_transaction(name)
+    inside = pyiceberg_client.catalog(stack, f"main~{name}")
+    inside.load_table((two_tables, "a")).append(pa.table({"id": [2]}))
+    time.sleep(0.005)  # so that milliseconds lie between the two, on either side
+    with DuckLake(stack) as begun:
+        begun.sql("BEGIN; SELECT 1")
+        middle = datetime.now(UTC)
+        time.sleep(0.005)
+        inside.load_table((two_tables, "b")).append(pa.table({"id": [2]}))
+        assert rest.publish(name).status_code == 200
+        seen = [begun.sql(f"SELECT id FROM lake.{two_tables}.{table} ORDER BY id") for table in ("a", "b")]
+        begun.sql("COMMIT")
+    assert seen == [[(1,)], [(1,)]]
+    with DuckLake(stack) as duck:
+        at = f"AT (TIMESTAMP => TIMESTAMP '{middle:%F %T.%f}')"
+        for table in ("a", "b"):
+            assert duck.sql(f"SELECT id FROM lake.{two_tables}.{table} {at}") == [(1,)]
+    for table in ("a", "b"):
+        found = iceberg.load_table((two_tables, table))
+        then = found.snapshot_as_of_timestamp(int(middle.timestamp() * 1000))
+        assert then is not None
+        assert rows(found, snapshot_id=then.snapshot_id) == [(1,)]
 
 
 def test_two_transactions_on_different_tables_both_publish(

@@ -1,7 +1,8 @@
 from collections import Counter
 from tests.concurrency.test_machine import *
 from tests.concurrency.test_machine import _settings
-import tests.concurrency.model as m
+import tests.concurrency.model as m, os
+from hypothesis import Phase
 C=Counter()
 def test_x(machine, monkeypatch):
     op=m.Lake.publish
@@ -23,5 +24,6 @@ def test_x(machine, monkeypatch):
     lt=Warehouse._late
     def late(self,*a): C["late"]+=1; return lt(self,*a)
     monkeypatch.setattr(Warehouse,"_late",late)
-    run_state_machine_as_test(machine, settings=_settings(150, 70))
-    for k,v in sorted(C.items(),key=str): print(k,v)
+    try: run_state_machine_as_test(machine, settings=settings(_settings(int(os.environ.get("N",100)), 50), phases=[Phase.generate, Phase.shrink] if os.environ.get("S") else [Phase.generate]))
+    finally:
+        for k,v in sorted(C.items(),key=str): print(k,v)

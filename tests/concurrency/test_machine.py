@@ -46,10 +46,10 @@ VIEW = {
     },
 }
 
-keys = st.tuples(st.sampled_from(NAMESPACES), st.sampled_from(NAMES))
+KEYS = tuple((namespace, name) for namespace in NAMESPACES for name in NAMES)
+picks = st.integers(0, 9999)  # which of what is there: most draws must mean something, or nothing much happens
 kinds = st.sampled_from(["table", "table", "table", "view"])
 values = st.sampled_from(["1", "2", "3"])
-places = st.sampled_from(["main", "main", *TRANSACTIONS])
 
 
 def identifier(key: Key) -> Identifier:
@@ -119,6 +119,22 @@ class Warehouse(RuleBasedStateMachine):
         number = round(share * (len(self.model.moments) - 1))
         assert self._seen(state(self.catalog, f"main@{number}")) == _seen(self.model.moments[number])
 
+    # -- which
+
+    def _where(self, pick: int) -> str:
+        """The present or an open transaction; now and then one that is over."""
+        if pick % 25 == 7:
+            return TRANSACTIONS[pick % len(TRANSACTIONS)]
+        return ["main", *sorted(self.model.open) * 2][pick // 25 % (1 + 2 * len(self.model.open))]
+
+    def _key(self, where: str, pick: int, kind: str) -> Key:
+        """Something of that kind that is there; now and then any name."""
+        world = self.model.present if where == "main" or where not in self.model.open else self.model.world(where)
+        there = sorted(key for key, thing in world.items() if thing.kind == kind)
+        if not there or pick % 10 == 3:
+            return KEYS[pick // 10 % len(KEYS)] if kind != "namespace" else (NAMESPACES[pick // 10 % len(NAMESPACES)], "")
+        return there[pick // 10 % len(there)]
+
     # -- both at once
 
     def _is_open(self, name: str) -> bool:
@@ -152,12 +168,15 @@ class Warehouse(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         for namespace in ("n", "o"):
-            self.create_namespace("main", namespace, "1")
-        self.create(("n", "a"), "table", "main")
-        self.create(("n", "b"), "table", "main")
+            self._create_namespace("main", namespace, "1")
+        for name in ("a", "b"):
+            self._create("main", ("n", name), "table")
 
-    @rule(where=places, namespace=st.sampled_from(NAMESPACES), value=values)
-    def create_namespace(self, where: str, namespace: str, value: str) -> None:
+    @rule(pick=picks, namespace=st.sampled_from(NAMESPACES), value=values)
+    def create_namespace(self, pick: int, namespace: str, value: str) -> None:
+        self._create_namespace(self._where(pick), namespace, value)
+
+    def _create_namespace(self, where: str, namespace: str, value: str) -> None:
         def do(state_: State) -> str:
             namespaces.create(self.catalog, state_, ASKED, Namespace.from_key(namespace), {"p": value})
             entry = state_.entry(namespace, "")
@@ -170,16 +189,19 @@ class Warehouse(RuleBasedStateMachine):
 
         self._both(where, do, model)
 
-    @rule(where=places, namespace=st.sampled_from(NAMESPACES))
-    def drop_namespace(self, where: str, namespace: str) -> None:
+    @rule(pick=picks, namespace=st.sampled_from(NAMESPACES))
+    def drop_namespace(self, pick: int, namespace: str) -> None:
+        where = self._where(pick)
         self._both(
             where,
             lambda state_: namespaces.drop(self.catalog, state_, ASKED, Namespace.from_key(namespace)),
             lambda _: self.model.drop(where, (namespace, ""), "namespace"),
         )
 
-    @rule(where=places, namespace=st.sampled_from(NAMESPACES), value=values)
-    def set_namespace_property(self, where: str, namespace: str, value: str) -> None:
+    @rule(pick=picks, which=picks, value=values)
+    def set_namespace_property(self, pick: int, which: int, value: str) -> None:
+        where = self._where(pick)
+        namespace = self._key(where, which, "namespace")[0]
         named = Namespace.from_key(namespace)
         self._both(
             where,
@@ -187,8 +209,11 @@ class Warehouse(RuleBasedStateMachine):
             lambda _: self.model.set_property(where, (namespace, ""), "namespace", "p", value),
         )
 
-    @rule(key=keys, kind=kinds, where=places)
-    def create(self, key: Key, kind: str, where: str) -> None:
+    @rule(pick=picks, key=st.sampled_from(KEYS), kind=kinds)
+    def create(self, pick: int, key: Key, kind: str) -> None:
+        self._create(self._where(pick), key, kind)
+
+    def _create(self, where: str, key: Key, kind: str) -> None:
         def do(state_: State) -> str:
             request = {"name": key[1], **(VIEW if kind == "view" else {"schema": SCHEMA})}
             make = views.create if kind == "view" else tables.create
@@ -196,8 +221,12 @@ class Warehouse(RuleBasedStateMachine):
 
         self._both(where, do, lambda uuid: self.model.create(where, key, Thing(kind, str(uuid))))
 
-    @rule(key=keys, kind=kinds, where=places)
-    def drop(self, key: Key, kind: str, where: str) -> None:
+    @rule(pick=picks, which=picks, kind=kinds)
+    def drop(self, pick: int, which: int, kind: str) -> None:
+        where = self._where(pick)
+        self._drop(where, self._key(where, which, kind), kind)
+
+    def _drop(self, where: str, key: Key, kind: str) -> None:
         def do(state_: State) -> None:
             if kind == "view":
                 tables.drop(self.catalog, state_, ASKED, identifier(key), "view")
@@ -206,8 +235,12 @@ class Warehouse(RuleBasedStateMachine):
 
         self._both(where, do, lambda _: self.model.drop(where, key, kind))
 
-    @rule(old=keys, new=keys, kind=kinds, where=places)
-    def rename(self, old: Key, new: Key, kind: str, where: str) -> None:
+    @rule(pick=picks, which=picks, new=st.sampled_from(KEYS), kind=kinds)
+    def rename(self, pick: int, which: int, new: Key, kind: str) -> None:
+        where = self._where(pick)
+        self._rename(where, self._key(where, which, kind), new, kind)
+
+    def _rename(self, where: str, old: Key, new: Key, kind: str) -> None:
         self._both(
             where,
             lambda state_: tables.rename(
@@ -228,8 +261,9 @@ class Warehouse(RuleBasedStateMachine):
                 lambda _: self.model.undrop(chosen.entry.uuid),
             )
 
-    @rule(key=keys, protected=st.booleans())
-    def protect(self, key: Key, protected: bool) -> None:
+    @rule(which=picks, protected=st.booleans())
+    def protect(self, which: int, protected: bool) -> None:
+        key = self._key("main", which, "table")
         found = self.model.present.get(key)
         if found is None or found.kind == "table":
             self._both(
@@ -240,8 +274,12 @@ class Warehouse(RuleBasedStateMachine):
 
     # -- commits
 
-    @rule(where=places, chosen=st.lists(keys, min_size=1, max_size=2, unique=True), data=st.data())
-    def commit(self, where: str, chosen: list[Key], data: st.DataObject) -> None:
+    @rule(pick=picks, which=st.lists(picks, min_size=1, max_size=2), data=st.data())
+    def commit(self, pick: int, which: list[int], data: st.DataObject) -> None:
+        self._commit(self._where(pick), which, data)
+
+    def _commit(self, where: str, which: list[int], data: st.DataObject) -> None:
+        chosen = {self._key(where, one, "table"): None for one in which}
         requests: dict[Key, Request] = {}
 
         def do(state_: State) -> None:
@@ -255,7 +293,7 @@ class Warehouse(RuleBasedStateMachine):
 
     def _commit_of(self, state_: State, key: Key, data: st.DataObject) -> tuple[Request, dict[str, Any]]:
         """An append based on what the table is, or now and then on what it is not; or a property."""
-        choice = data.draw(st.sampled_from(["append", "append", "stale", "property"]))
+        choice = data.draw(st.sampled_from(["append", "append", "property", "property", "stale"]))
         entry = state_.load(*key)
         if choice == "property" or entry is None or entry.kind != "table":
             name, value = data.draw(st.sampled_from(["p1", "p2"])), data.draw(values)
@@ -265,13 +303,15 @@ class Warehouse(RuleBasedStateMachine):
         body = append_body(metadata, uuids.uuid4().int >> 66)
         snapshot = body["updates"][0]["snapshot"]
         snapshot["timestamp-ms"] = metadata["last-updated-ms"]
-        if choice == "stale":
+        if choice == "stale" and data.draw(st.booleans()):
             body["requirements"][1]["snapshot-id"] = 1
         parent = body["requirements"][1]["snapshot-id"]
         return Request(snapshot["snapshot-id"], parent), body
 
-    @rule(key=keys, where=places, value=values)
-    def replace_view(self, key: Key, where: str, value: str) -> None:
+    @rule(pick=picks, which=picks, value=values)
+    def replace_view(self, pick: int, which: int, value: str) -> None:
+        where = self._where(pick)
+        key = self._key(where, which, "view")
         updates = [{"action": "set-properties", "updates": {"p1": value}}]
         self._both(
             where,
@@ -291,6 +331,27 @@ class Warehouse(RuleBasedStateMachine):
         self.over.pop(name, None)
         self.model.begin(name, opened.expires_ms)
         assert opened.base_number == self.model.open[name].number
+
+    @rule(name=st.sampled_from(TRANSACTIONS), work=st.lists(picks, min_size=1, max_size=4), data=st.data())
+    def work_and_publish(self, name: str, work: list[int], data: st.DataObject) -> None:
+        """A whole transaction in one step, with others at work meanwhile."""
+        if not self._is_open(name):
+            self.open(name, 5000)
+        for pick in work:
+            where = "main" if pick % 3 == 0 else name
+            key = self._key(where, pick // 3, "table")
+            match pick % 8:
+                case 0:
+                    self._drop(where, key, "table")
+                case 1:
+                    self._create(where, key, "table")
+                case 2:
+                    self._rename(where, key, KEYS[pick // 30 % len(KEYS)], "table")
+                case _:
+                    self._commit(where, [pick // 3], data)
+        self.publish(name)
+        if self._is_open(name):
+            self.abort(name)  # somebody was first: the owner begins again
 
     @rule(name=st.sampled_from(TRANSACTIONS))
     def publish(self, name: str) -> None:
@@ -324,7 +385,7 @@ class Warehouse(RuleBasedStateMachine):
             del self.model.open[name]
             self.over[name] = "aborted"
 
-    @rule(seconds=st.sampled_from([1, 40, 60]))
+    @rule(seconds=st.sampled_from([1, 1, 1, 1, 60]))
     def time_passes(self, seconds: int) -> None:
         self._later_ms += seconds * 1000
 
