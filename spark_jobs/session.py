@@ -46,6 +46,8 @@ def catalog_settings(
         "token": token,
         # With the cache on, a count after another engine's commit is the old one.
         "cache-enabled": "false",
+        # Else DROP TABLE ... PURGE deletes the files from the client, at once, even inside a transaction.
+        "rest-catalog-purge": "true",
     }
     if s3 is not None:
         properties |= {

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.nodeid import NodeId
 
 from tests.harness import components
 from tests.harness.postgres import PostgresServer
@@ -27,12 +28,16 @@ GROUPS = {"spark": "spark"}
 os.environ.setdefault("CALVE_JARS", str(components.JARS))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=_rank)  # stable: within a rank the order of collection stays
     for item in items:
         for fixture, group in GROUPS.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(group))
+        marked = item.get_closest_marker("xdist_group")
+        if marked is not None and getattr(config.option, "loadgroup", False):
+            # xdist 3.8 writes the group where pytest 9.2 no longer looks for it.
+            item._id = NodeId.parse(f"{item.nodeid}@{marked.args[0]}")
 
 
 def _rank(item: pytest.Item) -> int:

@@ -58,6 +58,7 @@ def _spark(uri: str, packages: str) -> str:
             f"  --conf {catalog}.uri={uri}",
             f"  --conf {catalog}.warehouse=main",
             f"  --conf {catalog}.cache-enabled=false",
+            f"  --conf {catalog}.rest-catalog-purge=true",
         )
     )
 

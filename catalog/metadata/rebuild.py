@@ -41,6 +41,12 @@ def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
             f"Snapshot {snapshot_id} has expired and its metadata file is gone: "
             "this moment can no longer be read"
         )
+    schema_id = noted.get("current-schema-id")
+    if schema_id is not None and all(s.get("schema-id") != schema_id for s in metadata.get("schemas") or []):
+        raise FileNotFound(
+            f"Schema {schema_id} has been removed and its metadata file is gone: "
+            "this moment can no longer be read"
+        )
     updated_ms = noted.get("last-updated-ms", metadata["last-updated-ms"])
     metadata |= {key: noted[key] for key in CURRENT if key in noted}
     set_current_snapshot_id(metadata, None if snapshot_id in (None, -1) else snapshot_id)

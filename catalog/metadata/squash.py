@@ -26,3 +26,14 @@ def squash(
         log = [*(published.get("metadata-log") or []), entry]
         squashed["metadata-log"] = log[-previous_versions_max(metadata.get("properties") or {}) :]
     return squashed
+
+
+def stamped(metadata: dict[str, Any], published: dict[str, Any] | None, now_ms: int) -> dict[str, Any]:
+    """The document at the moment of its publishing: all tables of a transaction change at one time.
+
+    Without this, a reader "as of" a time between the works on two tables would see one of them done.
+    """
+    log = list(metadata.get("snapshot-log") or [])
+    if log and log[-1] not in ((published or {}).get("snapshot-log") or []):
+        log[-1] = log[-1] | {"timestamp-ms": max(now_ms, log[-1]["timestamp-ms"])}
+    return metadata | {"snapshot-log": log, "last-updated-ms": max(now_ms, metadata["last-updated-ms"])}

@@ -13,7 +13,14 @@ from typing import Any
 import orjson
 
 from catalog.changes import Change, Entry
-from catalog.errors import AlreadyExists, CatalogError, Invalid, NoSuchNamespace, NoSuchTable
+from catalog.errors import (
+    AlreadyExists,
+    CatalogError,
+    Invalid,
+    NoSuchNamespace,
+    NoSuchTable,
+    RequirementFailed,
+)
 from catalog.metadata.apply import apply, is_replay
 from catalog.metadata.rebuild import note
 from catalog.metadata.squash import squash
@@ -67,9 +74,25 @@ def _decide_all(
 ) -> Decision[list[Entry]]:
     decision: Decision[list[Entry]] = Decision(answer=[])
     outdated.clear()
+    if len(commits) > 1 and any(_has_landed(catalog, state, commit) for commit in commits):
+        # All or nothing: what added these snapshots did the rest of the request too.
+        found = (state.load(*commit.key) for commit in commits)
+        return Decision(answer=[entry for entry in found if entry is not None])
     for commit in commits:
         _decide(catalog, state, commit, decision, outdated)
     return decision
+
+
+def _has_landed(catalog: Catalog, state: State, commit: TableCommit) -> bool:
+    """Whether the snapshots of this commit are in its table already."""
+    if not any(
+        isinstance(update, dict) and update.get("action") == "add-snapshot" for update in commit.updates
+    ):
+        return False
+    entry = state.load(*commit.key)
+    if entry is None or entry.kind != "table":
+        return False
+    return is_replay(_parsed(catalog, entry), commit.requirements, commit.updates)
 
 
 def _require_sane(commits: list[TableCommit]) -> None:
@@ -96,9 +119,7 @@ def _decide(
         _require_creatable(state, commit)
     location = entry.metadata_location if entry else None
     with stage("apply"):
-        after = apply(
-            before, commit.requirements, commit.updates, now_ms=catalog.now_ms(), metadata_location=location
-        )
+        after = _applied(catalog, commit, before, location)
     if entry is not None and after is before:
         decision.answer.append(entry)
         return
@@ -108,6 +129,31 @@ def _decide(
     decision.changes.append(change)
     decision.files.append((str(change.after.metadata_location), text))
     outdated += outdated_files(before, after)
+
+
+def _applied(
+    catalog: Catalog, commit: TableCommit, before: dict[str, Any] | None, location: str | None
+) -> dict[str, Any]:
+    """The document after the commit.
+
+    A commit whose whole effect is there already has no effect, whatever else it required: a client that lost
+    the answer sends it again and must not hear that it failed.
+    """
+    now_ms = catalog.now_ms()
+    try:
+        return apply(before, commit.requirements, commit.updates, now_ms=now_ms, metadata_location=location)
+    except RequirementFailed:
+        if before is not None and _has_no_effect(commit, before, now_ms):
+            return before
+        raise
+
+
+def _has_no_effect(commit: TableCommit, before: dict[str, Any], now_ms: int) -> bool:
+    same_table = [r for r in commit.requirements if r["type"] in ("assert-create", "assert-table-uuid")]
+    try:
+        return apply(before, same_table, commit.updates, now_ms=now_ms) is before
+    except CatalogError:
+        return False
 
 
 def _require_creatable(state: State, commit: TableCommit) -> None:

@@ -188,17 +188,11 @@ class PastState:
             return rebuilt
 
     def _rebuilt(self, entry: Entry) -> bytes | None:
-        now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
         then = self._past.entry(self.warehouse.name, self._number, entry.namespace, entry.name)
-        if (
-            now is None
-            or now.document is None
-            or then is None
-            or now.uuid != entry.uuid
-            or entry.kind != "table"
-        ):
+        later = self._present.by_uuid(self.warehouse.name, entry.uuid)
+        if then is None or later is None or entry.kind != "table":
             return None
-        return rebuild(now.document, then.detail)
+        return rebuild(later, then.detail)
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         return self._past.names(self.warehouse.name, self._number, namespace, kind, after, limit)

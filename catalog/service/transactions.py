@@ -8,20 +8,23 @@ tables.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from catalog.changes import Change, Entry, LostRace, Write
-from catalog.errors import CatalogError, CommitFailed, Invalid, NoSuchTransaction
+from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid, NoSuchTransaction
 from catalog.metadata.apply import apply
+from catalog.metadata.squash import stamped
 from catalog.names import Namespace, check_transaction_name
 from catalog.rows import Staged, Transaction
 from catalog.service import places
 from catalog.service.catalog import Catalog
 from catalog.service.commits import squash_for
-from catalog.service.files import encode_metadata, next_metadata_location
+from catalog.service.files import next_metadata_location
 from catalog.service.states import PresentState
+from catalog.service.writing import Decision, discard_files, write_files
 from catalog.store.publishing import publish as publish_changes
 from catalog.store.writing import Also
 
@@ -90,49 +93,84 @@ def _publish_once(
     catalog: Catalog, transaction: Transaction, principal: str, staged: list[Staged], also: Also | None
 ) -> int | None:
     present = PresentState(catalog.database, catalog.present, transaction.warehouse, catalog.documents)
-    changes, moved = [], []
+    now_ms = catalog.now_ms()
+    decision: Decision[None] = Decision(None)
+    moved = []
     for held in staged:
         if held.base_uuid is None and held.after is None:
             continue  # made and dropped inside: nothing to publish
-        live = present.load(held.namespace, held.name)
-        change = _change(catalog, present, held, live)
-        if change is None:
+        if not _decide(catalog, present, held, now_ms, decision):
             moved.append(_spelled(held))
-        else:
-            changes.append(change)
     if moved:
         raise CommitFailed(
             f"Cannot publish {transaction.name}: {', '.join(moved)} changed since it was opened at number "
             f"{transaction.base_number}. Abort it, open it again and repeat the work"
         )
-    wanted = Write(changes, principal, catalog.now_ms())
-    return publish_changes(catalog.database, transaction, wanted, also)
+    write_files(catalog, decision.files)
+    try:
+        return publish_changes(
+            catalog.database, transaction, Write(decision.changes, principal, now_ms), also
+        )
+    except CommitStateUnknown:
+        raise
+    except (CatalogError, LostRace):
+        discard_files(catalog, decision.files)
+        raise
 
 
-def _change(catalog: Catalog, present: PresentState, held: Staged, live: Entry | None) -> Change | None:
-    """What publishing does to one name; None if the name moved and the work cannot be carried over."""
+def _decide(
+    catalog: Catalog, present: PresentState, held: Staged, now_ms: int, decision: Decision[None]
+) -> bool:
+    """Add what publishing does to one name; False if the name moved and the work cannot be carried over."""
+    live = present.load(held.namespace, held.name)
     stands = (live.uuid, live.version) if live else None
     based = (held.base_uuid, held.base_version) if held.base_uuid is not None else None
     after = held.after
     if stands != based:
         after = _rebased(catalog, present, held, live)
         if after is None:
-            return None
-    keep_until_ms = None
-    if after is None and held.kind != "namespace" and held.operation.startswith("drop-"):
-        purge = held.detail.get("purge", False)
-        keep_until_ms = None if purge else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
-    return Change(
-        held.operation,
-        held.kind,
-        held.namespace,
-        held.name,
-        live,
-        after,
-        held.detail,
-        _new_places(live, after),
-        keep_until_ms,
+            return False
+    if after is not None and after.kind != "namespace":
+        after = _with_file(catalog, held, live, after, now_ms, decision)
+    decision.changes.append(
+        Change(
+            held.operation,
+            held.kind,
+            held.namespace,
+            held.name,
+            live,
+            after,
+            held.detail,
+            _new_places(live, after),
+            _keep_until_ms(catalog, held, after, now_ms),
+        )
     )
+    return True
+
+
+def _keep_until_ms(catalog: Catalog, held: Staged, after: Entry | None, now_ms: int) -> int | None:
+    dropped = after is None and held.kind != "namespace" and held.operation.startswith("drop-")
+    if not dropped or held.detail.get("purge", False):
+        return None
+    return now_ms + catalog.limits.drop_retention_s * 1000
+
+
+def _with_file(
+    catalog: Catalog, held: Staged, live: Entry | None, after: Entry, now_ms: int, decision: Decision[None]
+) -> Entry:
+    """The entry with the file it will have. What was only renamed or registered has its file already."""
+    location = str(after.metadata_location)
+    if location == held.base_location or catalog.files.exists(location):
+        return after
+    metadata: dict[str, Any] = orjson.loads(after.document or b"{}")
+    if after.kind == "table":
+        follows = live is not None and live.uuid == after.uuid
+        published = orjson.loads(live.document or b"null") if live is not None and follows else None
+        metadata = stamped(metadata, published, now_ms)
+    text = orjson.dumps(metadata)
+    location = next_metadata_location(metadata, live.metadata_location if live else None)
+    decision.files.append((location, text))
+    return replace(after, metadata_location=location, document=text)
 
 
 def _new_places(live: Entry | None, after: Entry | None) -> tuple[str, ...]:
@@ -165,7 +203,6 @@ def _rebased(catalog: Catalog, present: PresentState, held: Staged, live: Entry 
     metadata = squash_for(catalog, present, held.namespace, held.name, metadata)
     location = next_metadata_location(metadata, live.metadata_location)
     text = orjson.dumps(metadata)
-    catalog.files.create(location, encode_metadata(location, text))
     return Entry("table", held.namespace, held.name, live.uuid, live.version + 1, location, text)
 
 

@@ -58,14 +58,14 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
         decision = decide()
         if not decision.changes:
             if asked.record is not None:
-                catalog.records.remember(_remembering(asked.record, decision.answer), catalog.now_ms())
+                _remember(catalog, _remembering(asked.record, decision.answer))
             return decision.answer
         faults.reach("write.decided")
+        if (
+            not state.holds_back
+        ):  # inside a transaction only the last version counts; publishing writes its file
+            write_files(catalog, decision.files)
         try:
-            for location, text in decision.files:
-                with stage("files"):
-                    catalog.files.create(location, encode_metadata(location, text))
-                faults.reach("write.file-written")
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
             with stage("swap"):
                 state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
@@ -73,14 +73,34 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
             return decision.answer
         except LostRace as race:
             names = str(race)
-            _discard(catalog, decision)
+            _discard(catalog, state, decision)
             time.sleep(random.uniform(0, min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S)))  # noqa: S311
         except CommitStateUnknown:
             raise
         except (CatalogError, KeyTaken):
-            _discard(catalog, decision)
+            _discard(catalog, state, decision)
             raise
     raise CommitFailed(f"Cannot commit: {names} is written to by too many others at once; try again")
+
+
+def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
+    """Before the swap. A store that does not take a file would not remove one either, and asking it doubles the
+    wait: what it took before is litter.
+    """
+    for location, text in files:
+        with stage("files"):
+            catalog.files.create(location, encode_metadata(location, text))
+        faults.reach("write.file-written")
+
+
+def _remember(catalog: Catalog, record: Record) -> None:
+    """For a request that changed nothing, perhaps because it landed before: that it did must be answered, and
+    what fails here costs a later replay its short cut and nothing else.
+    """
+    try:
+        catalog.records.remember(record, catalog.now_ms())
+    except CatalogError as error:
+        log.warning("could not remember an idempotency key", extra={"reason": error.message})
 
 
 def _remembering(record: Record, answer: object) -> Record:
@@ -92,13 +112,18 @@ def _remembering(record: Record, answer: object) -> Record:
     return replace(record, answer=orjson.dumps(answer).decode())
 
 
-def _discard(catalog: Catalog, decision: Decision[T]) -> None:
+def _discard(catalog: Catalog, state: State, decision: Decision[T]) -> None:
+    if not state.holds_back:
+        discard_files(catalog, decision.files)
+
+
+def discard_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
     """Remove files that surely nobody points to.
 
     If that fails they are litter, and the answer stays what it is.
     """
-    if decision.files:
+    if files:
         try:
-            catalog.files.delete([location for location, _ in decision.files])
+            catalog.files.delete([location for location, _ in files])
         except CatalogError as error:
             log.warning("left an unused metadata file behind", extra={"reason": error.message})

@@ -89,7 +89,7 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.engine = _engine(self.url, self.is_sqlite, pool_size)
         driver: Any = self.engine.dialect.dbapi
-        self._any_error: tuple[type[Exception], ...] = (DBAPIError, driver.Error)
+        self._any_error: tuple[type[Exception], ...] = (DBAPIError, sa.exc.TimeoutError, driver.Error)
         self._local = threading.local()
         # One writer at a time in this process: SQLite's own busy handler sleeps up to 100 ms
         # between two looks.

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from catalog.changes import Entry, Kind
 from catalog.store.database import Database, Read
 from catalog.store.documents import unpack
-from catalog.store.schema import entries, heads
+from catalog.store.schema import dropped, entries, heads
 
 _by_name = sa.and_(
     entries.c.warehouse == sa.bindparam("warehouse"),
@@ -27,6 +27,15 @@ _head_columns = (
 )
 READ_HEAD = Read(sa.select(*_head_columns).where(_by_name))
 READ_WHOLE = Read(sa.select(*_head_columns, entries.c.document).where(_by_name))
+READ_LATER = Read(
+    sa.select(entries.c.document)
+    .where(entries.c.warehouse == sa.bindparam("warehouse"), entries.c.uuid == sa.bindparam("uuid"))
+    .union_all(
+        sa.select(dropped.c.document).where(
+            dropped.c.warehouse == sa.bindparam("warehouse"), dropped.c.uuid == sa.bindparam("uuid")
+        )
+    )
+)
 READ_NAMES = Read(
     sa.select(entries.c.name)
     .where(
@@ -74,6 +83,11 @@ class PresentStore:
         if row is None:
             return None
         return Entry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
+
+    def by_uuid(self, warehouse: str, uuid: str) -> bytes | None:
+        """The newest document of a thing, whatever its name is now, or the last one if it is dropped."""
+        row = self._database.row(READ_LATER, {"warehouse": warehouse, "uuid": uuid})
+        return unpack(row[0]) if row else None
 
     def names(self, warehouse: str, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         params: dict[str, Any] = {"warehouse": warehouse, "namespace": namespace, "kind": kind}

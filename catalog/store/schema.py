@@ -48,6 +48,7 @@ entries = sa.Table(
     sa.Column("metadata_location", Text),
     sa.Column("document", sa.LargeBinary, nullable=False),
     sa.Column("protected", sa.Integer, nullable=False, server_default="0"),
+    sa.Index("entries_by_uuid", "warehouse", "uuid"),
     sa.Index("entries_by_kind", "warehouse", "namespace", "kind", "name"),  # lists read it alone
 )
 

@@ -18,6 +18,7 @@ from catalog.rows import Staged, Transaction, TransactionStatus
 from catalog.store.database import Database, Read
 from catalog.store.documents import pack, unpack
 from catalog.store.schema import heads, staged, transactions
+from catalog.store.writing import remember
 
 _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = Read(
@@ -131,6 +132,8 @@ class TransactionStore:
             lock_open(connection, transaction, wanted.now_ms)
             for change in wanted.changes:
                 _stage_one(connection, transaction.id, change)
+            if wanted.record is not None:
+                remember(connection, wanted.record, wanted.now_ms)
 
         self._database.write(work)
 

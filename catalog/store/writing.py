@@ -30,13 +30,12 @@ _row = (
     entries.c.name == sa.bindparam("n"),
 )
 _as_based = (*_row, entries.c.uuid == sa.bindparam("u"), entries.c.version == sa.bindparam("v"))
-_UPDATE = Prepared(
-    sa.update(entries)
-    .where(*_as_based)
-    .values(
-        {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
-    )
+_update = sa.update(entries).values(
+    {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
 )
+_UPDATE = Prepared(_update.where(*_as_based))
+# Another thing takes the name, which is the end of the one that had it.
+_REPLACE = Prepared(_update.where(*_as_based, entries.c.protected == 0))
 _DELETE = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == 0))
 _EXISTS = Prepared(sa.select(entries.c.uuid).where(*_row))
 _COUNT = Prepared(
@@ -85,6 +84,12 @@ _INSIDE = Prepared(
     .limit(1)
 )
 _INSERT_RECORD = Prepared(sa.insert(idempotency), idempotency.columns.keys())
+_FORGET_RECORD = Prepared(
+    sa.delete(idempotency).where(
+        *(idempotency.c[name] == sa.bindparam(name) for name in ("principal", "operation", "target", "key")),
+        idempotency.c.expires_ms <= sa.bindparam("now"),
+    )
+)
 
 
 def write(database: Database, warehouse: str, wanted: Write, also: Also | None = None) -> int:
@@ -116,7 +121,7 @@ def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also |
     _insert_history(connection, warehouse, changes, number, time_ms, wanted.principal, first_version)
     if wanted.record is not None:
         faults.reach("swap.before-record")
-        _remember(connection, wanted.record)
+        remember(connection, wanted.record, wanted.now_ms)
     if also is not None:
         also(connection, number)
     return number
@@ -152,7 +157,7 @@ def _set(connection: sa.Connection, warehouse: str, change: Change, first_versio
             f"new_{name}": values[name]
             for name in ("kind", "uuid", "version", "metadata_location", "document")
         }
-        result = _UPDATE.run(connection, where)
+        result = (_UPDATE if base.uuid == after.uuid else _REPLACE).run(connection, where)
     if result.rowcount != 1:
         raise LostRace(change.key)
 
@@ -297,8 +302,10 @@ def _insert_history(
         _INSERT_HISTORY.run(connection, row)
 
 
-def _remember(connection: sa.Connection, record: Record) -> None:
+def remember(connection: sa.Connection, record: Record, now_ms: int) -> None:
+    values = {name: getattr(record, name) for name in Record.__slots__}
+    _FORGET_RECORD.run(connection, values | {"now": now_ms})  # one that is over makes room
     try:
-        _INSERT_RECORD.run(connection, {name: getattr(record, name) for name in Record.__slots__})
+        _INSERT_RECORD.run(connection, values)
     except connection.dialect.loaded_dbapi.IntegrityError as error:
         raise KeyTaken from error

@@ -52,7 +52,10 @@ def test_everything_is_published_at_once(rest: Rest, name: str) -> None:
     assert answer.json()["number"] == rest.head() == head + 1
     assert rest.tables(namespace) == ["new", "old"]
     assert rest.tables([namespace, "sub"]) == ["deep"]
-    assert rest.load(namespace, "old")["metadata-location"] == last["metadata-location"]
+    published = rest.load(namespace, "old")["metadata"]
+    assert published["snapshots"] == last["metadata"]["snapshots"]
+    assert published["snapshot-log"][-1]["timestamp-ms"] == published["last-updated-ms"]
+    assert published["last-updated-ms"] == rest.load(namespace, "new")["metadata"]["last-updated-ms"]
     assert rest.publish(name).json()["number"] == head + 1
     assert any(entry["name"] == "away" for entry in rest.lake("GET", "main/dropped").json()["dropped"])
 

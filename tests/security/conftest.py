@@ -1,12 +1,13 @@
-"""Servers that several security tests share: one with recorded storage, one that asks for tokens on each stack."""
+"""Servers that several security tests share: with recorded storage, with tokens, of many processes."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import pytest
 
@@ -16,11 +17,14 @@ from tests.security.entry_points import Lake
 from tests.security.guarded import Guarded
 from tests.security.recorded_server import RecordedServer
 
+T = TypeVar("T")
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     with RecordedServer.started(tmp_path_factory.mktemp("recorded"), "file:///lake/wh") as server:
-        yield Lake(server)
+        with contextlib.closing(Lake(server)) as lake:
+            yield lake
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +48,51 @@ def elsewhere(stack: Stack, request: pytest.FixtureRequest) -> Elsewhere:
     return Elsewhere(location, server.path(location))
 
 
+class StartedOnce(Generic[T]):
+    """Something on each stack, made when it is first asked for and ended with the session."""
+
+    def __init__(self, start: Callable[[StackName], T]) -> None:
+        self._start = start
+        self._started: dict[StackName, T] = {}
+
+    def on(self, name: StackName) -> T:
+        if name not in self._started:
+            self._started[name] = self._start(name)
+        return self._started[name]
+
+
 @pytest.fixture(scope="session")
-def guarded_stacks(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[StackName, Guarded]]:
-    """Those that were started so far, by name; all end with the session."""
+def guarded_stacks(
+    stacks: Stacks, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartedOnce[Guarded]]:
     with contextlib.ExitStack() as running:
-        started: dict[StackName, Guarded] = {}
 
-        class Starting(dict[StackName, Guarded]):
-            def __missing__(self, name: StackName) -> Guarded:
-                folder = tmp_path_factory.mktemp(f"guarded-{name}")
-                stack = running.enter_context(stacks.started(name, folder, {"CALVE_AUTH": "tokens"}))
-                self[name] = running.enter_context(contextlib.closing(Guarded(stack)))
-                return self[name]
+        def start(name: StackName) -> Guarded:
+            folder = tmp_path_factory.mktemp(f"guarded-{name}")
+            stack = running.enter_context(stacks.started(name, folder, {"CALVE_AUTH": "tokens"}))
+            return running.enter_context(contextlib.closing(Guarded(stack)))
 
-        yield Starting(started)
+        yield StartedOnce(start)
 
 
 @pytest.fixture(params=STACKS)
-def guarded(request: pytest.FixtureRequest, guarded_stacks: dict[StackName, Guarded]) -> Guarded:
+def guarded(request: pytest.FixtureRequest, guarded_stacks: StartedOnce[Guarded]) -> Guarded:
     """A server that asks for tokens, with tenants, on each stack in turn."""
-    return guarded_stacks[request.param]
+    return guarded_stacks.on(request.param)
+
+
+@pytest.fixture(scope="session")
+def crowded_stacks(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedOnce[Stack]]:
+    with contextlib.ExitStack() as running:
+
+        def start(name: StackName) -> Stack:
+            folder = tmp_path_factory.mktemp(f"crowded-{name}")
+            return running.enter_context(stacks.started(name, folder, {"CALVE_WORKERS": "3"}))
+
+        yield StartedOnce(start)
+
+
+@pytest.fixture(params=STACKS)
+def crowded(request: pytest.FixtureRequest, crowded_stacks: StartedOnce[Stack]) -> Stack:
+    """Three server processes on one database: what keeps callers apart cannot be a lock in one of them."""
+    return crowded_stacks.on(request.param)

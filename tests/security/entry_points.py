@@ -1,7 +1,7 @@
 """Every way by which a location comes in, each as one request with the location in it.
 
-A way is called with the lake and any text; with a good place below the root it must succeed, which shows that a
-refusal of a bad one is about the place and about nothing else.
+A way is called with the lake and any text; with a good place below the root it must succeed, which shows that
+a refusal of a bad one is about the place and about nothing else.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Lake:
         self.view = self.rest.ok("POST", self.views, json=self.view_body("v"))["metadata"]
         self.inside = self.rest.open_transaction(f"tx{next(_numbers)}")
 
+    def close(self) -> None:
+        self.rest.http.close()
+        self.inside.http.close()
+
     @property
     def views(self) -> str:
         return self.rest.namespace_path(self.namespace, "views")
@@ -68,7 +72,9 @@ class Lake:
         return {"name": name, "schema": SCHEMA, "view-version": version, "properties": {}, **more}
 
     def commit(self, *updates: JsonObject, table: str = "t", rest: Rest | None = None) -> httpx.Response:
-        return (rest or self.rest).commit(self.namespace, table, {"requirements": [], "updates": list(updates)})
+        return (rest or self.rest).commit(
+            self.namespace, table, {"requirements": [], "updates": list(updates)}
+        )
 
     def transact(self, *updates: JsonObject) -> httpx.Response:
         change = identified(self.namespace, "t", {"requirements": [], "updates": list(updates)})
@@ -91,7 +97,7 @@ class Lake:
         body = {"requirements": [{"type": "assert-create"}], "updates": updates}
         return self.rest.commit(self.namespace, self.fresh(), body)
 
-    def create(self, rest: Rest | None = None, **more: Any) -> httpx.Response:
+    def create(self, rest: Rest | None = None, /, **more: Any) -> httpx.Response:
         rest = rest or self.rest
         body = {"name": self.fresh(), "schema": SCHEMA, **more}
         return rest.call("POST", rest.namespace_path(self.namespace, "tables"), json=body)
@@ -130,7 +136,7 @@ class EntryPoint:
     reads: bool = False  # the place stands inside a metadata file, which must be read first
 
 
-# -- one level of indirection for each kind of update -------------------------------------------------------------
+# -- one level of indirection for each kind of update
 
 
 def _set_location(place: Any, action: str = "set-location") -> JsonObject:
@@ -186,20 +192,20 @@ def _registered_old(lake: Lake, place: Any) -> httpx.Response:
     return _registered(lake, lake.document(lake.old, snapshots=[added]))
 
 
-# -- the table of them ------------------------------------------------------------------------------------------
+# -- the table of them
 
 _CREATES = [
     EntryPoint("create", lambda lake, place: lake.create(location=place)),
     EntryPoint("stage", lambda lake, place: lake.create(location=place, **{"stage-create": True})),
-    EntryPoint(
-        "create in a transaction", lambda lake, place: lake.create(lake.inside, location=place)
-    ),
+    EntryPoint("create in a transaction", lambda lake, place: lake.create(lake.inside, location=place)),
     EntryPoint("commit of a staged create", lambda lake, place: lake.commit_staged(location=place)),
 ]
 _COMMITS = [
     EntryPoint("set-location", lambda lake, place: lake.commit(_set_location(place))),
     EntryPoint("SET-LOCATION", lambda lake, place: lake.commit(_set_location(place, "SET-LOCATION"))),
-    EntryPoint("set-location in transactions/commit", lambda lake, place: lake.transact(_set_location(place))),
+    EntryPoint(
+        "set-location in transactions/commit", lambda lake, place: lake.transact(_set_location(place))
+    ),
     EntryPoint(
         "Set-Location in transactions/commit",
         lambda lake, place: lake.transact(_set_location(place, "Set-Location")),
@@ -227,7 +233,9 @@ _FILES = [
         is_file=True,
     ),
     EntryPoint(
-        "manifests of v1", lambda lake, place: lake.commit(_old_snapshot(lake, place), table="old"), is_file=True
+        "manifests of v1",
+        lambda lake, place: lake.commit(_old_snapshot(lake, place), table="old"),
+        is_file=True,
     ),
     EntryPoint("set-statistics", lambda lake, place: lake.commit(_set_statistics(lake, place)), is_file=True),
     EntryPoint(
@@ -319,12 +327,16 @@ _NAMESPACES = [
     EntryPoint("namespace", lambda lake, place: _namespace(lake, "location", place)),
     EntryPoint("namespace, another case", lambda lake, place: _namespace(lake, "LOCATION", place)),
     EntryPoint("namespace property", lambda lake, place: _namespace_property(lake, "location", place)),
-    EntryPoint("namespace property, another case", lambda lake, place: _namespace_property(lake, "Location", place)),
+    EntryPoint(
+        "namespace property, another case", lambda lake, place: _namespace_property(lake, "Location", place)
+    ),
 ]
 _VIEWS = [
     EntryPoint(
         "create a view",
-        lambda lake, place: lake.rest.call("POST", lake.views, json=lake.view_body(lake.fresh(), location=place)),
+        lambda lake, place: lake.rest.call(
+            "POST", lake.views, json=lake.view_body(lake.fresh(), location=place)
+        ),
     ),
     EntryPoint("set-location of a view", lambda lake, place: _replaced(lake, _set_location(place))),
     EntryPoint(
@@ -355,7 +367,9 @@ _REGISTERS = [
     ),
     EntryPoint(
         "register-view",
-        lambda lake, place: lake.register(_good_file(lake, place, lake.view_document()), kind="register-view"),
+        lambda lake, place: lake.register(
+            _good_file(lake, place, lake.view_document()), kind="register-view"
+        ),
         is_file=True,
     ),
     EntryPoint(
@@ -378,7 +392,9 @@ _REGISTERS = [
     ),
     EntryPoint(
         "register a table whose partition statistics",
-        lambda lake, place: _registered(lake, lake.document(partition_statistics=[_statistics_file(lake, place)])),
+        lambda lake, place: _registered(
+            lake, lake.document(partition_statistics=[_statistics_file(lake, place)])
+        ),
         is_file=True,
         reads=True,
     ),
@@ -392,7 +408,7 @@ _REGISTERS = [
     ),
 ]
 
-# The property by which this server itself can be led astray stands for the others, which get a smaller corpus.
+# The property by which the server itself can be led astray stands for the others: they get a smaller corpus.
 ENTRY_POINTS: list[EntryPoint] = [
     *_CREATES,
     *_COMMITS,

@@ -47,6 +47,8 @@ class Guarded:
         self.makers = {name: Maker(self.rest(self.admins[name], name)) for name in TENANTS}
 
     def close(self) -> None:
+        for maker in self.makers.values():
+            maker.rest.http.close()
         self._database.close()
 
     def principal(self, name: str, roles: dict[str, Role]) -> Principal:

@@ -1,8 +1,8 @@
 """Locations that no request may bring in, for a given root of a warehouse.
 
-`outside(root)` are refused wherever a location may stand; `some_outside(root)` is one of each family. `unfit(root)`
-lie inside the root but hold characters that a location of a table may not have; as the name of one file, which is
-taken literally, they are harmless.
+`outside(root)` are refused wherever a location may stand; `some_outside(root)` is one of each family.
+`unfit(root)` lie inside the root but hold characters that a location of a table may not have; as the name of
+one file, which is taken literally, they are harmless.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ def elsewhere(root: str) -> Places:
 
 
 def some_outside(root: str) -> Places:
-    labels = ("parent", "encoded dots", "sibling prefix", "the other store", "metadata service", "nul", "fullwidth dots")
+    labels = (
+        "parent",
+        "encoded dots",
+        "sibling prefix",
+        "the other store",
+        "metadata service",
+        "nul",
+        "fullwidth dots",
+    )
     places = outside(root)
     return {label: places[label] for label in labels}
 

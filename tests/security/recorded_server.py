@@ -1,6 +1,6 @@
 """A whole server in this process, over storage that is only memory and that notes every call.
 
-Requests go over real HTTP through the real edge; only the database is a private SQLite file and `Files` a double.
+Requests go over real HTTP through the real edge; the database is a private SQLite file, and `Files` a double.
 So a test can say of a refused request: storage was not asked for anything.
 
     with RecordedServer.started(folder, "s3://lake/wh") as server:

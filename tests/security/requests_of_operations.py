@@ -1,7 +1,7 @@
 """One sound request for every operation there is, made against things that are really there.
 
-The list of operations comes from the code that serves them. An operation without a request here fails every test
-that asks for one, so a new route cannot be forgotten: it fails closed.
+The list of operations comes from the code that serves them. An operation without a request here fails every
+test that asks for one, so a new route cannot be forgotten: it fails closed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ LAKE = _lake()
 ALL = [*SPEC, *LAKE]
 # Those that are about one warehouse; the rest is about the server or about the caller.
 OF_A_WAREHOUSE = [
-    served for served in ALL if "{prefix}" in served.path or "{warehouse}" in served.path or served.id == "getConfig"
+    served
+    for served in ALL
+    if "{prefix}" in served.path or "{warehouse}" in served.path or served.id == "getConfig"
 ]
 SERVER_WIDE = frozenset({"listWarehouses", "createWarehouse", "dropWarehouse"})
 

@@ -46,7 +46,10 @@ def _rss_bytes(server: CalveServer) -> int:
 
 
 def _post(path: str, body: bytes, **headers: str) -> bytes:
-    given = {"Content-Length": str(len(body)), **{name.replace("_", "-"): text for name, text in headers.items()}}
+    given = {
+        "Content-Length": str(len(body)),
+        **{name.replace("_", "-"): text for name, text in headers.items()},
+    }
     return head("POST", path, given) + body
 
 
@@ -59,7 +62,7 @@ def _alive(server: CalveServer) -> None:
     assert ask(server.port, head("GET", "/v1/config")).status == 200
 
 
-# -- framing ---------------------------------------------------------------------------------------------------------
+# -- framing
 
 BODY = b'{"namespace": ["x"]}'
 NAMESPACES = "/v1/main/namespaces"
@@ -88,7 +91,9 @@ def test_a_broken_frame_is_refused(server: CalveServer, frame: str) -> None:
 
 
 def test_two_lengths_are_refused(server: CalveServer) -> None:
-    lines = f"POST {NAMESPACES} HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\nContent-Length: 3\r\n\r\n".encode()
+    lines = (
+        f"POST {NAMESPACES} HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\nContent-Length: 3\r\n\r\n".encode()
+    )
     _assert_refused(ask(server.port, lines + BODY), 400)
 
 
@@ -97,9 +102,8 @@ def test_nothing_is_smuggled_behind_a_short_length(server: CalveServer) -> None:
     with connect(server.port) as connection:
         connection.sendall(_post(NAMESPACES, BODY[:5]) + BODY[5:])
         assert read(connection).status == 400
-        with pytest.raises((OSError, ValueError, AssertionError)):
-            assert read(connection).status == 400  # the rest is no request: refused, or the connection is gone
-            raise ValueError
+        # The rest is no request: refused, or the connection is gone.
+        assert connection.recv(100_000)[:12] in (b"", b"HTTP/1.1 400")
     assert "x" not in _names(server)
 
 
@@ -116,13 +120,22 @@ def test_a_body_that_never_comes_does_not_run_the_request(server: CalveServer) -
 
 @pytest.mark.parametrize("line", [b"zz\r\n", b"-1\r\n", b"5\r\nabc\r\n", b"ffffffffffffffffff\r\n"])
 def test_broken_chunks_are_refused(server: CalveServer, line: bytes) -> None:
-    answer = ask(server.port, head("POST", NAMESPACES, {"Transfer-Encoding": "chunked"}) + line + b"0\r\n\r\n")
+    answer = ask(
+        server.port, head("POST", NAMESPACES, {"Transfer-Encoding": "chunked"}) + line + b"0\r\n\r\n"
+    )
     _assert_refused(answer, 400, 413, 431)
     assert "x" not in _names(server)
 
 
 @pytest.mark.parametrize(
-    "bytes_", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+    "bytes_",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
 )
 def test_what_is_not_http_is_refused(server: CalveServer, bytes_: bytes) -> None:
     with connect(server.port) as connection:
@@ -152,7 +165,7 @@ def test_a_head_that_is_too_large_is_refused(server: CalveServer, way: str) -> N
     _alive(server)
 
 
-# -- sizes -----------------------------------------------------------------------------------------------------------
+# -- sizes
 
 
 def test_a_declared_length_beyond_the_limit_is_refused_unread(server: CalveServer) -> None:
@@ -161,7 +174,9 @@ def test_a_declared_length_beyond_the_limit_is_refused_unread(server: CalveServe
         _assert_refused(read(connection), 413)
 
 
-@pytest.mark.parametrize("path", [NAMESPACES, "/v1/oauth/tokens", "/lake/v1/warehouses", "/v1/no/such/route", "/health"])
+@pytest.mark.parametrize(
+    "path", [NAMESPACES, "/v1/oauth/tokens", "/lake/v1/warehouses", "/v1/no/such/route", "/health"]
+)
 def test_chunks_beyond_the_limit_are_refused_before_the_rest_comes(server: CalveServer, path: str) -> None:
     """Nothing more than the limit and 64 KiB is sent, and the answer comes all the same."""
     piece = b"%x\r\n%b\r\n" % (1 << 16, b" " * (1 << 16))
@@ -233,12 +248,12 @@ def test_a_flood_of_large_bodies_takes_bounded_memory(server: CalveServer) -> No
     assert growth < RSS_GROWTH_BYTES_MAX
 
 
-# -- an offer of HTTP/2 ------------------------------------------------------------------------------------------------
+# -- an offer of HTTP/2
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
 def test_an_offer_of_http2_keeps_the_body(server: CalveServer, pieces: int) -> None:
-    """Java's client makes it with every request; a parser that takes it for the end of HTTP loses the body."""
+    """Java's client makes it with every request; a parser that takes it for the end of HTTP loses it."""
     name = f"h2c{pieces}"
     body = f'{{"namespace": ["{name}"], "properties": {{"a": "b"}}}}'.encode()
     request = head("POST", NAMESPACES, {**H2C, "Content-Length": str(len(body))}) + body
@@ -256,7 +271,7 @@ def test_an_offer_of_http2_in_chunks_keeps_the_body(server: CalveServer) -> None
     assert "h2c-chunks" in _names(server)
 
 
-# -- routes and methods ------------------------------------------------------------------------------------------------
+# -- routes and methods
 
 NO_ROUTES = [
     "/",
@@ -299,7 +314,9 @@ def test_an_unknown_route_is_not_found_in_icebergs_form(server: CalveServer, pat
     _assert_refused(ask(server.port, head("GET", path)), 404, 400)
 
 
-@pytest.mark.parametrize("path", ["/v1/main/namespaces/%ff", "/v1/main/namespaces/a%ff/tables", "/v1/%ff/namespaces"])
+@pytest.mark.parametrize(
+    "path", ["/v1/main/namespaces/%ff", "/v1/main/namespaces/a%ff/tables", "/v1/%ff/namespaces"]
+)
 def test_a_path_that_is_not_utf8_is_refused(server: CalveServer, path: str) -> None:
     """It must not become some other name."""
     _assert_refused(ask(server.port, head("GET", path)), 400, 404)
@@ -311,7 +328,9 @@ METHODS = ["PUT", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "MKCOL", "LOCK", "REP
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("path", ["/v1/config", NAMESPACES, "/v1/main/namespaces/a/tables/t", "/lake/v1/warehouses", "/health"])
+@pytest.mark.parametrize(
+    "path", ["/v1/config", NAMESPACES, "/v1/main/namespaces/a/tables/t", "/lake/v1/warehouses", "/health"]
+)
 def test_an_unknown_method_is_refused_in_icebergs_form(server: CalveServer, method: str, path: str) -> None:
     answer = ask(server.port, head(method, path))
     _assert_refused(answer, 405, 400)
@@ -321,7 +340,16 @@ def test_an_unknown_method_is_refused_in_icebergs_form(server: CalveServer, meth
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/config", NAMESPACES, "/v1/main/namespaces/a", "/v1/main/namespaces/a/tables/t", "/v1/main/namespaces/a/views/v", "/v1/nowhere", "/lake/v1/warehouses", "/health"],
+    [
+        "/v1/config",
+        NAMESPACES,
+        "/v1/main/namespaces/a",
+        "/v1/main/namespaces/a/tables/t",
+        "/v1/main/namespaces/a/views/v",
+        "/v1/nowhere",
+        "/lake/v1/warehouses",
+        "/health",
+    ],
 )
 def test_an_answer_to_head_has_no_body(server: CalveServer, path: str) -> None:
     with connect(server.port) as connection:
@@ -333,7 +361,14 @@ def test_an_answer_to_head_has_no_body(server: CalveServer, path: str) -> None:
 
 
 def test_a_request_id_is_taken_over_only_if_it_is_sane(server: CalveServer) -> None:
-    for given, kept in (("abc-1", True), ("a b", False), ("x" * 65, False), ("a\tb", False), ("<script>", False), ("é", False)):
+    for given, kept in (
+        ("abc-1", True),
+        ("a b", False),
+        ("x" * 65, False),
+        ("a\tb", False),
+        ("<script>", False),
+        ("é", False),
+    ):
         answer = ask(server.port, head("GET", "/v1/nowhere", {"X-Request-Id": given}))
         assert (answer.headers["x-request-id"] == given) is kept, given
         assert answer.headers["x-request-id"]

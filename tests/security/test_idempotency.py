@@ -1,15 +1,16 @@
-"""A key stands for one request of one caller: for that one it answers again, for no other does it answer at all."""
+"""A key stands for one request of one caller: it answers that one again, and no other at all."""
 
 from __future__ import annotations
 
-import threading
+import sqlite3
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from catalog.api.operations import OPERATIONS
 from tests.harness.rest import SCHEMA, Rest, append_body, uuid7
 from tests.harness.stacks import Stack, Stacks
 from tests.security.answers import assert_error
@@ -40,8 +41,8 @@ KEYED = [
 
 
 @pytest.fixture
-def rest(stack: Stack) -> Rest:
-    return Rest(stack.url)
+def rest(crowded: Stack) -> Rest:
+    return Rest(crowded.url)
 
 
 def _key() -> dict[str, str]:
@@ -49,8 +50,6 @@ def _key() -> dict[str, str]:
 
 
 def test_every_operation_that_takes_a_key_is_tried_here() -> None:
-    from catalog.api.operations import OPERATIONS
-
     assert {served.id for served in KEYED} == {o.id for o in OPERATIONS if o.idempotent_key}
 
 
@@ -118,7 +117,7 @@ def test_a_key_belongs_to_one_target(rest: Rest) -> None:
 
 
 def test_a_refusal_is_answered_again_only_while_it_would_be_the_same(rest: Rest) -> None:
-    """A refused request may be remembered; but a conflict of somebody else's making must not become success."""
+    """A refusal may be remembered; what was refused must not be done by asking again."""
     namespace, key = rest.fresh_namespace(), _key()
     metadata = rest.create(namespace, "t")["metadata"]
     stale = append_body(metadata)
@@ -180,36 +179,40 @@ def test_drops_with_one_key_at_the_same_moment_all_succeed(rest: Rest) -> None:
     assert drop(0) == 204
 
 
-def test_a_key_that_is_over_can_be_used_again(stacks: Stacks, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def forgetful(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A server whose keys live for a second."""
+    folder = tmp_path_factory.mktemp("forgetful")
+    with stacks.started("embedded", folder, {"CALVE_IDEMPOTENCY_LIFETIME_S": "1"}) as stack:
+        yield stack
+
+
+def test_a_key_that_is_over_can_be_used_again(forgetful: Stack) -> None:
     """The lifetime is advertised; behind it a key is as good as new."""
-    with stacks.started("embedded", tmp_path, {"CALVE_IDEMPOTENCY_LIFETIME_S": "1"}) as stack:
-        rest = Rest(stack.url)
-        assert rest.ok("GET", "/v1/config")["idempotency-key-lifetime"] == "PT1S"
-        namespace, key = rest.fresh_namespace(), _key()
-        path = rest.namespace_path(namespace, "tables")
-        body: dict[str, Any] = {"name": "t", "schema": SCHEMA}
-        assert rest.call("POST", path, json=body, headers=key).status_code == 200
-        assert rest.call("DELETE", rest.table_path(namespace, "t")).status_code == 204
-        threading.Event().wait(1.5)
-        answer = rest.call("POST", path, json=body, headers=key)
-        assert answer.status_code == 200, answer.text
+    rest = Rest(forgetful.url)
+    assert rest.ok("GET", "/v1/config")["idempotency-key-lifetime"] == "PT1S"
+    namespace, key = rest.fresh_namespace(), _key()
+    path = rest.namespace_path(namespace, "tables")
+    body: dict[str, Any] = {"name": "t", "schema": SCHEMA}
+    assert rest.call("POST", path, json=body, headers=key).status_code == 200
+    assert rest.call("DELETE", rest.table_path(namespace, "t")).status_code == 204
+    time.sleep(1.5)
+    answer = rest.call("POST", path, json=body, headers=key)
+    assert answer.status_code == 200, answer.text
 
 
-def test_keys_do_not_pile_up(stacks: Stacks, tmp_path: Path) -> None:
+def test_keys_do_not_pile_up(forgetful: Stack) -> None:
     """Every table of the server's own has an end."""
-    import sqlite3
-
-    with stacks.started("embedded", tmp_path, {"CALVE_IDEMPOTENCY_LIFETIME_S": "1"}) as stack:
-        rest = Rest(stack.url)
-        namespace = rest.fresh_namespace()
-        for number in range(60):
-            body = {"namespace": [namespace, f"n{number}"]}
-            assert rest.call("POST", rest.path("namespaces"), json=body, headers=_key()).status_code == 200
-            if number == 30:
-                time.sleep(1.5)
-        database = sqlite3.connect(stack.database.removeprefix("sqlite:///"))
-        try:
-            [(count,)] = database.execute("SELECT count(*) FROM idempotency").fetchall()
-        finally:
-            database.close()
+    rest = Rest(forgetful.url)
+    namespace = rest.fresh_namespace()
+    for number in range(60):
+        body = {"namespace": [namespace, f"n{number}"]}
+        assert rest.call("POST", rest.path("namespaces"), json=body, headers=_key()).status_code == 200
+        if number == 30:
+            time.sleep(1.5)
+    database = sqlite3.connect(forgetful.database.removeprefix("sqlite:///"))
+    try:
+        [(count,)] = database.execute("SELECT count(*) FROM idempotency").fetchall()
+    finally:
+        database.close()
     assert count <= 45

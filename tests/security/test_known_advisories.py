@@ -13,7 +13,7 @@ import pytest
 from tests.harness.rest import SCHEMA, Rest, identified
 from tests.harness.s3 import S3Server
 from tests.harness.server import CalveServer
-from tests.harness.stacks import Stack
+from tests.harness.stacks import Stack, Stacks
 from tests.security.answers import assert_error
 from tests.security.conftest import Elsewhere
 
@@ -80,7 +80,10 @@ def test_cve_2026_42812_a_path_property_alone_is_looked_at(
     """
     namespace = rest.fresh_namespace()
     rest.create(namespace, "t")
-    body: dict[str, Any] = {"requirements": [], "updates": [{"action": action, field: {key: elsewhere.location}}]}
+    body: dict[str, Any] = {
+        "requirements": [],
+        "updates": [{"action": action, field: {key: elsewhere.location}}],
+    }
     assert_error(rest.commit(namespace, "t", body), 400)
     changes = {"table-changes": [identified(namespace, "t", body)]}
     assert_error(rest.call("POST", rest.path("transactions/commit"), json=changes), 400)
@@ -105,15 +108,18 @@ def test_polaris_4884_a_sibling_with_the_same_beginning_is_outside(rest: Rest, e
     assert elsewhere.files() == []
 
 
-def test_polaris_4860_the_root_that_counts_is_the_present_one(own_stack: Stack) -> None:
-    """There the rules could shrink under tables that were there before. Here the root of `main` cannot move."""
-    rest = Rest(own_stack.url)
-    rest.create(rest.fresh_namespace(), "t")
-    own_stack.server.stop()
-    moved = {**own_stack.server.settings, "CALVE_WAREHOUSE_ROOT": f"{own_stack.warehouse_root}/narrower"}
-    ended = CalveServer(own_stack.server.folder / "moved", moved).command("serve")
+def test_polaris_4860_the_root_that_counts_is_the_present_one(stacks: Stacks, tmp_path: Path) -> None:
+    """There the rules could shrink under tables that they had let in. Here the root of `main` cannot move."""
+    with stacks.started("embedded", tmp_path / "own") as stack:
+        server = stack.server
+        moved = {
+            **server.settings,
+            "CALVE_WAREHOUSE_ROOT": f"{stack.warehouse_root}/narrower",
+            "CALVE_PORT": "0",
+        }
+        ended = CalveServer(tmp_path / "moved", moved).command("serve")
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
-    assert own_stack.warehouse_root in ended.stderr
+    assert stack.warehouse_root in ended.stderr
 
 
 def test_polaris_5114_what_a_registered_file_says_is_not_believed(

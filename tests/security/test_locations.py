@@ -1,7 +1,8 @@
-"""No location leaves its warehouse: every way in, with every hostile text, is refused before storage is asked."""
+"""No location leaves its warehouse: each hostile text, by each way in, is refused before storage is asked."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import httpx
@@ -18,7 +19,8 @@ ROOTS = {"files": "file:///lake/wh", "s3": "s3://lake/wh"}
 @pytest.fixture(scope="module", params=ROOTS)
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     with RecordedServer.started(tmp_path_factory.mktemp("recorded"), ROOTS[request.param]) as server:
-        yield Lake(server)
+        with contextlib.closing(Lake(server)) as lake:
+            yield lake
 
 
 def test_the_matrix_is_as_large_as_it_should_be() -> None:

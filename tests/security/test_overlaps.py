@@ -1,8 +1,9 @@
-"""No two tables share a place: not by asking for it, not by a race, not with one that was dropped, not by a uuid."""
+"""No two tables share a place: not by asking, by a race, with a dropped one, or by a uuid."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -27,7 +28,7 @@ def _place(lake: Lake) -> str:
 
 
 # How a second place may lie to a first one, and whether both may be.
-RELATIONS = {
+RELATIONS: dict[str, tuple[Callable[[str], str], bool]] = {
     "the same": (lambda place: place, False),
     "the same with a slash": (lambda place: place + "/", False),
     "the same by a shorter scheme": (lambda place: place.replace("file:///", "file:/"), False),
@@ -49,7 +50,7 @@ def test_a_place_that_overlaps_another_is_refused_on_every_way(recorded: Lake, r
         assert _create(rest, namespace, recorded.fresh(), place).is_success
         return str(related(place))
 
-    ways = {
+    ways: dict[str, Callable[[str], httpx.Response]] = {
         "create": lambda place: recorded.create(location=place),
         "stage": lambda place: recorded.create(location=place, **{"stage-create": True}),
         "staged commit": lambda place: recorded.commit_staged(location=place),
@@ -87,16 +88,32 @@ def test_an_overlap_is_found_before_anything_is_written(recorded: Lake, way: str
     assert recorded.server.files.calls_since(mark) == []
 
 
-def test_the_place_of_a_dropped_table_is_kept_until_it_is_purged(recorded: Lake) -> None:
+def _dropped(rest: Rest, name: str) -> str:
+    listed = rest.lake("GET", "main/dropped").json()["dropped"]
+    found: str = next(entry["id"] for entry in listed if entry["name"] == name)
+    return found
+
+
+def test_a_dropped_table_does_not_come_back_into_a_place_that_is_taken(recorded: Lake) -> None:
+    """Clients make tables again where dropped ones were, so a dropped table holds no place."""
     rest, namespace, place = recorded.rest, recorded.namespace, _place(recorded)
     assert _create(rest, namespace, "dropped", place).is_success
     assert rest.call("DELETE", rest.table_path(namespace, "dropped")).status_code == 204
-    assert_error(_create(rest, namespace, "thief", f"{place}/x"), 400, 409)
-    [dropped] = [d for d in rest.lake("GET", "main/dropped").json()["dropped"] if d["name"] == "dropped"]
-    assert rest.lake("POST", f"main/dropped/{dropped['id']}/undrop").status_code == 200
-    purged = rest.call("DELETE", rest.table_path(namespace, "dropped"), params={"purgeRequested": "true"})
+    assert _create(rest, namespace, "heir", f"{place}/x").is_success
+    undrop = f"main/dropped/{_dropped(rest, 'dropped')}/undrop"
+    assert_error(rest.lake("POST", undrop), 400, 409)
+    assert "dropped" not in rest.tables(namespace)
+    purged = rest.call("DELETE", rest.table_path(namespace, "heir"), params={"purgeRequested": "true"})
     assert purged.status_code == 204
-    assert _create(rest, namespace, "heir", place).is_success
+    assert rest.lake("POST", undrop).status_code == 200
+
+
+def test_a_table_that_came_back_holds_its_place_again(recorded: Lake) -> None:
+    rest, namespace, place = recorded.rest, recorded.namespace, _place(recorded)
+    assert _create(rest, namespace, "back", place).is_success
+    assert rest.call("DELETE", rest.table_path(namespace, "back")).status_code == 204
+    assert rest.lake("POST", f"main/dropped/{_dropped(rest, 'back')}/undrop").status_code == 200
+    assert_error(_create(rest, namespace, "thief", f"{place}/x"), 400, 409)
 
 
 def test_a_table_cannot_take_the_whole_warehouse(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -157,14 +174,31 @@ def test_a_commit_deletes_no_file_of_another_table(recorded: Lake) -> None:
     assert Location.parse_file(victim["metadata-location"]).canonical in recorded.server.files.held
 
 
+def test_a_file_registered_again_is_read_again(recorded: Lake) -> None:
+    """Files of others may change under their name, so nothing that was read before may answer for them."""
+    rest, namespace, name = recorded.rest, recorded.namespace, recorded.fresh()
+    document = recorded.document(properties={"turn": "1"})
+    place = recorded.plant(document)
+    body = {"name": name, "metadata-location": place}
+    path = rest.namespace_path(namespace, "register")
+    assert rest.call("POST", path, json=body).is_success
+    assert rest.load(namespace, name)["metadata"]["properties"]["turn"] == "1"
+    rest.ok("POST", rest.table_path(namespace, name, "unregister"))
+    recorded.plant(document | {"properties": {"turn": "2"}}, place)
+    assert rest.call("POST", path, json=body).is_success
+    assert rest.load(namespace, name)["metadata"]["properties"]["turn"] == "2"
+    done = recorded.commit({"action": "set-properties", "updates": {"more": "x"}}, table=name)
+    assert done.json()["metadata"]["properties"] == {"turn": "2", "more": "x"}
+
+
 @pytest.mark.parametrize("below", ["", "/below"])
-def test_of_racing_creates_in_one_place_one_succeeds(stack: Stack, below: str) -> None:
-    rest = Rest(stack.url)
+def test_of_racing_creates_in_one_place_one_succeeds(crowded: Stack, below: str) -> None:
+    rest = Rest(crowded.url)
     namespace = rest.fresh_namespace()
-    place = f"{stack.warehouse_root}/raced-{uuid.uuid4().hex}"
+    place = f"{crowded.warehouse_root}/raced-{uuid.uuid4().hex}"
 
     def create(number: int) -> httpx.Response:
-        return _create(Rest(stack.url), namespace, f"t{number}", place + below * (number % 2))
+        return _create(Rest(crowded.url), namespace, f"t{number}", place + below * (number % 2))
 
     answers = at_once(12, create)
     assert [a.status_code for a in answers].count(200) == 1, [a.text for a in answers]
@@ -217,7 +251,9 @@ def test_a_new_warehouse_inherits_nothing_from_an_old_one_of_its_name(recorded: 
     assert first.lake("POST", f"{name}/transactions", json={"name": "held"}).status_code == 200
     first.at(f"{name}~held").create(namespace, "held_back")
     report = {"report-type": "scan-report", "table-name": "secret"}
-    assert first.call("POST", first.table_path(namespace, "secret", "metrics"), json=report).status_code == 204
+    assert (
+        first.call("POST", first.table_path(namespace, "secret", "metrics"), json=report).status_code == 204
+    )
     assert first.call("DELETE", first.table_path(namespace, "secret")).status_code == 204
     assert first.call("DELETE", first.namespace_path(namespace)).status_code == 204
     assert admin.lake("DELETE", f"warehouses/{name}").status_code == 204

@@ -15,12 +15,12 @@ from tests.security.answers import assert_error
 from tests.security.races import at_once
 from tests.security.requests_of_operations import view_body
 
-CALLERS = 12
+CALLERS = 8
 
 
 @pytest.fixture
-def rest(stack: Stack) -> Rest:
-    return Rest(stack.url)
+def rest(crowded: Stack) -> Rest:
+    return Rest(crowded.url)
 
 
 def _count(answers: list[httpx.Response]) -> dict[int, int]:
@@ -137,7 +137,7 @@ def test_of_many_drops_one_wins(rest: Rest) -> None:
 
 @pytest.mark.parametrize("purge", ["", "?purgeRequested=true"])
 def test_a_drop_among_commits_makes_no_server_error(rest: Rest, purge: str) -> None:
-    for _ in range(3):
+    for _ in range(2):
         namespace = rest.fresh_namespace()
         metadata = rest.create(namespace, "t")["metadata"]
         path = rest.table_path(namespace, "t")
@@ -158,7 +158,7 @@ def test_a_drop_among_commits_makes_no_server_error(rest: Rest, purge: str) -> N
 
 
 def test_a_drop_of_a_namespace_among_creates_leaves_no_table_without_one(rest: Rest) -> None:
-    for _ in range(3):
+    for _ in range(2):
         namespace = rest.fresh_namespace()
         path = rest.namespace_path(namespace)
 
@@ -205,9 +205,7 @@ def test_of_many_that_open_or_publish_one_transaction_one_wins(rest: Rest) -> No
     rest.publish(name)
     inside = rest.open_transaction(name)
     inside.create(namespace, "t")
-    published = at_once(
-        CALLERS, lambda _: _ask(rest, "POST", f"/lake/v1/main/transactions/{name}/commit")
-    )
+    published = at_once(CALLERS, lambda _: _ask(rest, "POST", f"/lake/v1/main/transactions/{name}/commit"))
     # A repeat finds it committed and answers the same number.
     assert _count(published) == {200: CALLERS}
     assert len({answer.json()["number"] for answer in published}) == 1

@@ -71,7 +71,9 @@ def test_as_many_updates_as_allowed_are_taken(table: tuple[Rest, str]) -> None:
     assert rest.commit(namespace, "t", {"requirements": [], "updates": updates}).status_code == 200
 
 
-@pytest.mark.parametrize("kind", ["requirements", "tables of a transaction", "updates of a view", "snapshots"])
+@pytest.mark.parametrize(
+    "kind", ["requirements", "tables of a transaction", "updates of a view", "snapshots"]
+)
 def test_floods_inside_one_request_are_bounded(table: tuple[Rest, str], kind: str) -> None:
     rest, namespace = table
     metadata = rest.load(namespace, "t")["metadata"]
@@ -80,7 +82,9 @@ def test_floods_inside_one_request_are_bounded(table: tuple[Rest, str], kind: st
         answer = rest.commit(namespace, "t", {"requirements": asserted, "updates": []})
     elif kind == "tables of a transaction":
         change: dict[str, Any] = {"requirements": [], "updates": []}
-        changes = [{"identifier": {"namespace": [namespace], "name": f"n{n}"}, **change} for n in range(20_000)]
+        changes = [
+            {"identifier": {"namespace": [namespace], "name": f"n{n}"}, **change} for n in range(20_000)
+        ]
         answer = rest.call("POST", rest.path("transactions/commit"), json={"table-changes": changes})
     elif kind == "updates of a view":
         updates = [{"action": "set-properties", "updates": {"a": "b"}}] * 20_000
@@ -98,10 +102,22 @@ def test_a_huge_schema_is_refused(table: tuple[Rest, str]) -> None:
     schemas = {
         "wide": {"type": "struct", "fields": _fields(20_001)},
         "wider": {"type": "struct", "fields": _fields(150_000)},
-        "deep": {"type": "struct", "fields": [{"id": 1, "name": "a", "type": _deep_type(65), "required": False}]},
-        "deeper": {"type": "struct", "fields": [{"id": 1, "name": "a", "type": _deep_type(190), "required": False}]},
-        "long type": {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "decimal(" * 9999, "required": False}]},
-        "long name": {"type": "struct", "fields": [{"id": 1, "name": "a" * 2**24, "type": "int", "required": False}]},
+        "deep": {
+            "type": "struct",
+            "fields": [{"id": 1, "name": "a", "type": _deep_type(65), "required": False}],
+        },
+        "deeper": {
+            "type": "struct",
+            "fields": [{"id": 1, "name": "a", "type": _deep_type(190), "required": False}],
+        },
+        "long type": {
+            "type": "struct",
+            "fields": [{"id": 1, "name": "a", "type": "decimal(" * 9999, "required": False}],
+        },
+        "long name": {
+            "type": "struct",
+            "fields": [{"id": 1, "name": "a" * 2**24, "type": "int", "required": False}],
+        },
     }
     wrong = {}
     for label, schema in schemas.items():
@@ -128,7 +144,9 @@ def test_a_wide_schema_is_taken_and_loaded(table: tuple[Rest, str]) -> None:
 def test_a_flood_of_namespace_properties_is_refused(table: tuple[Rest, str], count: int) -> None:
     rest, namespace = table
     flood = {f"k{n}": "v" for n in range(count)}
-    assert_error(rest.call("POST", rest.namespace_path(namespace, "properties"), json={"updates": flood}), 400)
+    assert_error(
+        rest.call("POST", rest.namespace_path(namespace, "properties"), json={"updates": flood}), 400
+    )
     body = {"namespace": [namespace, "below"], "properties": flood}
     assert_error(rest.call("POST", rest.path("namespaces"), json=body), 400)
 
@@ -137,9 +155,9 @@ def test_namespace_properties_do_not_grow_without_end(table: tuple[Rest, str]) -
     """Each request is bounded; what they add up to is too."""
     rest, namespace = table
     path = rest.namespace_path(namespace, "properties")
-    for turn in range(4):
-        answer = rest.call("POST", path, json={"updates": {f"k{turn}_{n}": "v" for n in range(900)}})
-    assert_error(answer, 400)
+    turns = [{f"k{turn}_{n}": "v" for n in range(900)} for turn in range(4)]
+    answers = [rest.call("POST", path, json={"updates": updates}) for updates in turns]
+    assert_error(answers[-1], 400)
     assert len(rest.ok("GET", rest.namespace_path(namespace))["properties"]) <= 1000
 
 

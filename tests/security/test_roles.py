@@ -1,4 +1,4 @@
-"""What each role may do, on every operation; and that a protected table stays, whoever tries by whatever way."""
+"""What each role may do, on every operation; and that a protected table stays, whoever tries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ FOR_ADMINS = {"setProtection"}
 
 def test_a_reader_reads_everything_and_changes_nothing(guarded: Guarded) -> None:
     wrong = []
-    asked = [(served, guarded.makers["acme"].request(served)) for served in ALL if served.id not in SERVER_WIDE]
+    asked = [
+        (served, guarded.makers["acme"].request(served)) for served in ALL if served.id not in SERVER_WIDE
+    ]
     before = guarded.heads()
     with guarded.client(guarded.reader) as http:
         for served, request in asked:
@@ -68,7 +70,7 @@ def test_a_reader_of_a_transaction_writes_nothing_into_it(guarded: Guarded) -> N
     assert_error(past.call("POST", past.path("namespaces"), json={"namespace": ["x"]}), 403)
 
 
-# -- protection ------------------------------------------------------------------------------------------------------
+# -- protection
 
 
 def _protected(rest: Rest) -> tuple[str, dict[str, Any]]:
@@ -117,7 +119,10 @@ def test_a_protected_table_is_renamed_or_refused_with_the_reason(recorded: Lake)
     """Either is sound; to say that too many others write to it is not."""
     rest = recorded.rest
     namespace, _ = _protected(rest)
-    names = {"source": {"namespace": [namespace], "name": "t"}, "destination": {"namespace": [namespace], "name": "u"}}
+    names = {
+        "source": {"namespace": [namespace], "name": "t"},
+        "destination": {"namespace": [namespace], "name": "u"},
+    }
     answer = rest.call("POST", rest.path("tables/rename"), json=names)
     if answer.is_success:
         path = f"main/namespaces/{namespace}/tables/u/protection"

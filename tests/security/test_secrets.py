@@ -1,4 +1,4 @@
-"""Secrets are shown to nobody: not in logs, metrics, configuration, errors, nor in what `calve config` prints."""
+"""Secrets are shown to nobody: not in logs, metrics, configuration, errors, nor by `calve config`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -47,7 +48,7 @@ def watched(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield Watched(stack.server, secret, token, stack.s3.secret_access_key)
 
 
-def _carriers(secret: str) -> Iterator[tuple[str, dict[str, object]]]:
+def _carriers(secret: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Requests that all carry a secret where clients really put one, and all go wrong in some way."""
     basic = base64.b64encode(f"root:{secret}".encode()).decode()
     form = {"grant_type": "client_credentials", "client_id": "root", "client_secret": secret}
@@ -85,8 +86,8 @@ def _sent(watched: Watched, secret: str, *, authorized: bool) -> list[str]:
         for line, options in _carriers(secret):
             method, path = line.split(" ")
             headers = {"Authorization": f"Bearer {watched.token}"} if authorized else {}
-            headers |= options.pop("headers", {})  # type: ignore[arg-type]
-            answer = http.request(method, path, headers=headers, **options)  # type: ignore[arg-type]
+            headers |= options.pop("headers", {})
+            answer = http.request(method, path, headers=headers, **options)
             assert answer.status_code < 500, answer.text
             if not answer.is_success:
                 texts += [answer.text, str(dict(answer.headers))]

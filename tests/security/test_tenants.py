@@ -101,7 +101,7 @@ def test_lists_hold_what_is_ones_own_only(guarded: Guarded) -> None:
             assert not [other for other in TENANTS if other != own and f"/warehouse-{other}" in text], path
 
 
-# -- what one tenant was given, in the hands of another ----------------------------------------------------------------
+# -- what one tenant was given, in the hands of another
 
 
 def _pair(guarded: Guarded) -> tuple[Maker, httpx.Client]:
@@ -123,7 +123,9 @@ def test_a_page_token_opens_no_list_of_others(guarded: Guarded) -> None:
         assert_error(http.get(own, params={"pageToken": token}), 400)
         # And a namespace of the same name: the token still belongs to the other warehouse.
         acme.rest.ok("POST", acme.rest.path("namespaces"), json={"namespace": [blue.namespace]})
-        assert_error(http.get(acme.rest.namespace_path(blue.namespace, "tables"), params={"pageToken": token}), 400)
+        assert_error(
+            http.get(acme.rest.namespace_path(blue.namespace, "tables"), params={"pageToken": token}), 400
+        )
 
 
 def test_an_etag_tells_nothing_of_others(guarded: Guarded) -> None:
@@ -138,7 +140,9 @@ def test_an_etag_tells_nothing_of_others(guarded: Guarded) -> None:
             assert known == _seen(absent, ABSENT)
 
 
-@pytest.mark.parametrize("operation", ["createNamespace", "createTable", "updateTable", "dropTable", "createView"])
+@pytest.mark.parametrize(
+    "operation", ["createNamespace", "createTable", "updateTable", "dropTable", "createView"]
+)
 def test_an_idempotency_key_answers_nothing_to_others(guarded: Guarded, operation: str) -> None:
     blue, http = _pair(guarded)
     request, key = blue.request(BY_ID[operation]), {"Idempotency-Key": uuid7()}

@@ -1,4 +1,4 @@
-"""Without a valid token nothing is answered, on any route; and a token counts only as long as its holder does."""
+"""Without a valid token nothing is answered, on any route; and a token counts only while its holder does."""
 
 from __future__ import annotations
 
@@ -109,12 +109,16 @@ def test_every_forged_token_is_refused(guarded: Guarded) -> None:
 
 def test_no_operation_answers_without_a_valid_token(guarded: Guarded) -> None:
     before, wrong = guarded.heads(), []
-    headers = ({}, {"Authorization": f"Bearer calve_{'A' * 43}"}, {"Authorization": "Basic cm9vdDpyb290"})
+    headers: tuple[dict[str, str], ...] = (
+        {},
+        {"Authorization": f"Bearer calve_{'A' * 43}"},
+        {"Authorization": "Basic cm9vdDpyb290"},
+    )
     with guarded.client() as http:
         for served, header in itertools.product(ALL, headers):
-            body = {"content": b"{}"} if served.method in ("POST", "PUT") else {}
+            body = b"{}" if served.method in ("POST", "PUT") else None
             for query in ("", f"?warehouse=acme&access_token={guarded.root.token}"):
-                answer = http.request(served.method, _path(served) + query, headers=header, **body)
+                answer = http.request(served.method, _path(served) + query, headers=header, content=body)
                 if answer.status_code != 401 or not (served.method == "HEAD" or is_error(answer)):
                     wrong.append((served.id, header, answer.status_code, answer.text[:200]))
     assert not wrong
@@ -128,7 +132,17 @@ def test_only_the_known_paths_are_open(guarded: Guarded) -> None:
             "/ready": 200,
             "/metrics": 200,
         }
-        for path in ("/", "/docs", "/redoc", "/openapi.json", "/v1", "/v1/", "/lake", "/lake/v1/principals", "/admin"):
+        for path in (
+            "/",
+            "/docs",
+            "/redoc",
+            "/openapi.json",
+            "/v1",
+            "/v1/",
+            "/lake",
+            "/lake/v1/principals",
+            "/admin",
+        ):
             assert http.get(path).status_code == 404, path
 
 
@@ -145,7 +159,10 @@ def test_two_tokens_are_not_a_choice(guarded: Guarded, order: str) -> None:
     if order != "sound first":
         pair.reverse()
     with guarded.client() as http:
-        statuses = {http.get(path, headers=pair).status_code for path in ("/v1/acme/namespaces", "/lake/v1/acme/events")}
+        statuses = {
+            http.get(path, headers=pair).status_code
+            for path in ("/v1/acme/namespaces", "/lake/v1/acme/events")
+        }
     assert statuses <= {400, 401}, statuses
 
 

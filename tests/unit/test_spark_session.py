@@ -17,6 +17,7 @@ def test_a_catalog_is_reached_by_rest_and_never_cached() -> None:
         "spark.sql.catalog.lake.uri": URI,
         "spark.sql.catalog.lake.warehouse": "main@7",
         "spark.sql.catalog.lake.cache-enabled": "false",
+        "spark.sql.catalog.lake.rest-catalog-purge": "true",
     }
 
 

@@ -1,0 +1,112 @@
+"""Writers whose transaction is over: after its end, its expiry, or while it ends, nothing of theirs gets in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import orjson
+import pytest
+
+from catalog.errors import CommitFailed
+from catalog.service import commits, tables, transactions
+from catalog.service.catalog import Catalog
+from catalog.service.commits import TableCommit
+from catalog.service.states import State
+from tests.concurrency.ground import ASKED, Ground, create_tables, gaps, problems, state, table
+from tests.concurrency.phases import PUBLISH_GATES, Steps, all_orders, lanes
+from tests.harness.rest import append_body
+from tests.harness.stacks import STACKS, Stacks
+
+TTL_S = 100
+OPEN_GATES = frozenset({"swap.begun", "swap.before-commit"})
+
+
+@pytest.fixture(params=STACKS)
+def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Iterator[Ground]:
+    made = Ground.fresh(stacks, request.param, tmp_path, local_files=True)
+    with made.opened() as catalog:
+        create_tables(catalog, "t")
+    yield made
+
+
+def _later(catalog: Catalog, seconds: int) -> Catalog:
+    """The same catalog with its clock put forward."""
+    now_ms = type(catalog).now_ms
+    setattr(catalog, "now_ms", lambda: now_ms() + seconds * 1000)  # noqa: B010
+    return catalog
+
+
+def _append(catalog: Catalog, where: State) -> int:
+    body = append_body(orjson.loads(tables.load(where, table("t")).document or b""))
+    wanted = TableCommit(table("t"), body["requirements"], body["updates"])
+    commits.commit_tables(catalog, where, ASKED, [wanted])
+    snapshot_id: int = body["updates"][0]["snapshot"]["snapshot-id"]
+    return snapshot_id
+
+
+def _snapshots(catalog: Catalog) -> list[int]:
+    metadata = orjson.loads(tables.load(state(catalog), table("t")).document or b"")
+    return [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
+
+
+def _opened(catalog: Catalog, name: str = "w") -> State:
+    transactions.open_transaction(catalog, "main", "tester", name, TTL_S)
+    return state(catalog, f"main~{name}")
+
+
+def late_writers_are_refused(ground: Ground) -> None:
+    """A writer that entered its transaction in time and writes after the end of it."""
+    with ground.opened() as catalog, ground.opened() as later:
+        _later(later, TTL_S + 1)
+        for end in ("published", "aborted", "expired", "expired and opened again"):
+            inside = _opened(catalog)
+            _append(catalog, inside)
+            before = _snapshots(catalog)
+            if end == "published":
+                transactions.publish(catalog, "main", "tester", "w")
+                before = _snapshots(catalog)
+            elif end == "aborted":
+                transactions.abort(catalog, "main", "w")
+            elif end == "expired and opened again":
+                transactions.open_transaction(later, "main", "tester", "w", TTL_S)
+            writer = later if end == "expired" else catalog
+            with pytest.raises(CommitFailed, match="nothing was written"):
+                _append(writer, inside)
+            if end == "expired":
+                with pytest.raises(CommitFailed, match="expired"):
+                    transactions.publish(later, "main", "tester", "w")
+                transactions.abort(catalog, "main", "w")
+            assert _snapshots(catalog) == before, end
+        transactions.abort(later, "main", "w")
+        assert _snapshots(catalog) == before
+        assert problems(catalog) == []
+        assert gaps(catalog) == []
+
+
+def test_a_late_writer_is_refused(ground: Ground) -> None:
+    late_writers_are_refused(ground)
+
+
+def test_a_transaction_is_published_or_expires_and_never_both(ground: Ground) -> None:
+    """One publishes while another, for whom the time is over, opens the name again: every third order."""
+    with ground.opened() as catalog, lanes(ground) as (publisher, opener):
+        _later(opener.catalog, TTL_S + 1)
+        ended: dict[str, int] = {"committed": 0, "expired": 0}
+        for place, order in enumerate(all_orders()[::3]):
+            name = f"w{place}"
+            added = _append(catalog, _opened(catalog, name))
+            transaction = transactions.newest(catalog, "main", name)
+            works = [
+                (partial(transactions.publish, publisher.catalog, "main", "tester", name), PUBLISH_GATES),
+                (partial(_opened, opener.catalog, name), OPEN_GATES),
+            ]
+            with pytest.MonkeyPatch.context() as patch:
+                Steps([publisher, opener], works).run(order, patch)
+            found = {one.id: one.state for one in catalog.transactions.all("main", 1000)}[transaction.id]
+            ended[found] += 1
+            assert (added in _snapshots(catalog)) == (found == "committed"), order
+        print(f"\n{ended}")
+        assert min(ended.values()) > 0
+        assert gaps(catalog) == []
