@@ -33,6 +33,7 @@ from catalog.storage.settings import S3Settings
 from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch, migrate, require_current
 from catalog.store.migrations import version as schema_version
+from catalog.store.warehouses import WarehouseStore
 
 ENCODED_PATHS = ("/v1/", "/lake/v1/")
 STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException", 422: "BadRequestException"}
@@ -65,7 +66,9 @@ def open_database(settings: Settings) -> Database:
 
 def open_catalog(settings: Settings) -> Catalog:
     """The catalog on its database and storage, with the warehouse `main`."""
-    files = StorageFiles(_s3(settings), file_roots=[settings.warehouse_root] if _is_local(settings) else [])
+    database = open_database(settings)
+    roots = {settings.warehouse_root, *(known.root for known in WarehouseStore(database).all())}
+    files = StorageFiles(_s3(settings), file_roots=[root for root in roots if not root.startswith("s3")])
     limits = Limits(
         drop_retention_s=settings.drop_retention_s,
         transaction_ttl_s=settings.transaction_ttl_s,
@@ -73,7 +76,7 @@ def open_catalog(settings: Settings) -> Catalog:
         document_cache_bytes_max=settings.document_cache_bytes_max,
         page_size_max=settings.page_size_max,
     )
-    catalog = Catalog(open_database(settings), files, limits, files.client_properties)
+    catalog = Catalog(database, files, limits, files.client_properties)
     try:
         ensure_main(catalog, settings.warehouse_root)
     except CatalogError as error:
@@ -165,7 +168,8 @@ async def _refuse_shape(_request: Request, error: Exception) -> Response:
 async def _refuse_route(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     type_ = STATUS_TYPES.get(error.status_code, "BadRequestException")
-    body = error_body(f"{error.detail}: no such route here", type_, error.status_code)
+    hint = ": no such route here" if error.status_code in (404, 405) else ""
+    body = error_body(f"{error.detail}{hint}", type_, error.status_code)
     return Response(body, error.status_code, error.headers, media_type="application/json")
 
 
@@ -173,10 +177,6 @@ def _response(answer: Answer) -> Response:
     response = Response(answer.body, answer.status)
     response.raw_headers.extend(answer.headers)
     return response
-
-
-def _is_local(settings: Settings) -> bool:
-    return not settings.warehouse_root.startswith("s3")
 
 
 def _s3(settings: Settings) -> S3Settings:

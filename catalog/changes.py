@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 Kind = Literal["table", "view", "namespace"]
 Document = bytes  # JSON text
+UNNUMBERED = 0  # the version of an entry that is new under its name, until the store gives it one
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ _REFUSED = re.compile(r"""[\\?#%*"'`<>|^${}\[\]]""")
 # Engines percent-encode partition values in folder names, and leave '*' as it is.
 _REFUSED_IN_FILE = re.compile(r"""[\\?#"'`<>|^${}\[\]]""")
 _REFUSED_SEGMENTS: Final = frozenset(("", ".", ".."))
+_SLASHES = re.compile(r"[/\\]")
 _NOT_IN_SLUG = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -67,7 +68,8 @@ class Location:
         There `%` and `*` are ordinary characters: a partition value `a/b` makes a folder `p=a%2Fb`.
         """
         location = _parsed(text, _REFUSED_IN_FILE)
-        if any(_fully_decoded(segment) in (".", "..") for segment in location.segments):
+        parts = (part for segment in location.segments for part in _SLASHES.split(_fully_decoded(segment)))
+        if any(part in (".", "..") for part in parts):
             raise Invalid("Invalid location: encoded '.' and '..' are not allowed")
         return location
 

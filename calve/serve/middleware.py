@@ -104,6 +104,8 @@ class Edge:
         scope["calve.deadline_s"] = started_s + self._timeout_s
         self._deadlines.add(exchange)
         try:
+            if len(headers) != len(scope["headers"]):
+                _require_one_authorization(scope)
             if b"content-length" in headers or b"transfer-encoding" in headers:
                 receive = await self._body(exchange, headers, receive)
             await self._app(scope, receive, exchange.send)
@@ -198,6 +200,12 @@ class Edge:
             operation,
             scope.get("calve.caller"),
         )
+
+
+def _require_one_authorization(scope: Scope) -> None:
+    """Two of them would let two readers of one request see two callers."""
+    if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+        raise Refused(400, "BadRequestException", "The request has more than one Authorization header.")
 
 
 def _path(scope: Scope) -> bytes:

@@ -174,7 +174,9 @@ class Call:
         if _UUID(key) is None:
             raise Invalid("Idempotency-Key must be a UUID of 36 characters")
         lifetime_ms = self.catalog.limits.idempotency_lifetime_s * 1000
-        target = "/".join(self.path.values())
+        # A hash, because a path can be longer than an index entry; behind the warehouse, to be found by it.
+        path = hashlib.blake2b("/".join(self.path.values()).encode(), digest_size=16).hexdigest()
+        target = f"{self.state.warehouse.name}:{path}"
         body_hash = hashlib.sha256(self.body + b"\0" + self._query).hexdigest()
         expires_ms = self.catalog.now_ms() + lifetime_ms
         status = int(min(code for code in self.operation.responses if code.startswith("2")))

@@ -18,7 +18,8 @@ def asked_for(call: Call) -> WarehouseRef:
     """The warehouse a client names, or `main` where it names none. A storage root names its warehouse too."""
     text = call.query.get("warehouse") or DEFAULT_WAREHOUSE
     for warehouse in call.catalog.warehouses.all() if "/" in text else []:
-        if text.rstrip("/") == warehouse.root.rstrip("/"):
+        visible = call.caller is not None and call.caller.role(warehouse.name) is not None
+        if visible and text.rstrip("/") == warehouse.root.rstrip("/"):
             return WarehouseRef(warehouse.name)
     return warehouse_ref(text)
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import orjson
 from starlette.routing import Route
 
 from catalog import timing
@@ -24,7 +25,15 @@ from catalog.api.calls import JSON, Answer, Call
 from catalog.api.errors import error_answer, error_body
 from catalog.api.operations import OPERATIONS, Operation
 from catalog.api.replays import Handler, run_once
-from catalog.errors import CatalogError, CommitFailed, Forbidden, NoSuchWarehouse, NotFound, Unavailable
+from catalog.errors import (
+    CatalogError,
+    CommitFailed,
+    Forbidden,
+    Invalid,
+    NoSuchWarehouse,
+    NotFound,
+    Unavailable,
+)
 from catalog.identity.roles import Role
 from catalog.names import warehouse_ref
 from catalog.service.catalog import Catalog
@@ -170,6 +179,8 @@ class Endpoint:
                     "could not carry out a request", extra={"operation": self.operation.id}, exc_info=error
                 )
             return error_answer(error)
+        except orjson.JSONEncodeError:
+            return error_answer(Invalid("The request is nested too deeply to be kept"))
         except Exception:
             log.exception("unexpected error", extra={"operation": self.operation.id})
             message = (

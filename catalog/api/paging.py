@@ -59,6 +59,7 @@ def _after(token: str, mark: str) -> str:
         value = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     except (binascii.Error, ValueError):
         value = None
-    if not isinstance(value, list) or len(value) != 2 or value[0] != mark or not isinstance(value[1], str):
+    sound = isinstance(value, list) and len(value) == 2 and isinstance(value[1], str) and "\0" not in value[1]
+    if not sound or value[0] != mark:
         raise Invalid("pageToken is not one that this list gave out: begin again with an empty pageToken")
-    return value[1]
+    return str(value[1])

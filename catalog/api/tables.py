@@ -14,6 +14,7 @@ from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
 from catalog.names import Identifier, check_name, decode_segment, identifier_from_body
 from catalog.service import commits, garbage, reports, tables
+from catalog.service.documents import document_key
 
 GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 REFERENCED_BY_MAX = 32
@@ -134,7 +135,7 @@ def report_metrics(call: Call) -> Answer:
 
 def etag(entry: Entry, shape: str) -> bytes:
     """Differs with the version of the table and with the shape of the answer."""
-    text = f"{entry.uuid}\0{entry.metadata_location}\0{shape}"
+    text = f"{entry.uuid}\0{entry.version}\0{entry.metadata_location}\0{shape}"
     return b'"' + hashlib.blake2b(text.encode(), digest_size=12).hexdigest().encode() + b'"'
 
 
@@ -160,7 +161,7 @@ def _shaped(call: Call, entry: Entry, shape: str) -> bytes:
     assert entry.document is not None
     if shape == "all":
         return entry.document
-    key = (entry.uuid, entry.metadata_location or "")
+    key = document_key(entry)
     text: bytes | None = call.catalog.documents.get(key, "refs")
     if text is None:
         text = orjson.dumps(with_refs_only(call.catalog.documents.parsed(key, entry.document)))
@@ -170,7 +171,7 @@ def _shaped(call: Call, entry: Entry, shape: str) -> bytes:
 
 def _gzipped(call: Call, entry: Entry, shape: str, body: bytes) -> bytes:
     """Compressed once for each version, then kept: large documents are read more often than written."""
-    key = (entry.uuid, entry.metadata_location or "")
+    key = document_key(entry)
     zipped: bytes | None = call.catalog.documents.get(key, "gzip-" + shape)
     if zipped is None:
         zipped = gzip.compress(body, 1)

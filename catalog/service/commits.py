@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Change, Entry
+from catalog.changes import UNNUMBERED, Change, Entry
 from catalog.errors import (
     AlreadyExists,
     CatalogError,
@@ -27,12 +27,14 @@ from catalog.metadata.squash import squash
 from catalog.names import Identifier
 from catalog.service import places
 from catalog.service.catalog import Catalog
+from catalog.service.documents import document_key
 from catalog.service.files import next_metadata_location, outdated_files
 from catalog.service.states import State
 from catalog.service.writing import Asked, Decision, carry_out
 from catalog.timing import stage
 
 TABLES_A_TRANSACTION_MAX = 1000
+DOCUMENT_BYTES_MAX = 100 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -174,14 +176,21 @@ def _change(
     namespace, name = commit.key
     if state.holds_back:
         after = squash_for(catalog, state, namespace, name, after)
+    places.check_result(state.warehouse, before, after)
     if entry is None:
         places.check_metadata(state.warehouse, after)
     location = next_metadata_location(after, entry.metadata_location if entry else None)
     with stage("encode"):
         text = orjson.dumps(after)
-    version = entry.version + 1 if entry else 1
+    if len(text) > DOCUMENT_BYTES_MAX:
+        raise Invalid(
+            f"The metadata of {commit.identifier} would have {len(text)} bytes, "
+            f"more than {DOCUMENT_BYTES_MAX}: "
+            "expire snapshots, or remove properties and old schemas"
+        )
+    version = entry.version + 1 if entry else UNNUMBERED
     written = Entry("table", namespace, name, after["table-uuid"], version, location, text)
-    catalog.documents.put_parsed((written.uuid, location), after, text)
+    catalog.documents.put_parsed(document_key(written), after, text)
     return (
         Change(
             operation="update-table" if entry else "create-table",
@@ -220,7 +229,7 @@ def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
 
 def _parsed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     assert entry.document is not None
-    return catalog.documents.parsed((entry.uuid, entry.metadata_location or ""), entry.document)
+    return catalog.documents.parsed(document_key(entry), entry.document)
 
 
 def _remove(catalog: Catalog, outdated: list[str]) -> None:
@@ -233,4 +242,4 @@ def _remove(catalog: Catalog, outdated: list[str]) -> None:
 
 def _keep(catalog: Catalog, entry: Entry) -> None:
     if entry.document is not None and entry.metadata_location is not None:
-        catalog.documents.put_text((entry.uuid, entry.metadata_location), entry.document)
+        catalog.documents.put_text(document_key(entry), entry.document)

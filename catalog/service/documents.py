@@ -13,8 +13,15 @@ from typing import Any
 
 import orjson
 
-Key = tuple[str, str]  # uuid and metadata location
+from catalog.changes import Entry
+
+Key = tuple[str, str]  # what it is, and which version of it
 PARSED_WEIGHT = 8  # a parsed document takes about this many times the bytes of its text
+
+
+def document_key(entry: Entry) -> Key:
+    """The version is part of it: a file that others wrote can change before it is registered again."""
+    return (entry.uuid, f"{entry.version} {entry.metadata_location}")
 
 
 class Documents:

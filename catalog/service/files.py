@@ -60,7 +60,13 @@ def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list
         return []
     kept = {entry["metadata-file"] for entry in after.get("metadata-log") or []}
     had = [entry["metadata-file"] for entry in before.get("metadata-log") or []]
-    return [location for location in had if location not in kept]
+    own = [Location.parse(after["location"]), Location.parse(metadata_folder(after))]
+    # A registered file may name files of others in its log: those are not ours to delete.
+    return [
+        location
+        for location in had
+        if location not in kept and any(Location.parse_file(location).is_inside(place) for place in own)
+    ]
 
 
 def metadata_folder(metadata: dict[str, Any]) -> str:

@@ -79,6 +79,7 @@ def update_properties(
         }
         if kept == had:
             return Decision(answer)
+        check_properties(kept)
         after = _entry(namespace, entry.uuid, entry.version + 1, kept)
         return Decision(answer, [_change("update-namespace", namespace, entry, after, kept)])
 

@@ -28,6 +28,25 @@ def require_inside(warehouse: Warehouse, text: object, what: str, *, file: bool 
     return location
 
 
+def require_below(warehouse: Warehouse, text: object, what: str) -> Location:
+    """The same, and not the root itself: a table there would leave no place for any other."""
+    location = require_inside(warehouse, text, what)
+    if location == Location.parse(warehouse.root):
+        raise Invalid(
+            f"The {what} {location.text} is the warehouse itself: it must lie below {warehouse.root}"
+        )
+    return location
+
+
+def check_result(warehouse: Warehouse, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    """What the request came to, whatever it was spelled like: the last look before anything is written."""
+    if before is None or before["location"] != after["location"]:
+        require_below(warehouse, after["location"], "location")
+    if before is None or before.get("properties") is not after.get("properties"):
+        for key, value in path_properties(after.get("properties")):
+            require_inside(warehouse, value, key)
+
+
 def default_location(
     warehouse: Warehouse, identifier: Identifier, namespace_properties: dict[str, str]
 ) -> str:
@@ -50,10 +69,11 @@ def check_updates(warehouse: Warehouse, updates: list[Any]) -> None:
     for update in updates:
         if not isinstance(update, dict):
             continue
-        if update.get("action") == "set-location":
-            require_inside(warehouse, update.get("location"), "location")
-        for key, value in path_properties(update.get("updates")):
-            require_inside(warehouse, value, key)
+        if str(update.get("action")).lower() == "set-location":
+            require_below(warehouse, update.get("location"), "location")
+        for field in ("updates", "updated"):  # the second is an older name of the first
+            for key, value in path_properties(update.get(field)):
+                require_inside(warehouse, value, key)
         for what, place in _files_of(update):
             require_inside(warehouse, place, what, file=True)
 
@@ -78,7 +98,7 @@ def _files_of_snapshot(snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]
 
 def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
     """Every place in a whole document that somebody else wrote."""
-    require_inside(warehouse, metadata.get("location"), "location")
+    require_below(warehouse, metadata.get("location"), "location")
     for key, value in path_properties(metadata.get("properties")):
         require_inside(warehouse, value, key)
     for snapshot in metadata.get("snapshots") or []:

@@ -17,7 +17,7 @@ from catalog.errors import FileNotFound, Forbidden
 from catalog.metadata.rebuild import rebuild
 from catalog.ports import Files
 from catalog.rows import Staged, Transaction, Warehouse
-from catalog.service.documents import Documents
+from catalog.service.documents import Documents, document_key
 from catalog.service.files import decode_metadata
 from catalog.store.database import Database
 from catalog.store.past import PastStore
@@ -58,8 +58,11 @@ class State(Protocol):
     def published(self, namespace: str, name: str) -> Entry | None:
         """The last published meaning of the name that this state builds upon, with its document."""
 
-    def write(self, wanted: Write) -> None:
-        """All changes or none. LostRace, KeyTaken, and the errors of the store."""
+    def write(self, wanted: Write) -> int:
+        """All changes or none; answers the version of entries new under their name.
+
+        LostRace, KeyTaken, and the errors of the store.
+        """
 
 
 class PresentState:
@@ -95,7 +98,7 @@ class PresentState:
         if entry is None:
             return None
         if entry.metadata_location is not None:
-            text = self._documents.text((entry.uuid, entry.metadata_location))
+            text = self._documents.text(document_key(entry))
             if text is not None:
                 return Entry(
                     entry.kind,
@@ -109,7 +112,7 @@ class PresentState:
                 )
         whole = self._present.whole(self.prefix, namespace, name)
         if whole is not None and whole.metadata_location is not None and whole.document is not None:
-            self._documents.put_text((whole.uuid, whole.metadata_location), whole.document)
+            self._documents.put_text(document_key(whole), whole.document)
         return whole
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
@@ -125,8 +128,8 @@ class PresentState:
     def published(self, namespace: str, name: str) -> Entry | None:
         return self.load(namespace, name)
 
-    def write(self, wanted: Write) -> None:
-        write_changes(self._database, self.prefix, wanted)
+    def write(self, wanted: Write) -> int:
+        return write_changes(self._database, self.prefix, wanted).first_version
 
 
 class PastState:
@@ -167,7 +170,7 @@ class PastState:
         if entry.document is not None:
             return entry.document
         assert entry.metadata_location is not None
-        key = (entry.uuid, entry.metadata_location)
+        key = document_key(entry)
         text = self._documents.text(key)
         if text is None:
             now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
@@ -206,7 +209,7 @@ class PastState:
     def published(self, namespace: str, name: str) -> Entry | None:
         return self.load(namespace, name)
 
-    def write(self, wanted: Write) -> None:
+    def write(self, wanted: Write) -> int:
         raise Forbidden(
             f"{self.prefix} is a past moment of {self.warehouse.name} and cannot be written to: "
             f"attach to warehouse={self.warehouse.name} to write"
@@ -262,8 +265,9 @@ class TransactionState:
             return self.published("\x1f".join(source["namespace"]), source["name"])
         return self._base.load(namespace, name)
 
-    def write(self, wanted: Write) -> None:
+    def write(self, wanted: Write) -> int:
         self._transactions.stage(self.transaction, wanted)
+        return 1  # versions inside a transaction count from one for each name
 
     def _held(self, namespace: str, name: str) -> Staged | None:
         return self._transactions.staged(self.transaction.id, namespace, name)

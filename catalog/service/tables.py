@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Change, Entry, Kind
+from catalog.changes import UNNUMBERED, Change, Entry, Kind
 from catalog.errors import (
     AlreadyExists,
     Conflict,
@@ -100,7 +100,7 @@ def _new_metadata(
     location = request.get("location")
     if location is None:
         location = places.default_location(state.warehouse, identifier, inherited)
-    location = places.require_inside(state.warehouse, location, "location").text.rstrip("/")
+    location = places.require_below(state.warehouse, location, "location").text.rstrip("/")
     for key, value in places.path_properties(request.get("properties")):
         places.require_inside(state.warehouse, value, key)
     return new_table(request, location=location, table_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
@@ -122,7 +122,7 @@ def put_new(
     def decide() -> Decision[Entry]:
         require_free(state, identifier, kind)
         location = next_metadata_location(metadata, None)
-        made = Entry(kind, identifier.namespace.key, identifier.name, uuid_, 1, location, text)
+        made = Entry(kind, identifier.namespace.key, identifier.name, uuid_, UNNUMBERED, location, text)
         change = Change(
             operation,
             kind,
@@ -159,7 +159,13 @@ def register(
             require_free(state, identifier, "table")
         _refuse_protected(base, identifier, "overwrite")
         made = Entry(
-            "table", identifier.namespace.key, identifier.name, metadata["table-uuid"], 1, place, text
+            "table",
+            identifier.namespace.key,
+            identifier.name,
+            metadata["table-uuid"],
+            UNNUMBERED,
+            place,
+            text,
         )
         change = Change(
             "register-table",
@@ -286,7 +292,7 @@ def undrop(
         identifier = target or Identifier(Namespace.from_key(entry.namespace), entry.name)
         properties_of(state, identifier.namespace)
         require_free(state, identifier, entry.kind)
-        back = replace(entry, namespace=identifier.namespace.key, name=identifier.name, version=1)
+        back = replace(entry, namespace=identifier.namespace.key, name=identifier.name, version=UNNUMBERED)
         noted = note(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
         change = Change(
             f"undrop-{entry.kind}",

@@ -84,6 +84,11 @@ def publish(
             return _publish_once(catalog, transaction, principal, staged, also), staged
         except LostRace:
             continue  # somebody was quicker between the look and the swap; look again
+        except CommitFailed:
+            now = newest(catalog, warehouse, name)
+            if now.id == transaction.id and now.state == "committed":
+                return now.number, []  # the same call, sent twice, has just done it
+            raise
     raise CommitFailed(
         f"Cannot publish {name}: its tables are written to by too many others at once; try again"
     )

@@ -7,13 +7,14 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Change, Entry
+from catalog.changes import UNNUMBERED, Change, Entry
 from catalog.errors import Invalid
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
 from catalog.names import Identifier
 from catalog.service import places
 from catalog.service.catalog import Catalog
+from catalog.service.documents import document_key
 from catalog.service.files import next_metadata_location
 from catalog.service.namespaces import properties_of
 from catalog.service.states import State
@@ -28,7 +29,7 @@ def create(
     location = request.get("location")
     if location is None:
         location = places.default_location(state.warehouse, identifier, inherited)
-    location = places.require_inside(state.warehouse, location, "location").text.rstrip("/")
+    location = places.require_below(state.warehouse, location, "location").text.rstrip("/")
     for key, value in places.path_properties(request.get("properties")):
         places.require_inside(state.warehouse, value, key)
     metadata = new_view(request, location=location, view_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
@@ -49,12 +50,13 @@ def replace(
     def decide() -> Decision[Entry]:
         entry = load(state, identifier, "view")
         assert entry.document is not None
-        before = catalog.documents.parsed((entry.uuid, entry.metadata_location or ""), entry.document)
+        before = catalog.documents.parsed(document_key(entry), entry.document)
         if is_view_replay(before, requirements, updates):
             return Decision(entry)
         after = apply_view(before, requirements, updates, now_ms=catalog.now_ms())
         if after is before:
             return Decision(entry)
+        places.check_result(state.warehouse, before, after)
         location = next_metadata_location(after, entry.metadata_location)
         text = orjson.dumps(after)
         made = Entry("view", entry.namespace, entry.name, entry.uuid, entry.version + 1, location, text)
@@ -83,13 +85,15 @@ def register(catalog: Catalog, state: State, asked: Asked, identifier: Identifie
     problems = view_violations(metadata)
     if problems:
         raise Invalid(f"Cannot register {place}: {problems[0]}")
-    places.require_inside(state.warehouse, metadata.get("location"), "location")
+    places.require_below(state.warehouse, metadata.get("location"), "location")
     for key, value in places.path_properties(metadata.get("properties")):
         places.require_inside(state.warehouse, value, key)
 
     def decide() -> Decision[Entry]:
         require_free(state, identifier, "view")
-        made = Entry("view", identifier.namespace.key, identifier.name, metadata["view-uuid"], 1, place, text)
+        made = Entry(
+            "view", identifier.namespace.key, identifier.name, metadata["view-uuid"], UNNUMBERED, place, text
+        )
         change = Change(
             "register-view", "view", made.namespace, made.name, None, made, {}, places.own_places(metadata)
         )

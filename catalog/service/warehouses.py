@@ -33,6 +33,7 @@ def create(catalog: Catalog, name: object, root: str | None) -> Warehouse:
     place = Location.parse(root if root is not None else _beside_main(catalog, checked))
     if not place.segments and place.scheme == "file":
         raise Invalid("The root of the file system cannot be a warehouse")
+    catalog.warehouses.require_room(checked, place)
     catalog.files.probe(place.text)
     return catalog.warehouses.create(checked, place, catalog.now_ms())
 

@@ -11,13 +11,13 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 
 from catalog import faults
-from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
-from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown
+from catalog.changes import UNNUMBERED, Change, Entry, KeyTaken, LostRace, Record, Write
+from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid
 from catalog.service.catalog import Catalog
 from catalog.service.files import encode_metadata
 from catalog.service.states import State
@@ -61,6 +61,7 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
                 _remember(catalog, _remembering(asked.record, decision.answer))
             return decision.answer
         faults.reach("write.decided")
+        _require_free_places(catalog, state, decision.changes)
         if (
             not state.holds_back
         ):  # inside a transaction only the last version counts; publishing writes its file
@@ -68,9 +69,9 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
         try:
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
             with stage("swap"):
-                state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
+                version = state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
             faults.reach("write.before-answer")
-            return decision.answer
+            return _numbered(decision.answer, version)
         except LostRace as race:
             names = str(race)
             _discard(catalog, state, decision)
@@ -83,9 +84,32 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
     raise CommitFailed(f"Cannot commit: {names} is written to by too many others at once; try again")
 
 
+def _numbered(answer: T, version: int) -> T:
+    """The answer with the version that the store gave to entries new under their name."""
+    entries: Any = answer if isinstance(answer, list) else [answer]
+    numbered = [
+        replace(entry, version=version) if isinstance(entry, Entry) and entry.version == UNNUMBERED else entry
+        for entry in entries
+    ]
+    return numbered if isinstance(answer, list) else numbered[0]  # type: ignore[return-value]
+
+
+def _require_free_places(catalog: Catalog, state: State, changes: list[Change]) -> None:
+    """Before a file is written: not into the place of another table. The store looks again, locked."""
+    if state.holds_back:
+        return  # nothing is written yet, and the owner may be dropped in the same transaction
+    for change in changes:
+        for place in change.locations:
+            for taken, owner in catalog.records.taken(state.warehouse.name, place):
+                if change.after is not None and owner != change.after.uuid:
+                    raise Invalid(f"Location {place} overlaps {taken}, which belongs to another table")
+
+
 def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
-    """Before the swap. A store that does not take a file would not remove one either, and asking it doubles the
-    wait: what it took before is litter.
+    """Before the swap.
+
+    A store that does not take a file would not remove one either, and asking it doubles the wait: what it
+    took before is litter.
     """
     for location, text in files:
         with stage("files"):

@@ -25,7 +25,7 @@ def publish(
     def work(connection: sa.Connection) -> int | None:
         lock_open(connection, transaction, wanted.now_ms)
         faults.reach("publish.locked")
-        number = apply(connection, transaction.warehouse, wanted) if wanted.changes else None
+        number = apply(connection, transaction.warehouse, wanted).number if wanted.changes else None
         if also is not None:
             also(connection, number or transaction.base_number)
         faults.reach("publish.before-close")

@@ -8,7 +8,19 @@ from catalog.errors import AlreadyExists, Conflict, Invalid, NoSuchWarehouse
 from catalog.locations import Location
 from catalog.rows import Warehouse
 from catalog.store.database import Database, Read
-from catalog.store.schema import entries, grants, heads, history, locations, warehouses
+from catalog.store.schema import (
+    dropped,
+    entries,
+    grants,
+    heads,
+    history,
+    idempotency,
+    locations,
+    reports,
+    staged,
+    transactions,
+    warehouses,
+)
 
 READ_WAREHOUSE = Read(
     sa.select(warehouses.c.root, warehouses.c.created_ms).where(
@@ -58,6 +70,14 @@ class WarehouseStore:
 
         return self._database.write(work)
 
+    def require_room(self, name: str, root: Location) -> None:
+        """AlreadyExists for the name; Invalid for a root that overlaps another's."""
+        for known in self.all():
+            if known.name == name:
+                raise AlreadyExists(f"Warehouse already exists: {name}")
+            if root.overlaps(Location.parse(known.root)):
+                raise Invalid(f"The root {root.text} overlaps the root of another warehouse")
+
     def delete(self, name: str) -> None:
         """Only an empty one. Its history goes with it; its files are left alone."""
 
@@ -71,7 +91,10 @@ class WarehouseStore:
                 sa.select(entries.c.name).where(entries.c.warehouse == name).limit(1)
             ).first():
                 raise Conflict(f"Warehouse {name} is not empty: drop its namespaces first")
-            for table in (grants, history, locations, heads, warehouses):
+            ours = sa.select(transactions.c.id).where(transactions.c.warehouse == name)
+            connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(ours)))
+            connection.execute(sa.delete(idempotency).where(idempotency.c.target.startswith(f"{name}:")))
+            for table in (grants, transactions, dropped, reports, history, locations, heads, warehouses):
                 connection.execute(sa.delete(table).where(table.c.warehouse == name))
 
         self._database.write(work)

@@ -8,8 +8,10 @@ side by side.
 
 from __future__ import annotations
 
+import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,12 +19,13 @@ import sqlalchemy as sa
 
 from catalog import faults
 from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
-from catalog.errors import Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
+from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
 from catalog.store.database import Database, Prepared
 from catalog.store.documents import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
 Also = Callable[[sa.Connection, int], None]
+SWEEP_EVERY = 100  # writes with a key between two looks for keys that are over
 
 _row = (
     entries.c.warehouse == sa.bindparam("w"),
@@ -37,6 +40,7 @@ _UPDATE = Prepared(_update.where(*_as_based))
 # Another thing takes the name, which is the end of the one that had it.
 _REPLACE = Prepared(_update.where(*_as_based, entries.c.protected == 0))
 _DELETE = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == 0))
+_MOVE_AWAY = Prepared(sa.delete(entries).where(*_as_based))
 _EXISTS = Prepared(sa.select(entries.c.uuid).where(*_row))
 _COUNT = Prepared(
     sa.update(heads)
@@ -83,6 +87,12 @@ _INSIDE = Prepared(
     )
     .limit(1)
 )
+_BY_UUID = Prepared(
+    sa.select(entries.c.name).where(
+        entries.c.warehouse == sa.bindparam("w"), entries.c.uuid == sa.bindparam("u")
+    )
+)
+_SWEEP_RECORDS = Prepared(sa.delete(idempotency).where(idempotency.c.expires_ms <= sa.bindparam("now")))
 _INSERT_RECORD = Prepared(sa.insert(idempotency), idempotency.columns.keys())
 _FORGET_RECORD = Prepared(
     sa.delete(idempotency).where(
@@ -92,8 +102,16 @@ _FORGET_RECORD = Prepared(
 )
 
 
-def write(database: Database, warehouse: str, wanted: Write, also: Also | None = None) -> int:
-    """Apply all changes or none; answers the number they took.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The number that the changes took, and the version that entries new under their name have."""
+
+    number: int
+    first_version: int
+
+
+def write(database: Database, warehouse: str, wanted: Write, also: Also | None = None) -> Written:
+    """Apply all changes or none.
 
     Raises LostRace, KeyTaken, NoSuchNamespace, NamespaceNotEmpty, Invalid (a place that is taken),
     Unavailable (surely nothing happened), CommitStateUnknown. `also` runs in the same transaction, with the
@@ -102,14 +120,17 @@ def write(database: Database, warehouse: str, wanted: Write, also: Also | None =
     return database.write(lambda connection: apply(connection, warehouse, wanted, also))
 
 
-def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also | None = None) -> int:
+def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also | None = None) -> Written:
     """The same inside a transaction that the caller owns."""
     changes = sorted(wanted.changes, key=lambda change: change.key)
     first_version = 0
     if any(change.is_structural for change in changes):
         first_version = _lock_names(connection, warehouse)
+    # What only changes its name keeps its protection, and is not kept from changing it.
+    staying = {change.after.uuid for change in changes if change.after is not None}
+    moving = {c.base.uuid: c.base.protected for c in changes if c.base is not None and c.base.uuid in staying}
     for change in changes:
-        _set(connection, warehouse, change, first_version)
+        _set(connection, warehouse, change, first_version, moving)
         faults.reach("swap.row-set")
     _release_places(connection, warehouse, changes)
     for change in changes:
@@ -124,7 +145,7 @@ def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also |
         remember(connection, wanted.record, wanted.now_ms)
     if also is not None:
         also(connection, number)
-    return number
+    return Written(number, first_version)
 
 
 def _lock_names(connection: sa.Connection, warehouse: str) -> int:
@@ -139,18 +160,25 @@ def _lock_names(connection: sa.Connection, warehouse: str) -> int:
     return head + 1
 
 
-def _set(connection: sa.Connection, warehouse: str, change: Change, first_version: int) -> None:
+def _set(
+    connection: sa.Connection,
+    warehouse: str,
+    change: Change,
+    first_version: int,
+    moving: Mapping[str, bool],
+) -> None:
     where: dict[str, Any] = {"w": warehouse, "ns": change.namespace, "n": change.name}
     base, after = change.base, change.after
     if base is None:
         if _EXISTS.run(connection, where).fetchone() is not None:
             raise LostRace(change.key)
         if after is not None:
-            _INSERT.run(connection, _row_of(warehouse, after, first_version))
+            row = _row_of(warehouse, after, first_version)
+            _INSERT.run(connection, row | {"protected": int(moving.get(after.uuid, after.protected))})
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
-        result = _DELETE.run(connection, where)
+        result = (_MOVE_AWAY if base.uuid in moving else _DELETE).run(connection, where)
     else:
         values = _row_of(warehouse, after, _version_after(change, first_version))
         where |= {
@@ -199,8 +227,20 @@ def _check_structure(connection: sa.Connection, warehouse: str, change: Change, 
         if parent and _EXISTS.run(connection, {"w": warehouse, "ns": parent, "n": ""}).fetchone() is None:
             raise NoSuchNamespace(f"Namespace does not exist: {parent.replace(chr(31), '.')}")
         _FORGET_DROPPED.run(connection, {"w": warehouse, "u": change.after.uuid})
+    if change.name and (change.base is None or change.base.uuid != change.after.uuid):
+        _require_one_name(connection, warehouse, change)
     for location in change.locations:
         _reserve(connection, warehouse, location, change.after.uuid)
+
+
+def _require_one_name(connection: sa.Connection, warehouse: str, change: Change) -> None:
+    """A thing has one name: places and files belong to its uuid, which a client may choose."""
+    assert change.after is not None
+    if len(_BY_UUID.run(connection, {"w": warehouse, "u": change.after.uuid}).fetchall()) > 1:
+        raise AlreadyExists(
+            f"A {change.kind} with the uuid {change.after.uuid} has a name already: "
+            "rename it, or drop it first"
+        )
 
 
 def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) -> None:
@@ -305,6 +345,8 @@ def _insert_history(
 def remember(connection: sa.Connection, record: Record, now_ms: int) -> None:
     values = {name: getattr(record, name) for name in Record.__slots__}
     _FORGET_RECORD.run(connection, values | {"now": now_ms})  # one that is over makes room
+    if random.randrange(SWEEP_EVERY) == 0:  # noqa: S311
+        _SWEEP_RECORDS.run(connection, {"now": now_ms})
     try:
         _INSERT_RECORD.run(connection, values)
     except connection.dialect.loaded_dbapi.IntegrityError as error:

@@ -1,9 +1,9 @@
 """A crew of writer processes on one table, from their start to the ledgers that they leave.
 
-    crew = Crew(stack, tmp_path, seed=7)
-    crew.start(8, acked_max=20, cut_share=0.05)
-    crew.wait()
-    print(verified(stack, crew))
+crew = Crew(stack, tmp_path, seed=7)
+crew.start(8, acked_max=20, cut_share=0.05)
+crew.wait()
+print(verified(stack, crew))
 """
 
 from __future__ import annotations

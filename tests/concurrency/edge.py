@@ -1,4 +1,4 @@
-"""Requests to the HTTP edge without HTTP: everything between the bytes in and the bytes out, in this process."""
+"""Requests to the HTTP edge without HTTP: everything between the bytes in and the bytes out."""
 
 from __future__ import annotations
 

@@ -104,7 +104,9 @@ def gaps(catalog: Catalog) -> list[str]:
     assert head is not None
     rows = catalog.past.events("main", 0, 1_000_000)
     numbers = sorted({row["number"] for row in rows})
-    wrong = [] if numbers == list(range(1, head[0] + 1)) else [f"numbers {numbers} with the head at {head[0]}"]
+    wrong = (
+        [] if numbers == list(range(1, head[0] + 1)) else [f"numbers {numbers} with the head at {head[0]}"]
+    )
     for number in numbers:
         ordinals = [row["ordinal"] for row in rows if row["number"] == number]
         if ordinals != list(range(len(ordinals))):

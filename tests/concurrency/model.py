@@ -96,7 +96,9 @@ class Lake:
         """The present is a moment now."""
         self.moments.append(dict(self.present))
 
-    def set(self, where: str, changes: dict[Key, Thing | None], operation: str, request: Request | None = None) -> None:
+    def set(
+        self, where: str, changes: dict[Key, Thing | None], operation: str, request: Request | None = None
+    ) -> None:
         """Write to the present, under the next number, or to an open transaction."""
         world = self.world(where)
         for key, thing in changes.items():
@@ -205,7 +207,11 @@ class Lake:
             changed = True
             if wanted is None:
                 after.pop(key, None)
-                if live is not None and transaction.operations[key].startswith("drop-") and live.kind != "namespace":
+                if (
+                    live is not None
+                    and transaction.operations[key].startswith("drop-")
+                    and live.kind != "namespace"
+                ):
                     lost[live.uuid] = (key, live)
             else:
                 kept = live is not None and live.protected
@@ -238,9 +244,7 @@ def require_free(world: World, key: Key) -> None:
 
 
 def is_empty(world: World, namespace: str) -> bool:
-    return not any(
-        (ns == namespace and name) or ns.startswith(namespace + "\x1f") for ns, name in world
-    )
+    return not any((ns == namespace and name) or ns.startswith(namespace + "\x1f") for ns, name in world)
 
 
 def _rebased(

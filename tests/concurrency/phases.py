@@ -1,4 +1,4 @@
-"""Writers in lock-step: each stops at every gate until the test lets it go on, in an order that the test gives.
+"""Writers in lock-step: each stops at every gate until the test lets it go on, in the order of the test.
 
 A gate is a failpoint of catalog/faults.py. `Steps` puts itself in the place of `faults.reach`; a thread that
 it does not know passes. An order is a list of writers: each entry lets that writer go on to its next gate. A
@@ -30,7 +30,9 @@ STEPS = 5
 # Five steps from the start to the end of a write.
 GATES = frozenset({"write.decided", "write.file-written", "swap.row-set", "swap.before-commit"})
 PUBLISH_GATES = frozenset({"publish.locked", "swap.row-set", "publish.before-close", "swap.before-commit"})
-INSIDE = frozenset({"swap.row-set", "swap.before-commit", "publish.locked", "publish.before-close"})
+INSIDE = frozenset(
+    {"swap.begun", "swap.row-set", "swap.before-commit", "publish.locked", "publish.before-close"}
+)
 
 Work = Callable[[], Any]
 
@@ -187,8 +189,6 @@ class Steps:
 def all_orders(writers: int = 2, steps: int = STEPS) -> list[tuple[int, ...]]:
     """Every way to interleave the steps: 252 for 2 writers of 5 steps."""
     assert writers == 2, "more writers have too many orders to list"
-    total = writers * steps
-    orders = []
-    for places in itertools.combinations(range(total), steps):
-        orders.append(tuple(0 if place in places else 1 for place in range(total)))
-    return orders
+    total = range(writers * steps)
+    firsts = itertools.combinations(total, steps)
+    return [tuple(0 if place in first else 1 for place in total) for first in firsts]

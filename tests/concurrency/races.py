@@ -1,4 +1,4 @@
-"""Pairs of writes that may meet, each with a model of what it does, and the check that they happened in a row.
+"""Pairs of writes that may meet, a model of what each does, and the check that one came after the other.
 
 The answers and the state after two writes must be those of one of them after the other, in an order that
 does not contradict the clock: who was answered before the other began comes first.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import random
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from typing import Any
 
 import orjson
 
-from catalog.errors import CommitFailed
-from catalog.names import Identifier
 from catalog.service import commits, garbage, tables, transactions
 from catalog.service.catalog import Catalog
 from catalog.service.commits import TableCommit
@@ -205,7 +202,9 @@ def opened(catalog: Catalog, *names: str, properties: bool = False) -> str:
     inside = state(catalog, f"main~{transaction}")
     for name in names:
         if properties:
-            wanted = TableCommit(table(name), [], [{"action": "set-properties", "updates": {"pt": transaction}}])
+            wanted = TableCommit(
+                table(name), [], [{"action": "set-properties", "updates": {"pt": transaction}}]
+            )
         else:
             body = append_body(orjson.loads(tables.load(inside, table(name)).document or b""))
             wanted = TableCommit(table(name), body["requirements"], body["updates"])
@@ -230,8 +229,16 @@ def publish(catalog: Catalog, transaction: str, before: Model) -> Op:
         return "published"
 
     def model(model: Model) -> str:
-        if all(set(added) <= set(model.get(n, before[n])["snapshots"]) for n, (added, _) in gained.items() if added):
-            done = [model.get(n, {}).get("properties", {}).get("pt") == value for n, (_, value) in gained.items() if value]
+        if all(
+            set(added) <= set(model.get(n, before[n])["snapshots"])
+            for n, (added, _) in gained.items()
+            if added
+        ):
+            done = [
+                model.get(n, {}).get("properties", {}).get("pt") == value
+                for n, (_, value) in gained.items()
+                if value
+            ]
             if any(added for added, _ in gained.values()) or any(done):
                 return "published"  # published before: a repeat answers the same
         for name, (added, value) in gained.items():

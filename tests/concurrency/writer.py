@@ -2,8 +2,8 @@
 
     python -m tests.concurrency.writer '{"port": …, "ledger": …, …}'
 
-It loads the table, adds a snapshot on top and commits, in turn by a plain commit and by `transactions/commit`;
-a refusal (409) means load again and try with a new snapshot. Some answers are cut: the connection is closed
+It loads the table, adds a snapshot on top and commits, in turn by a plain commit and by
+`transactions/commit`; a refusal (409) means load again and try with a new snapshot. Some answers are cut: the connection is closed
 after the request was sent, and the same request is sent again until it is answered. The ledger has a line
 before each request ("sent") and one for what became of it ("acked", "refused", "unknown", "failed"), so that
 `tests/concurrency/ledger.py` can compare it with what the catalog says.
@@ -139,7 +139,9 @@ class Writer:
         try:
             if self._connection is None:
                 timeout_s = self._orders.timeout_s
-                self._connection = http.client.HTTPConnection("127.0.0.1", self._orders.port, timeout=timeout_s)
+                self._connection = http.client.HTTPConnection(
+                    "127.0.0.1", self._orders.port, timeout=timeout_s
+                )
             self._connection.request(method, path, body, headers)
             if cut:
                 time.sleep(self._chance.uniform(0, 0.03))

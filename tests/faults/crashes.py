@@ -1,4 +1,4 @@
-"""Writes that can be killed at every failpoint: what each prepares, what it does, and what may be there after.
+"""Writes that can be killed at every failpoint: what each prepares and does, and what is there afterwards.
 
 A trial runs in a child process that SIGKILLs itself at the k-th failpoint that it passes; k rises until a
 child ends by itself, so no place is forgotten. The child is forked by a server of `multiprocessing` that has
@@ -49,7 +49,9 @@ def die_at(scenario: str, ground: Ground, plan: Plan, passes: int, trace: Path, 
     child = _context.Process(target=_child, args=(scenario, ground, plan, passes, trace, bug))
     child.start()
     child.join(120)
-    assert child.exitcode in (0, -signal.SIGKILL), f"the child ended with {child.exitcode}: {scenario} {passes}"
+    assert child.exitcode in (0, -signal.SIGKILL), (
+        f"the child ended with {child.exitcode}: {scenario} {passes}"
+    )
     return child.exitcode or None
 
 
@@ -164,7 +166,12 @@ def _prepare_rename(catalog: Catalog, suffix: str) -> Plan:
     commits.commit_tables(
         catalog, state(catalog), ASKED, [TableCommit(table(old), body["requirements"], body["updates"])]
     )
-    return {"names": [old, new], "after": {old: None, new: (id_,)}, "head": _head(catalog), "again": "NoSuchTable"}
+    return {
+        "names": [old, new],
+        "after": {old: None, new: (id_,)},
+        "head": _head(catalog),
+        "again": "NoSuchTable",
+    }
 
 
 def _rename(catalog: Catalog, plan: Plan) -> None:
@@ -186,7 +193,11 @@ def _prepare_staged(catalog: Catalog, suffix: str) -> Plan:
     """A commit inside an open transaction."""
     plan = _prepare_commit(catalog, suffix)
     transactions.open_transaction(catalog, "main", "tester", f"w{suffix}")
-    return plan | {"transaction": f"w{suffix}", "after": plan["after"] | {"transaction": "open"}, "record": None}
+    return plan | {
+        "transaction": f"w{suffix}",
+        "after": plan["after"] | {"transaction": "open"},
+        "record": None,
+    }
 
 
 def _prepare_publish(catalog: Catalog, suffix: str) -> Plan:

@@ -1,4 +1,4 @@
-"""`calve check` finds every kind of damage, and `--repair` writes missing files again and touches nothing else."""
+"""`calve check` finds every kind of damage; `--repair` writes missing files again and nothing else."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def test_the_command_says_what_it_found(stacks: Stacks, tmp_path: Path) -> None:
         namespace = rest.fresh_namespace()
         location = rest.create(namespace, "t")["metadata-location"]
         Path(location.removeprefix("file://")).unlink()
-        damaged, repaired, sound = (stack.server.command("check", *words) for words in ((), ("--repair",), ()))
+        damaged, repaired, sound = (
+            stack.server.command("check", *words) for words in ((), ("--repair",), ())
+        )
     named = f"main: {namespace}.t:"
     missing = f"{named} the file {location} is missing (--repair writes it again)"
     assert (damaged.returncode, damaged.stdout) == (1, f"{missing}\n1 entries checked, 1 problems\n")

@@ -55,7 +55,10 @@ def _require_right_retry(catalog: Catalog, name: str, plan: Plan) -> None:
         with pytest.raises(getattr(errors, plan["again"])):
             scenario.run(catalog, plan)
     else:
-        answer = scenario.run(catalog, plan)
+        try:
+            answer = scenario.run(catalog, plan)
+        except errors.CatalogError as refused:
+            raise AssertionError(f"the retry of {name} was refused: {refused!r}") from refused
         if name == "publish":
             assert answer == commits_in_history(catalog, plan)[0]
     assert seen(catalog, plan, scenario.within(plan)) == plan["after"]

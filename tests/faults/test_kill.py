@@ -1,4 +1,4 @@
-"""`kill -9` of the server at random moments under commits: what was answered is there, whole, after each restart.
+"""`kill -9` of the server at random moments under commits: what was answered is there after each restart.
 
 `make proof` kills 50 times on each stack.
 """
@@ -25,7 +25,9 @@ def _answered_commits_are_there(crew: Crew) -> int:
     acked = Ledger.of(crew.lines()).acked
     rest = Rest(crew.stack.url)
     for table in crew.tables:
-        ids = {snapshot["snapshot-id"] for snapshot in rest.load(crew.namespace, table)["metadata"]["snapshots"]}
+        ids = {
+            snapshot["snapshot-id"] for snapshot in rest.load(crew.namespace, table)["metadata"]["snapshots"]
+        }
         lost = [line for line in acked if table in line["ids"] and line["ids"][table] not in ids]
         assert not lost, f"{len(lost)} answered commits are lost after a kill: {lost[:3]}"
     return len(acked)
@@ -72,5 +74,7 @@ def test_answered_commits_survive_kills(stacks: Stacks, tmp_path: Path, name: St
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", STACKS)
-def test_answered_commits_survive_fifty_kills(stacks: Stacks, tmp_path: Path, name: StackName, seed: int) -> None:
+def test_answered_commits_survive_fifty_kills(
+    stacks: Stacks, tmp_path: Path, name: StackName, seed: int
+) -> None:
     _run(stacks, name, tmp_path, kills=50, workers=1, seed=seed)

@@ -60,7 +60,7 @@ IN_SHORT = {
     "publish": ["publish.before-close=kill:1", "swap.committed=kill:1"],
 }
 LANDED = ("swap.committed", "write.before-answer")
-# A server looks after the schema of its own SQLite file when it starts, and passes these once before any request.
+# A server looks after the schema of its own SQLite file when it starts, and passes these before any request.
 AT_THE_START = ("swap.begun", "swap.before-commit", "swap.committed")
 
 
@@ -125,9 +125,9 @@ def _run(stacks: Stacks, name: StackName, folder: Path, points: dict[str, list[s
     for kind, faults in points.items():
         for fault in faults:
             case = Case(stack, kind)
-            with doomed(stack, folder, _beyond_the_start(name, fault)) as server:
-                with pytest.raises(httpx.TransportError):
-                    case.send(server.url)
+            dies = pytest.raises(httpx.TransportError)
+            with doomed(stack, folder, _beyond_the_start(name, fault)) as server, dies:
+                case.send(server.url)
             assert case.landed() == fault.startswith(LANDED), f"{kind} killed at {fault}"
             for _ in range(2):
                 again = case.send(stack.url)
@@ -148,7 +148,9 @@ def _beyond_the_start(name: StackName, fault: str) -> str:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_a_request_cut_short_by_a_crash_can_be_sent_again(stacks: Stacks, tmp_path: Path, name: StackName) -> None:
+def test_a_request_cut_short_by_a_crash_can_be_sent_again(
+    stacks: Stacks, tmp_path: Path, name: StackName
+) -> None:
     _run(stacks, name, tmp_path, IN_SHORT)
 
 

@@ -1,4 +1,4 @@
-"""The object store refuses, hangs or breaks off under a running server: tests/harness/tcp_proxy.py stands between.
+"""The object store refuses, hangs or breaks off under a running server.
 
 A commit that could not write its metadata file surely did not happen: 409, within the deadline, or 503 where
 it is not a commit. Whatever is there can be loaded meanwhile, because it is served from its row.
@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
@@ -48,7 +47,9 @@ class Behind:
 
 
 @pytest.fixture(scope="module")
-def server_behind(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, TcpProxy]]:
+def server_behind(
+    stacks: Stacks, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Stack, TcpProxy]]:
     with TcpProxy(("127.0.0.1", stacks.s3.port)) as proxy:
         settings = {**SETTINGS, "CALVE_S3_ENDPOINT": proxy.endpoint}
         with stacks.started("postgres-s3", tmp_path_factory.mktemp("behind"), settings) as stack:
@@ -89,7 +90,9 @@ def test_a_commit_without_storage_surely_did_not_happen(behind: Behind, fault: F
         one = rest.commit(namespace, "a", bodies["a"])
         changes = {"table-changes": [identified(namespace, table, body) for table, body in bodies.items()]}
         both = rest.call("POST", rest.path("transactions/commit"), json=changes)
-        made = rest.call("POST", rest.namespace_path(namespace, "tables"), json={"name": "new", "schema": SCHEMA})
+        made = rest.call(
+            "POST", rest.namespace_path(namespace, "tables"), json={"name": "new", "schema": SCHEMA}
+        )
         assert {table: rest.load(namespace, table) for table in ("a", "b")} == before
         assert rest.tables(namespace) == ["a", "b"]
     for answer in (one, both):
@@ -100,7 +103,10 @@ def test_a_commit_without_storage_surely_did_not_happen(behind: Behind, fault: F
     # The same requests, once the store is back.
     assert rest.call("POST", rest.path("transactions/commit"), json=changes).status_code == 204
     assert rest.head() == head + 1
-    assert rest.load(namespace, "a")["metadata"]["current-snapshot-id"] == bodies["a"]["updates"][1]["snapshot-id"]
+    assert (
+        rest.load(namespace, "a")["metadata"]["current-snapshot-id"]
+        == bodies["a"]["updates"][1]["snapshot-id"]
+    )
     assert behind.sound()
 
 

@@ -22,9 +22,12 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with RecordedServer.started(tmp_path_factory.mktemp("recorded"), "file:///lake/wh") as server:
-        with contextlib.closing(Lake(server)) as lake:
-            yield lake
+    folder = tmp_path_factory.mktemp("recorded")
+    with (
+        RecordedServer.started(folder, "file:///lake/wh") as server,
+        contextlib.closing(Lake(server)) as lake,
+    ):
+        yield lake
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,12 @@ ROOTS = {"files": "file:///lake/wh", "s3": "s3://lake/wh"}
 
 @pytest.fixture(scope="module", params=ROOTS)
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with RecordedServer.started(tmp_path_factory.mktemp("recorded"), ROOTS[request.param]) as server:
-        with contextlib.closing(Lake(server)) as lake:
-            yield lake
+    folder = tmp_path_factory.mktemp("recorded")
+    with (
+        RecordedServer.started(folder, ROOTS[request.param]) as server,
+        contextlib.closing(Lake(server)) as lake,
+    ):
+        yield lake
 
 
 def test_the_matrix_is_as_large_as_it_should_be() -> None:

@@ -15,7 +15,7 @@ from catalog.api.lake.access import CatalogOf, IdentifierOf, Readable
 router = APIRouter(tags=["History"])
 
 POLL_S = 0.05
-WAIT_S_MAX = 60
+WAIT_S_MAX = 30
 EVENTS_MAX = 1000
 
 

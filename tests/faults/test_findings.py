@@ -1,0 +1,237 @@
+"""What these tests have found, each as small as it can be."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import sqlalchemy as sa
+
+from catalog.errors import CommitFailed, Conflict, Unavailable
+from catalog.service import commits, garbage, tables, transactions, writing
+from catalog.service.catalog import Catalog
+from catalog.service.checks import check
+from catalog.service.commits import TableCommit
+from catalog.store.database import Database
+from catalog.store.documents import pack
+from catalog.store.schema import entries
+from tests.concurrency.edge import Edge, error
+from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
+from tests.concurrency.phases import GATES, Steps, lanes
+from tests.faults.test_unknown_commits import commits_without_answers
+from tests.harness.places import s3_settings
+from tests.harness.rest import SCHEMA, append_body
+from tests.harness.s3 import S3Server
+from tests.harness.stacks import STACKS, Stacks
+from tests.harness.tcp_proxy import Fault, TcpProxy
+
+
+@pytest.fixture(params=STACKS)
+def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Ground:
+    return Ground.fresh(stacks, request.param, tmp_path, local_files=True)
+
+
+@pytest.fixture
+def catalog(ground: Ground) -> Iterator[Catalog]:
+    with ground.opened() as opened:
+        create_tables(opened, "a", "b")
+        yield opened
+
+
+def _metadata(catalog: Catalog, name: str, within: str = "main") -> dict[str, Any]:
+    metadata: dict[str, Any] = orjson.loads(tables.load(state(catalog, within), table(name)).document or b"")
+    return metadata
+
+
+def _property(name: str, key: str, requirements: list[Any] | None = None) -> TableCommit:
+    return TableCommit(table(name), requirements or [], [{"action": "set-properties", "updates": {key: "1"}}])
+
+
+def _no_database(self: Database, *_: Any) -> Any:
+    raise Unavailable("the catalog database does not answer; try again")
+
+
+PATH = {"namespace": "db", "table": "a"}
+
+
+def test_a_replay_without_a_database_is_not_told_that_it_did_not_happen(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It landed, its answer was lost, and nobody can look: 409 would make its client delete the files."""
+    edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
+    assert edge.call("updateTable", PATH, body).status == 200
+    monkeypatch.setattr(Database, "rows", _no_database)
+    assert edge.call("updateTable", PATH, body).status >= 500
+
+
+def test_an_unknown_commit_with_a_key_stays_unknown(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """COMMIT was not confirmed, because the database died; the look at the key fails for the same reason."""
+    edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
+    commits_without_answers(monkeypatch, lands=True)
+    original, reads = Database.rows, [0]
+
+    def rows(self: Database, *arguments: Any) -> Any:
+        written = self._local.__dict__.get("unknown", False)
+        return _no_database(self) if written else original(self, *arguments)
+
+    written_once = Database._write_once
+
+    def write_once(self: Database, work: Any) -> Any:
+        try:
+            return written_once(self, work)
+        finally:
+            self._local.unknown = True
+
+    monkeypatch.setattr(Database, "rows", rows)
+    monkeypatch.setattr(Database, "_write_once", write_once)
+    answer = edge.call("updateTable", PATH, body, key=str(uuid.uuid4()))
+    assert error(answer) == (500, "CommitStateUnknownException"), reads
+
+
+def test_a_transaction_that_landed_is_a_replay_as_a_whole(catalog: Catalog) -> None:
+    """One table got a snapshot, the other a property and then a snapshot of others, before the replay."""
+    append = append_body(_metadata(catalog, "a"))
+    unmoved = [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}]
+    wanted = [
+        TableCommit(table("a"), append["requirements"], append["updates"]),
+        _property("b", "p", unmoved),
+    ]
+    commits.commit_tables(catalog, state(catalog), ASKED, wanted)
+    other = append_body(_metadata(catalog, "b"))
+    commits.commit_tables(
+        catalog, state(catalog), ASKED, [TableCommit(table("b"), other["requirements"], other["updates"])]
+    )
+    head = catalog.present.number("main")
+    commits.commit_tables(catalog, state(catalog), ASKED, wanted)
+    assert catalog.present.number("main") == head
+
+
+def test_writers_of_one_transaction_do_not_overwrite_each_other(
+    ground: Ground, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One looks at the table; writes of another come in between; the first must see them and try again."""
+    for key in ("x", "y"):  # the version inside a transaction counts from 1, and can meet that of the table
+        commits.commit_tables(catalog, state(catalog), ASKED, [_property("a", key)])
+    version = tables.require(state(catalog), table("a")).version
+    transactions.open_transaction(catalog, "main", "tester", "w")
+
+    def write(own: Catalog, *keys: str) -> None:
+        for key in keys:
+            commits.commit_tables(own, state(own, "main~w"), ASKED, [_property("a", key)])
+
+    theirs = [f"q{number}" for number in range(version)]
+    with lanes(ground) as (one, other):
+        works = [
+            (lambda: write(one.catalog, "mine"), GATES),
+            (lambda: write(other.catalog, *theirs), frozenset[str]()),
+        ]
+        Steps([one, other], works).run([0, 1, 0, 0, 0, 0], monkeypatch)
+    properties = _metadata(catalog, "a", "main~w")["properties"]
+    assert {"mine", *theirs} <= set(properties)
+
+
+def test_a_transaction_opened_by_a_server_whose_clock_is_behind_is_found(catalog: Catalog) -> None:
+    """A lane uses its name again at once, perhaps through another server."""
+    setattr(catalog, "now_ms", lambda: 2_000_000_000_000)  # noqa: B010
+    transactions.open_transaction(catalog, "main", "tester", "w")
+    commits.commit_tables(catalog, state(catalog, "main~w"), ASKED, [_property("a", "first")])
+    first, _ = transactions.publish(catalog, "main", "tester", "w")
+    setattr(catalog, "now_ms", lambda: 1_999_999_999_990)  # noqa: B010
+    opened = transactions.open_transaction(catalog, "main", "tester", "w")
+    assert transactions.newest(catalog, "main", "w").id == opened.id
+    commits.commit_tables(catalog, state(catalog, "main~w"), ASKED, [_property("a", "second")])
+    second, _ = transactions.publish(catalog, "main", "tester", "w")
+    assert second != first
+    assert "second" in _metadata(catalog, "a")["properties"]
+
+
+def test_a_key_is_remembered_inside_a_transaction(catalog: Catalog) -> None:
+    transactions.open_transaction(catalog, "main", "tester", "w")
+    edge, key = Edge(catalog), str(uuid.uuid4())
+    body = {"name": "new", "schema": SCHEMA}
+    answers = [
+        edge.call("createTable", {"prefix": "main~w", "namespace": "db"}, body, key=key).status
+        for _ in range(2)
+    ]
+    assert answers == [200, 200]
+
+
+def test_a_key_that_is_over_can_be_used_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    edge, key, now_ms = Edge(catalog), str(uuid.uuid4()), catalog.now_ms()
+    assert edge.call("dropTable", PATH, key=key).status == 204
+    create_tables(catalog, "a")
+    setattr(catalog, "now_ms", lambda: now_ms + 3_600_000)  # noqa: B010
+    assert edge.call("dropTable", PATH, key=key).status == 204
+    assert edge.call("tableExists", PATH).status == 404
+
+
+def test_a_replay_is_answered_even_if_its_key_cannot_be_kept(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
+    assert edge.call("updateTable", PATH, body).status == 200
+    monkeypatch.setattr(Database, "write", _no_database)
+    assert edge.call("updateTable", PATH, body, key=str(uuid.uuid4())).status == 200
+
+
+def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> None:
+    kept = tables.require(state(catalog), table("a")).uuid
+    transactions.open_transaction(catalog, "main", "tester", "w")
+    inside = state(catalog, "main~w")
+    garbage.drop_table(catalog, inside, ASKED, table("a"), purge=False)
+    tables.create(catalog, inside, ASKED, table("a"), {"name": "a", "schema": SCHEMA})
+    tables.protect(catalog, state(catalog), table("a"), True)
+    with pytest.raises(CommitFailed):
+        transactions.publish(catalog, "main", "tester", "w")
+    assert tables.require(state(catalog), table("a")).uuid == kept
+
+
+def test_a_protected_table_that_cannot_be_renamed_says_why(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BACKOFF_MAX_S", 0.0)
+    tables.protect(catalog, state(catalog), table("a"), True)
+    with pytest.raises(Conflict, match="protected"):
+        tables.rename(catalog, state(catalog), ASKED, table("a"), table("z"))
+
+
+def test_a_table_renamed_and_dropped_in_a_transaction_can_come_back(catalog: Catalog) -> None:
+    gone = tables.require(state(catalog), table("a")).uuid
+    transactions.open_transaction(catalog, "main", "tester", "w")
+    inside = state(catalog, "main~w")
+    tables.rename(catalog, inside, ASKED, table("a"), table("z"))
+    garbage.drop_table(catalog, inside, ASKED, table("z"), purge=False)
+    transactions.publish(catalog, "main", "tester", "w")
+    assert gone in {found.entry.uuid for found in catalog.records.dropped("main", catalog.now_ms(), 10)}
+
+
+@pytest.mark.parametrize("document", [b"garbage", pack(b"{")], ids=["packed", "json"])
+def test_check_finds_a_document_that_cannot_be_read(catalog: Catalog, document: bytes) -> None:
+    statement = sa.update(entries).where(entries.c.name == "a").values(document=document)
+    catalog.database.write(lambda connection: connection.execute(statement))
+    found = {finding.name: finding.problems for finding in check(catalog)}
+    assert found["db.a"]
+    assert found["db.b"] == []
+
+
+def test_a_store_that_fails_once_is_tried_again_with_the_default_settings(s3: S3Server) -> None:
+    from dataclasses import replace
+
+    from calve.settings import Settings
+    from catalog.storage.files import StorageFiles
+
+    default = Settings()
+    with TcpProxy(("127.0.0.1", s3.port)) as proxy:
+        settings = replace(
+            s3_settings(s3.access, proxy.endpoint),
+            connect_timeout_s=default.s3_connect_timeout_s,
+            request_timeout_s=default.s3_request_timeout_s,
+        )
+        proxy.fail(Fault.ERROR_503, times=1)
+        StorageFiles(settings).create(f"s3://{s3.bucket()}/t/1.json", b"{}")
