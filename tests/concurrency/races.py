@@ -215,7 +215,7 @@ def opened(catalog: Catalog, *names: str, properties: bool = False) -> str:
 def publish(catalog: Catalog, transaction: str, before: Model) -> Op:
     """Publish an open transaction: the first committer wins, changes of properties are carried over."""
     held = catalog.transactions.all_staged(transactions.newest(catalog, "main", transaction).id)
-    gained = {}
+    gained: dict[str, tuple[list[int], str | None]] = {}
     for one in held:
         assert one.after is not None
         metadata = orjson.loads(one.after.document or b"")
@@ -229,31 +229,28 @@ def publish(catalog: Catalog, transaction: str, before: Model) -> Op:
         return "published"
 
     def model(model: Model) -> str:
-        if all(
-            set(added) <= set(model.get(n, before[n])["snapshots"])
-            for n, (added, _) in gained.items()
-            if added
-        ):
-            done = [
-                model.get(n, {}).get("properties", {}).get("pt") == value
-                for n, (_, value) in gained.items()
-                if value
-            ]
-            if any(added for added, _ in gained.values()) or any(done):
-                return "published"  # published before: a repeat answers the same
+        if _is_published(model, gained):
+            return "published"  # a repeat answers the same
         for name, (added, value) in gained.items():
             found = model.get(name)
             if found is None or found["uuid"] != before[name]["uuid"]:
                 raise Refused("CommitFailed")
-            if added:
-                if found["snapshots"] != before[name]["snapshots"]:
-                    raise Refused("CommitFailed")
-                found["snapshots"] += added
+            if added and found["snapshots"] != before[name]["snapshots"]:
+                raise Refused("CommitFailed")
+            found["snapshots"] += added
             if value:
                 found["properties"]["pt"] = value
         return "published"
 
     return Op("publish", run, model, PUBLISH_GATES)
+
+
+def _is_published(model: Model, gained: dict[str, tuple[list[int], str | None]]) -> bool:
+    for name, (added, value) in gained.items():
+        found = model.get(name, {"snapshots": [], "properties": {}})
+        if set(added) - set(found["snapshots"]) or (value and found["properties"].get("pt") != value):
+            return False
+    return True
 
 
 # -- the pairs

@@ -18,7 +18,7 @@ from tests.concurrency.phases import Steps, all_orders, lanes
 from tests.concurrency.races import PAIRS, observed, require_linear
 from tests.harness.stacks import STACKS, StackName, Stacks
 
-ORDERS_IN_SHORT = 16
+ORDERS_IN_SHORT = 8
 STEPS_A_WRITER = 5
 
 

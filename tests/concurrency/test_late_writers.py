@@ -88,11 +88,11 @@ def test_a_late_writer_is_refused(ground: Ground) -> None:
 
 
 def test_a_transaction_is_published_or_expires_and_never_both(ground: Ground) -> None:
-    """One publishes while another, for whom the time is over, opens the name again: every third order."""
+    """One publishes while another, for whom the time is over, opens the name again: every seventh order."""
     with ground.opened() as catalog, lanes(ground) as (publisher, opener):
         _later(opener.catalog, TTL_S + 1)
         ended: dict[str, int] = {"committed": 0, "expired": 0}
-        for place, order in enumerate(all_orders()[::3]):
+        for place, order in enumerate(all_orders()[::7]):
             name = f"w{place}"
             added = _append(catalog, _opened(catalog, name))
             transaction = transactions.newest(catalog, "main", name)

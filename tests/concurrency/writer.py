@@ -2,8 +2,8 @@
 
     python -m tests.concurrency.writer '{"port": …, "ledger": …, …}'
 
-It loads the table, adds a snapshot on top and commits, in turn by a plain commit and by
-`transactions/commit`; a refusal (409) means load again and try with a new snapshot. Some answers are cut: the connection is closed
+It loads the table, adds a snapshot and commits, by a plain commit and by `transactions/commit` in turn.
+A refusal (409) means: load again and try with a new snapshot. Some answers are cut: the connection is closed
 after the request was sent, and the same request is sent again until it is answered. The ledger has a line
 before each request ("sent") and one for what became of it ("acked", "refused", "unknown", "failed"), so that
 `tests/concurrency/ledger.py` can compare it with what the catalog says.
@@ -47,6 +47,8 @@ class Orders:
     outages: bool = False
     """Whether 500, 503 and 504 are expected: they count as unknown and are sent again."""
     timeout_s: float = 60.0
+    pause_s: float = 0.0
+    """Between two commits."""
 
 
 class Cut(Exception):
@@ -63,6 +65,7 @@ class Writer:
     def run(self) -> None:
         acked = 0
         while acked < self._orders.acked_max and not self._told_to_stop():
+            time.sleep(self._orders.pause_s)
             try:
                 acked += self._one(acked)
             except Cut:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.concurrency.crew import Crew
+from tests.concurrency.ground import Ground, problems
 from tests.concurrency.ledger import Ledger, verified
 from tests.harness.rest import Rest
 from tests.harness.stacks import STACKS, Stack, StackName, Stacks
@@ -42,14 +43,15 @@ def _check_finds_nothing(stack: Stack) -> None:
 def _killed(stack: Stack, folder: Path, *, kills: int, seed: int) -> dict[str, int]:
     chance = random.Random(seed)
     crew = Crew(stack, folder, seed=seed)
-    crew.start(WRITERS, abandon_share=0.5, cut_share=0.02)
+    crew.start(WRITERS, abandon_share=0.5, cut_share=0.02, pause_s=0.02)
     try:
         for _ in range(kills):
             time.sleep(chance.uniform(0.15, 1.2))
             stack.server.kill()
             stack.server.start()
             _answered_commits_are_there(crew)
-            _check_finds_nothing(stack)
+            with Ground.of(stack).opened() as catalog:
+                assert problems(catalog) == []
         crew.stop()
     finally:
         crew.kill()
@@ -62,6 +64,7 @@ def _run(stacks: Stacks, name: StackName, folder: Path, *, kills: int, workers: 
         for first in range(0, kills, KILLS_A_TABLE):
             figures = _killed(stack, folder, kills=min(KILLS_A_TABLE, kills - first), seed=seed + first)
             totals = {key: totals.get(key, 0) + value for key, value in figures.items()}
+            _check_finds_nothing(stack)
     assert totals["acked"] > 0
     print(f"\n{name}, {kills} kills, {WRITERS} writers, seed {seed}: {totals}")
 

@@ -229,6 +229,18 @@ def test_a_bomb_takes_no_memory(server: CalveServer, coding: str) -> None:
         ("deflate", zlib.compress(BODY), (415,)),
         ("x" * 1000, BODY, (415,)),
     ],
+    ids=[
+        "not-gzip",
+        "torn-gzip",
+        "gzip-and-rest",
+        "gzip-twice",
+        "zstd-head-only",
+        "torn-zstd",
+        "brotli",
+        "gzip-gzip",
+        "deflate",
+        "long-coding",
+    ],
 )
 def test_a_broken_coding_is_refused(
     server: CalveServer, coding: str, body: bytes, statuses: tuple[int, ...]
