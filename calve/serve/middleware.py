@@ -33,7 +33,7 @@ from typing import Self
 
 from calve.serve import bodies
 from calve.serve.bodies import Disconnected, Message, Receive, Refused
-from calve.serve.exchange import CLIENT_CLOSED, Deadlines, Exchange, Scope, Send
+from calve.serve.exchange import CLIENT_CLOSED, SAFE_METHODS, Deadlines, Exchange, Scope, Send
 from calve.settings import Settings
 from calve.telemetry import logs
 from calve.telemetry.metrics import Child, metrics
@@ -68,6 +68,7 @@ class Edge:
         timeout_s: float,
         request_log: RequestLog,
         log_from_status: int,
+        log_reads: bool,
     ) -> None:
         self._app = app
         self._body_bytes_max = body_bytes_max
@@ -75,6 +76,8 @@ class Edge:
         self._deadlines = Deadlines(timeout_s)
         self._request_log = request_log
         self._log_from_status = log_from_status
+        # A line for every successful read would cost more than many a read, and metrics count them all.
+        self._log_reads = log_reads
         self._id_prefix = secrets.token_hex(4)
         self._id_numbers = itertools.count(1)
         self._children: dict[tuple[str, int], Child] = {}
@@ -87,6 +90,7 @@ class Edge:
             timeout_s=settings.request_timeout_s,
             request_log=RequestLog(json=settings.log_format == "json"),
             log_from_status=0 if settings.log_level in {"debug", "info"} else 500,
+            log_reads=settings.log_level == "debug",
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,6 +133,9 @@ class Edge:
         finally:
             self._deadlines.remove(exchange)
             self._account(exchange)
+
+    def _is_quiet(self, scope: Scope) -> bool:
+        return scope["path"] in PROBES or (not self._log_reads and scope["method"] in SAFE_METHODS)
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id")
@@ -189,7 +196,7 @@ class Edge:
             child = _durations.labels(operation, STATUS_CLASSES[status // 100])
             self._children[operation, status // 100] = child
         child.observe(duration_s)
-        if status < self._log_from_status or (status < 400 and scope["path"] in PROBES):
+        if status < self._log_from_status or (status < 400 and self._is_quiet(scope)):
             return
         self._request_log.add(
             exchange.id,

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -35,7 +35,7 @@ from catalog.errors import (
     Unavailable,
 )
 from catalog.identity.roles import Role
-from catalog.names import warehouse_ref
+from catalog.names import WarehouseRef, warehouse_ref
 from catalog.service.catalog import Catalog
 
 Scope = MutableMapping[str, Any]
@@ -102,6 +102,11 @@ class Endpoints:
         if operation.id == "getToken":
             return partial(tokens.get_token, issuer=self.identity)
         return HANDLERS[operation.id]
+
+
+@lru_cache(maxsize=1024)
+def _known_ref(prefix: str) -> WarehouseRef:
+    return warehouse_ref(unquote(prefix) if "%" in prefix else prefix)
 
 
 def _route(path: str, endpoint: Endpoint, method: str) -> Route:
@@ -201,7 +206,7 @@ class Endpoint:
         """Into the warehouse, if it is there for this caller: "not yours" looks like "not there"."""
         assert call.caller is not None
         prefix = call.path.get("prefix", config.DEFAULT_WAREHOUSE)
-        ref = warehouse_ref(unquote(prefix) if "%" in prefix else prefix)
+        ref = _known_ref(prefix)
         role = call.caller.role(ref.name)
         if role is None:
             raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")

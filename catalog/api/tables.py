@@ -141,6 +141,19 @@ def etag(entry: Entry, shape: str) -> bytes:
 
 def loaded(call: Call, entry: Entry, shape: str = "all") -> Answer:
     """LoadTableResult or CommitTableResponse: the stored bytes with a frame around them."""
+    body, tag = _framed(call, entry, shape)
+    headers = [JSON, (b"etag", tag)]
+    if len(body) >= GZIP_BYTES_MIN and b"gzip" in call.headers.get(b"accept-encoding", b""):
+        return Answer(200, _gzipped(call, entry, shape, body), [*headers, GZIP, VARY])
+    return Answer(200, body, headers)
+
+
+def _framed(call: Call, entry: Entry, shape: str) -> tuple[bytes, bytes]:
+    """Body and tag. Small ones are kept whole; a large one costs a copy, and keeping it twice costs more."""
+    key, form = document_key(entry), "framed-" + shape
+    kept: tuple[bytes, bytes] | None = call.catalog.documents.get(key, form)
+    if kept is not None:
+        return kept
     text = _shaped(call, entry, shape)
     body = b"".join(
         (
@@ -151,10 +164,10 @@ def loaded(call: Call, entry: Entry, shape: str = "all") -> Answer:
             b',"config":{}}',
         )
     )
-    headers = [JSON, (b"etag", etag(entry, shape))]
-    if len(body) >= GZIP_BYTES_MIN and b"gzip" in call.headers.get(b"accept-encoding", b""):
-        return Answer(200, _gzipped(call, entry, shape, body), [*headers, GZIP, VARY])
-    return Answer(200, body, headers)
+    framed = (body, etag(entry, shape))
+    if len(body) < GZIP_BYTES_MIN:
+        call.catalog.documents.put(key, form, framed, len(body))
+    return framed
 
 
 def _shaped(call: Call, entry: Entry, shape: str) -> bytes:

@@ -11,7 +11,7 @@ from catalog.rows import Dropped
 from catalog.store.database import Database, Read
 from catalog.store.documents import unpack
 from catalog.store.schema import dropped, entries, idempotency, reports
-from catalog.store.writing import overlapping
+from catalog.store.writing import OVERLAPPING, overlapping_params
 
 EXPIRED_KEYS_A_TIME_MAX = 100
 
@@ -164,8 +164,8 @@ class RecordStore:
 
     def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
         """(location, uuid) of the reserved places that overlap a canonical location."""
-        with self._database.engine.connect() as connection:
-            return overlapping(connection, warehouse, location)
+        rows = self._database.rows(OVERLAPPING, overlapping_params(warehouse, location))
+        return [(row[0], row[1]) for row in rows]
 
     # -- reports
 

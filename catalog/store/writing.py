@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from catalog import faults
 from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
-from catalog.store.database import Database, Prepared
+from catalog.store.database import Database, Prepared, Read
 from catalog.store.documents import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
@@ -67,12 +67,18 @@ _RELEASE_PLACES = Prepared(
         locations.c.warehouse == sa.bindparam("w"), locations.c.uuid == sa.bindparam("u")
     )
 )
-_OVERLAPPING = sa.select(locations.c.location, locations.c.uuid).where(
-    locations.c.warehouse == sa.bindparam("w"),
-    sa.or_(
-        locations.c.location.in_(sa.bindparam("above", expanding=True)),
-        sa.and_(locations.c.location > sa.bindparam("below"), locations.c.location < sa.bindparam("behind")),
-    ),
+# A place has at most so many segments above it inside a warehouse; a fixed number of them can be prepared.
+_ABOVE = tuple(f"above{number}" for number in range(48))
+OVERLAPPING = Read(
+    sa.select(locations.c.location, locations.c.uuid).where(
+        locations.c.warehouse == sa.bindparam("w"),
+        sa.or_(
+            locations.c.location.in_([sa.bindparam(name) for name in _ABOVE]),
+            sa.and_(
+                locations.c.location > sa.bindparam("below"), locations.c.location < sa.bindparam("behind")
+            ),
+        ),
+    )
 )
 _INSIDE = Prepared(
     sa.select(entries.c.name)
@@ -250,12 +256,13 @@ def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) ->
         raise NamespaceNotEmpty(f"Namespace {namespace.replace(chr(31), '.')} is not empty")
 
 
-def overlapping(connection: sa.Connection, warehouse: str, location: str) -> list[tuple[str, str]]:
-    """(location, uuid) of every reserved place that is the given one, above it or below it."""
+def overlapping_params(warehouse: str, location: str) -> dict[str, str]:
+    """For OVERLAPPING: every reserved place that is the given one, above it or below it."""
     parts = location.split("/")
-    above = ["/".join(parts[:end]) for end in range(3, len(parts) + 1)]
-    params = {"w": warehouse, "above": above, "below": location + "/", "behind": location + "0"}
-    return [(row[0], row[1]) for row in connection.execute(_OVERLAPPING, params)]
+    above = ["/".join(parts[:end]) for end in range(len(parts), 2, -1)][: len(_ABOVE)]
+    above += [location] * (len(_ABOVE) - len(above))
+    params = dict(zip(_ABOVE, above, strict=True))
+    return params | {"w": warehouse, "below": location + "/", "behind": location + "0"}
 
 
 def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[Change]) -> None:
@@ -268,7 +275,7 @@ def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence
 
 
 def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
-    taken = overlapping(connection, warehouse, location)
+    taken = OVERLAPPING.run(connection, overlapping_params(warehouse, location)).fetchall()
     for place, uuid_ in taken:
         if uuid_ != owner:
             raise Invalid(

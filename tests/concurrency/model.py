@@ -88,6 +88,7 @@ class Lake:
         self.moments: list[World] = [{}]
         self.open: dict[str, Transaction] = {}
         self.dropped: dict[str, tuple[Key, Thing]] = {}
+        self.renamed_and_dropped: set[str] = set()  # in one transaction: they may be among the dropped, or not
 
     def world(self, where: str) -> World:
         return self.present if where == "main" else self.open[where].world
@@ -222,6 +223,12 @@ class Lake:
             return None
         self.present = after
         self.dropped |= lost
+        staying = {thing.uuid for thing in after.values()}
+        self.renamed_and_dropped |= {
+            transaction.base[key].uuid
+            for key, operation in transaction.operations.items()
+            if operation.startswith("rename-") and key in transaction.base
+        } - staying
         for key in transaction.requests:
             if key in after and after[key].uuid in self.dropped:
                 del self.dropped[after[key].uuid]

@@ -51,8 +51,12 @@ def _property(name: str, key: str, requirements: list[Any] | None = None) -> Tab
     return TableCommit(table(name), requirements or [], [{"action": "set-properties", "updates": {key: "1"}}])
 
 
-def _no_database(self: Database, *_: Any) -> Any:
-    raise Unavailable("the catalog database does not answer; try again")
+def _no_connection(self: Database) -> Any:
+    raise self.engine.dialect.loaded_dbapi.OperationalError("the connection is lost")
+
+
+def _no_write(self: Database, *_: Any) -> Any:
+    raise Unavailable("the catalog database refused the write; nothing was changed")
 
 
 PATH = {"namespace": "db", "table": "a"}
@@ -64,7 +68,7 @@ def test_a_replay_without_a_database_is_not_told_that_it_did_not_happen(
     """It landed, its answer was lost, and nobody can look: 409 would make its client delete the files."""
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
     assert edge.call("updateTable", PATH, body).status == 200
-    monkeypatch.setattr(Database, "rows", _no_database)
+    monkeypatch.setattr(Database, "_connection", _no_connection)
     assert edge.call("updateTable", PATH, body).status >= 500
 
 
@@ -74,24 +78,17 @@ def test_an_unknown_commit_with_a_key_stays_unknown(
     """COMMIT was not confirmed, because the database died; the look at the key fails for the same reason."""
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
     commits_without_answers(monkeypatch, lands=True)
-    original, reads = Database.rows, [0]
-
-    def rows(self: Database, *arguments: Any) -> Any:
-        written = self._local.__dict__.get("unknown", False)
-        return _no_database(self) if written else original(self, *arguments)
-
     written_once = Database._write_once
 
     def write_once(self: Database, work: Any) -> Any:
         try:
             return written_once(self, work)
         finally:
-            self._local.unknown = True
+            monkeypatch.setattr(Database, "_connection", _no_connection)
 
-    monkeypatch.setattr(Database, "rows", rows)
     monkeypatch.setattr(Database, "_write_once", write_once)
     answer = edge.call("updateTable", PATH, body, key=str(uuid.uuid4()))
-    assert error(answer) == (500, "CommitStateUnknownException"), reads
+    assert error(answer) == (500, "CommitStateUnknownException")
 
 
 def test_a_transaction_that_landed_is_a_replay_as_a_whole(catalog: Catalog) -> None:
@@ -176,7 +173,7 @@ def test_a_replay_is_answered_even_if_its_key_cannot_be_kept(
 ) -> None:
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
     assert edge.call("updateTable", PATH, body).status == 200
-    monkeypatch.setattr(Database, "write", _no_database)
+    monkeypatch.setattr(Database, "write", _no_write)
     assert edge.call("updateTable", PATH, body, key=str(uuid.uuid4())).status == 200
 
 

@@ -126,13 +126,25 @@ def test_a_client_that_leaves_in_the_middle_of_its_body(server: SmallServer) -> 
 
 
 def test_requests_are_logged(server: SmallServer) -> None:
-    answer = server.get("/echo/some%20name?token=secret", {"X-Request-ID": "logged-1"})
-    assert answer.status == 200
+    sent = {"X-Request-ID": "logged-1"}
+    assert server.get("/echo/some%20name?token=secret", sent, method="DELETE").status == 200
     line = _logged(server, "/echo/some%20name")
     assert line["request_id"] == "logged-1"
-    assert (line["method"], line["status"], line["level"], line["operation"]) == ("GET", 200, "info", "echo")
+    assert (line["method"], line["status"], line["level"], line["operation"]) == (
+        "DELETE",
+        200,
+        "info",
+        "echo",
+    )
     assert line["duration_ms"] >= 0
     assert "token=secret" not in server.log
+
+
+def test_successful_reads_are_counted_and_not_logged(server: SmallServer) -> None:
+    assert server.get("/echo/quiet").status == 200
+    assert server.get("/echo/loud", method="DELETE").status == 200
+    _logged(server, "/echo/loud")
+    assert not [line for line in server.lines("request") if line["path"] == "/echo/quiet"]
 
 
 def _logged(server: SmallServer, path: str) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def test_a_dead_worker_is_replaced_and_its_numbers_stay(server: SmallServer) -> 
 def test_a_graceful_stop_finishes_what_is_in_flight(
     tmp_path: Path, number: signal.Signals, workers: str
 ) -> None:
-    with SmallServer.started(tmp_path, {"CALVE_WORKERS": workers}) as server:
+    settings = {"CALVE_WORKERS": workers, "CALVE_LOG_LEVEL": "debug"}
+    with SmallServer.started(tmp_path, settings) as server:
         begun = tmp_path / "begun"
         answers: list[Answer] = []
         slow = threading.Thread(target=lambda: answers.append(server.get(f"/sleep?s=1&begun={begun}")))
