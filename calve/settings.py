@@ -155,7 +155,10 @@ class Settings:
     )
 
     log_level: LogLevel = field(
-        default="info", metadata=_about("Least level that is logged; requests are logged at `info`.")
+        default="info",
+        metadata=_about(
+            "Least level that is logged; successful reads are logged at `debug`, all other requests at `info`."
+        ),
     )
     log_format: LogFormat = field(
         default="json", metadata=_about("`json`: one object on each line; `text`: for people.")
