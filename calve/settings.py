@@ -157,7 +157,7 @@ class Settings:
     log_level: LogLevel = field(
         default="info",
         metadata=_about(
-            "Least level that is logged; successful reads are logged at `debug`, all other requests at `info`."
+            "Least level that is logged; successful reads are logged at `debug`, other requests at `info`."
         ),
     )
     log_format: LogFormat = field(
