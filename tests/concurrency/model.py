@@ -88,7 +88,9 @@ class Lake:
         self.moments: list[World] = [{}]
         self.open: dict[str, Transaction] = {}
         self.dropped: dict[str, tuple[Key, Thing]] = {}
-        self.renamed_and_dropped: set[str] = set()  # in one transaction: they may be among the dropped, or not
+        self.renamed_and_dropped: set[str] = (
+            set()
+        )  # in one transaction: they may be among the dropped, or not
 
     def world(self, where: str) -> World:
         return self.present if where == "main" else self.open[where].world
