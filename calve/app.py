@@ -110,7 +110,8 @@ def web_app(endpoints: Endpoints) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        endpoints.threads.shutdown(wait=True)
+        endpoints.writers.shutdown(wait=True)
+        endpoints.readers.shutdown(wait=True)
         endpoints.catalog.database.close()
 
     app = FastAPI(
@@ -189,6 +190,7 @@ def _s3(settings: Settings) -> S3Settings:
             path_style=settings.s3_path_style,
             connect_timeout_s=settings.s3_connect_timeout_s,
             request_timeout_s=settings.s3_request_timeout_s,
+            total_timeout_s=max(9.0, 2.2 * settings.s3_request_timeout_s),  # room for a second try
         )
     except ValueError as error:
         raise StartupError(str(error)) from error

@@ -108,10 +108,10 @@ class Settings:
         ),
     )
     s3_connect_timeout_s: float = field(
-        default=5.0, metadata=_about("Time to connect to the store.", least=0.1, most=300)
+        default=2.0, metadata=_about("Time to connect to the store.", least=0.1, most=300)
     )
     s3_request_timeout_s: float = field(
-        default=30.0, metadata=_about("Time for one request to the store.", least=0.1, most=3600)
+        default=4.0, metadata=_about("Time for one request to the store.", least=0.1, most=3600)
     )
 
     auth: Auth = field(

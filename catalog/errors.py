@@ -21,7 +21,8 @@
     ├── TooLarge                   413
     ├── Unprocessable              422
     ├── CommitStateUnknown         500  may have happened; clients must look before they retry
-    ├── Unavailable                503  surely did not happen; try again after `retry_after_s`
+    ├── Unavailable                503  could not be done now; try again after `retry_after_s`
+    │   └── NotWritten             503  ... and it is known that it has not happened before either
     └── DeadlineExceeded           504  may have happened
 
 Raised by the pure core and the services; `catalog/api/errors.py` is the only place that turns one into HTTP.
@@ -138,6 +139,10 @@ class Unavailable(CatalogError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NotWritten(Unavailable):
+    pass
 
 
 class DeadlineExceeded(CatalogError):

@@ -32,7 +32,7 @@ from catalog.errors import (
     Invalid,
     NoSuchWarehouse,
     NotFound,
-    Unavailable,
+    NotWritten,
 )
 from catalog.identity.roles import Role
 from catalog.names import WarehouseRef, warehouse_ref
@@ -83,7 +83,9 @@ class Endpoints:
         self.catalog = catalog
         self.identity = identity
         self.separator = separator
-        self.threads = ThreadPoolExecutor(threads_max, thread_name_prefix="catalog")
+        # Apart, so that reads go on while many writes wait for a store that does not answer.
+        self.writers = ThreadPoolExecutor(threads_max, thread_name_prefix="write")
+        self.readers = ThreadPoolExecutor(threads_max, thread_name_prefix="read")
 
     def routes(self) -> list[Route]:
         """One route for each operation, with the prefix and (meaning `main`) without it."""
@@ -124,6 +126,7 @@ class Endpoint:
         self.handler = handler
         self._separator = unquote(shared.separator)
         self._may_stay = operation.method in ("GET", "HEAD") and shared.catalog.database.is_sqlite
+        self._threads = shared.writers if operation.writes else shared.readers
         self._least = Role.WRITER if operation.writes else Role.READER
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +148,7 @@ class Endpoint:
         if self._may_stay and "@" not in prefix and "~" not in prefix and "%" not in prefix:
             answer = perform(call)
         else:
-            answer = await asyncio.get_running_loop().run_in_executor(self.shared.threads, perform, call)
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, perform, call)
         if call.caller is not None:
             scope["calve.caller"] = call.caller.name
         await send_answer(send, answer, self.operation.method)
@@ -175,7 +178,7 @@ class Endpoint:
         except CatalogError as error:
             if isinstance(error, NotFound):
                 error = self._why_not_found(call, error)
-            elif isinstance(error, Unavailable) and self.operation.id in COMMITS:
+            elif isinstance(error, NotWritten) and self.operation.id in COMMITS:
                 # Clients take 5xx on a commit for "may have happened" and keep its files;
                 # this one surely did not.
                 error = CommitFailed(error.message)

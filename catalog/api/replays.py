@@ -16,7 +16,7 @@ from catalog.api.errors import error_answer, error_body
 from catalog.api.tables import loaded, unregistered
 from catalog.api.views import loaded_view
 from catalog.changes import Entry, KeyTaken, Kind, Record
-from catalog.errors import CatalogError, CommitFailed, Invalid
+from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid
 from catalog.names import Identifier, check_name
 from catalog.service.files import decode_metadata
 
@@ -40,6 +40,8 @@ def run_once(call: Call, handler: Handler) -> Answer:
         return _known(call, call.record) or error_answer(
             CommitFailed("This request is being carried out; try again")
         )
+    except CommitStateUnknown:
+        raise  # nothing that is found out now may make it look certain
     except CatalogError as error:
         # A twin with the same key may have landed while this one was refused because of it.
         known = _known(call, call.record)

@@ -46,8 +46,12 @@ def check(catalog: Catalog, *, repair: bool = False) -> Iterator[Finding]:
 
 def _look(catalog: Catalog, warehouse: str, entry: Entry, repair: bool) -> Finding:
     finding = Finding(warehouse, f"{Namespace.from_key(entry.namespace)}.{entry.name}")
-    document = entry.document or b"{}"
-    metadata = orjson.loads(document)
+    document = entry.document or b""
+    try:
+        metadata = orjson.loads(document)
+    except orjson.JSONDecodeError:
+        finding.problems.append("the document of the row cannot be read")
+        return finding
     found = violations(metadata) if entry.kind == "table" else view_violations(metadata)
     finding.problems += found
     if metadata.get(f"{entry.kind}-uuid") != entry.uuid:

@@ -101,10 +101,11 @@ def _publish_once(
     now_ms = catalog.now_ms()
     decision: Decision[None] = Decision(None)
     moved = []
+    staying = {held.after.uuid for held in staged if held.after is not None}
     for held in staged:
         if held.base_uuid is None and held.after is None:
             continue  # made and dropped inside: nothing to publish
-        if not _decide(catalog, present, held, now_ms, decision):
+        if not _decide(catalog, present, _told_plainly(held, staying), now_ms, decision):
             moved.append(_spelled(held))
     if moved:
         raise CommitFailed(
@@ -121,6 +122,13 @@ def _publish_once(
     except (CatalogError, LostRace):
         discard_files(catalog, decision.files)
         raise
+
+
+def _told_plainly(held: Staged, staying: set[str]) -> Staged:
+    """A table that was renamed inside and then dropped under its new name was, to all others, dropped."""
+    if held.operation.startswith("rename-") and held.after is None and held.last.uuid not in staying:
+        return replace(held, operation=f"drop-{held.kind}")
+    return held
 
 
 def _decide(

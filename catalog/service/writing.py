@@ -17,7 +17,14 @@ import orjson
 
 from catalog import faults
 from catalog.changes import UNNUMBERED, Change, Entry, KeyTaken, LostRace, Record, Write
-from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid
+from catalog.errors import (
+    CatalogError,
+    CommitFailed,
+    CommitStateUnknown,
+    Invalid,
+    NotWritten,
+    Unavailable,
+)
 from catalog.service.catalog import Catalog
 from catalog.service.files import encode_metadata
 from catalog.service.states import State
@@ -62,10 +69,11 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
             return decision.answer
         faults.reach("write.decided")
         _require_free_places(catalog, state, decision.changes)
-        if (
-            not state.holds_back
-        ):  # inside a transaction only the last version counts; publishing writes its file
-            write_files(catalog, decision.files)
+        try:
+            # Inside a transaction only the last version counts: publishing writes its file.
+            write_files(catalog, [] if state.holds_back else decision.files)
+        except Unavailable as error:
+            raise NotWritten(error.message) from error
         try:
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
             with stage("swap"):
@@ -78,6 +86,9 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
             time.sleep(random.uniform(0, min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S)))  # noqa: S311
         except CommitStateUnknown:
             raise
+        except Unavailable as error:
+            _discard(catalog, state, decision)
+            raise NotWritten(error.message) from error
         except (CatalogError, KeyTaken):
             _discard(catalog, state, decision)
             raise

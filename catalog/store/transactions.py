@@ -24,7 +24,12 @@ _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = Read(
     sa.select(transactions)
     .where(transactions.c.warehouse == sa.bindparam("warehouse"), transactions.c.name == sa.bindparam("name"))
-    .order_by(transactions.c.opened_ms.desc(), transactions.c.state.desc())
+    # Numbers, not clocks: servers may differ in their time. Of one name only one can be open.
+    .order_by(
+        sa.case((transactions.c.state == "open", 0), else_=1),
+        transactions.c.base_number.desc(),
+        transactions.c.opened_ms.desc(),
+    )
     .limit(1)
 )
 READ_ALL = Read(
@@ -201,7 +206,8 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: Change) -
             "namespace": change.namespace,
             "name": change.name,
             "operation": change.operation,
-            "version": 1,
+            # Counted on from the version it began with, so that no two versions of a name look alike.
+            "version": (base.version if base else 0) + 1,
             "base_uuid": base.uuid if base else None,
             "base_version": base.version if base else None,
             "base_location": base.metadata_location if base else None,

@@ -259,16 +259,15 @@ class Warehouse(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def undrop(self, share: float) -> None:
-        listed = self.catalog.records.dropped("main", self.catalog.now_ms(), 100)
-        uuids_ = {found.entry.uuid for found in listed}
-        assert set(self.model.dropped) <= uuids_ <= set(self.model.dropped) | self.model.renamed_and_dropped
-        listed = [found for found in listed if found.entry.uuid in self.model.dropped]
-        if listed:
-            chosen = sorted(listed, key=lambda found: found.entry.uuid)[round(share * (len(listed) - 1))]
+        listed = {found.entry.uuid: found.id for found in self.catalog.records.dropped("main", 0, 100)}
+        known = list(self.model.dropped)  # in the order of their drops, so that a replay chooses the same
+        assert set(known) <= set(listed) <= set(known) | self.model.renamed_and_dropped
+        if known:
+            chosen = known[round(share * (len(known) - 1))]
             self._both(
                 "main",
-                lambda state_: tables.undrop(self.catalog, state_, ASKED, chosen.id),
-                lambda _: self.model.undrop(chosen.entry.uuid),
+                lambda state_: tables.undrop(self.catalog, state_, ASKED, listed[chosen]),
+                lambda _: self.model.undrop(chosen),
             )
 
     @rule(which=picks, protected=st.booleans())

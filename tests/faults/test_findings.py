@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from catalog.errors import CommitFailed, Conflict, Unavailable
-from catalog.service import commits, garbage, tables, transactions, writing
+from catalog.service import commits, garbage, tables, transactions
 from catalog.service.catalog import Catalog
 from catalog.service.checks import check
 from catalog.service.commits import TableCommit
@@ -189,13 +189,12 @@ def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> Non
     assert tables.require(state(catalog), table("a")).uuid == kept
 
 
-def test_a_protected_table_that_cannot_be_renamed_says_why(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "BACKOFF_MAX_S", 0.0)
+def test_a_protected_table_can_be_renamed_and_stays_protected(catalog: Catalog) -> None:
     tables.protect(catalog, state(catalog), table("a"), True)
+    tables.rename(catalog, state(catalog), ASKED, table("a"), table("z"))
+    assert tables.require(state(catalog), table("z")).protected
     with pytest.raises(Conflict, match="protected"):
-        tables.rename(catalog, state(catalog), ASKED, table("a"), table("z"))
+        garbage.drop_table(catalog, state(catalog), ASKED, table("z"), purge=False)
 
 
 def test_a_table_renamed_and_dropped_in_a_transaction_can_come_back(catalog: Catalog) -> None:
