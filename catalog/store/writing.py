@@ -8,7 +8,7 @@ side by side.
 
 from __future__ import annotations
 
-import random
+import itertools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ from catalog.store.documents import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
 Also = Callable[[sa.Connection, int], None]
-SWEEP_EVERY = 100  # writes with a key between two looks for keys that are over
+SWEEP_EVERY = 10  # writes with a key between two looks for keys that are over
+_keys_kept = itertools.count(1)
 
 _row = (
     entries.c.warehouse == sa.bindparam("w"),
@@ -40,7 +41,7 @@ _UPDATE = Prepared(_update.where(*_as_based))
 # Another thing takes the name, which is the end of the one that had it.
 _REPLACE = Prepared(_update.where(*_as_based, entries.c.protected == 0))
 _DELETE = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == 0))
-_MOVE_AWAY = Prepared(sa.delete(entries).where(*_as_based))
+_MOVE_AWAY = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == sa.bindparam("p")))
 _EXISTS = Prepared(sa.select(entries.c.uuid).where(*_row))
 _COUNT = Prepared(
     sa.update(heads)
@@ -184,6 +185,7 @@ def _set(
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
+        where["p"] = int(base.protected)  # protected since it was read: read it again
         result = (_MOVE_AWAY if base.uuid in moving else _DELETE).run(connection, where)
     else:
         values = _row_of(warehouse, after, _version_after(change, first_version))
@@ -352,7 +354,7 @@ def _insert_history(
 def remember(connection: sa.Connection, record: Record, now_ms: int) -> None:
     values = {name: getattr(record, name) for name in Record.__slots__}
     _FORGET_RECORD.run(connection, values | {"now": now_ms})  # one that is over makes room
-    if random.randrange(SWEEP_EVERY) == 0:  # noqa: S311
+    if next(_keys_kept) % SWEEP_EVERY == 0:
         _SWEEP_RECORDS.run(connection, {"now": now_ms})
     try:
         _INSERT_RECORD.run(connection, values)

@@ -73,11 +73,9 @@ class Transaction:
     expires_ms: int
     number: int  # at which it was opened
     requests: dict[Key, list[Request | None]] = field(default_factory=dict)
-    operations: dict[Key, str] = field(default_factory=dict)
 
-    def touch(self, key: Key, request: Request | None, operation: str) -> None:
+    def touch(self, key: Key, request: Request | None) -> None:
         self.requests.setdefault(key, []).append(request)
-        self.operations[key] = operation
 
 
 class Lake:
@@ -99,9 +97,7 @@ class Lake:
         """The present is a moment now."""
         self.moments.append(dict(self.present))
 
-    def set(
-        self, where: str, changes: dict[Key, Thing | None], operation: str, request: Request | None = None
-    ) -> None:
+    def set(self, where: str, changes: dict[Key, Thing | None], request: Request | None = None) -> None:
         """Write to the present, under the next number, or to an open transaction."""
         world = self.world(where)
         for key, thing in changes.items():
@@ -110,7 +106,7 @@ class Lake:
             else:
                 world[key] = thing
             if where != "main":
-                self.open[where].touch(key, request, operation)
+                self.open[where].touch(key, request)
         if where == "main":
             self.land()
 
@@ -127,7 +123,7 @@ class Lake:
                 raise Refused("NoSuchNamespace")
         else:
             require_free(world, key)
-        self.set(where, {key: thing.written()}, f"create-{thing.kind}")
+        self.set(where, {key: thing.written()})
 
     def drop(self, where: str, key: Key, kind: str) -> None:
         world = self.world(where)
@@ -138,24 +134,23 @@ class Lake:
             raise Refused("Conflict")
         if where == "main" and kind != "namespace":
             self.dropped[found.uuid] = (key, found)
-        self.set(where, {key: None}, f"drop-{kind}")
+        self.set(where, {key: None})
 
     def rename(self, where: str, old: Key, new: Key, kind: str) -> None:
+        """A protected table may change its name, and stays protected."""
         world = self.world(where)
         found = require(world, old, kind)
         if (new[0], "") not in world:
             raise Refused("NoSuchNamespace")
         if new in world:
             raise Refused("AlreadyExists")
-        if found.protected:
-            raise Refused("Conflict")
-        self.set(where, {old: None, new: found.written()}, f"rename-{kind}")
+        self.set(where, {old: None, new: found.written()})
 
     def undrop(self, uuid: str) -> None:
         key, thing = self.dropped[uuid]
         require_free(self.present, key)
         del self.dropped[uuid]
-        self.set("main", {key: thing.written(protected=False)}, "undrop")
+        self.set("main", {key: thing.written(protected=False)})
 
     def protect(self, key: Key, protected: bool) -> None:
         """Not a write: it has no number."""
@@ -175,7 +170,7 @@ class Lake:
         for key, thing in after.items():
             world[key] = thing
             if where != "main":
-                self.open[where].touch(key, requests[key], "update-table")
+                self.open[where].touch(key, requests[key])
         if after and where == "main":
             self.land()
 
@@ -184,7 +179,7 @@ class Lake:
         found = require(self.world(where), key, kind)
         thing = found.with_property(name, value)
         if thing.seen != found.seen:
-            self.set(where, {key: thing}, f"update-{kind}")
+            self.set(where, {key: thing})
 
     # -- transactions
 
@@ -196,46 +191,41 @@ class Lake:
     def publish(self, name: str) -> int | None:
         """The number; Refused leaves the transaction open."""
         transaction = self.open[name]
-        after = dict(self.present)
-        lost: dict[str, tuple[Key, Thing]] = {}
-        changed = False
+        changes = self._changes(transaction)
+        staying = {thing.uuid for thing in changes.values() if thing is not None}
+        after, lost = dict(self.present), {}
+        for key, wanted in changes.items():
+            live = self.present.get(key)
+            _require_unprotected(live, wanted, staying)
+            if wanted is None:
+                after.pop(key, None)
+                if live is not None and live.kind != "namespace" and live.uuid not in staying:
+                    lost[live.uuid] = (key, live)
+            else:
+                after[key] = wanted.written(protected=self._is_protected(wanted.uuid))
+        _require_structure(transaction, self.present, after)
+        del self.open[name]
+        if not changes:
+            return None
+        self.present = after
+        self.dropped = {u: kept for u, kept in (self.dropped | lost).items() if u not in staying}
+        self.land()
+        return len(self.moments) - 1
+
+    def _changes(self, transaction: Transaction) -> dict[Key, Thing | None]:
+        """What publishing makes of every name, in their order; Refused if one moved."""
+        changes: dict[Key, Thing | None] = {}
         for key in sorted(transaction.requests):
             base, wanted, live = (w.get(key) for w in (transaction.base, transaction.world, self.present))
             if base is None and wanted is None:
                 continue  # made and dropped inside
             if (live.token if live else None) != (base.token if base else None):
                 wanted = _rebased(transaction.requests[key], base, wanted, live)
-            if live is not None and live.protected and (wanted is None or wanted.uuid != live.uuid):
-                raise Refused("CommitFailed")
-            changed = True
-            if wanted is None:
-                after.pop(key, None)
-                if (
-                    live is not None
-                    and transaction.operations[key].startswith("drop-")
-                    and live.kind != "namespace"
-                ):
-                    lost[live.uuid] = (key, live)
-            else:
-                kept = live is not None and live.protected
-                after[key] = wanted.written(protected=kept)
-        _require_structure(transaction, self.present, after)
-        del self.open[name]
-        if not changed:
-            return None
-        self.present = after
-        self.dropped |= lost
-        staying = {thing.uuid for thing in after.values()}
-        self.renamed_and_dropped |= {
-            transaction.base[key].uuid
-            for key, operation in transaction.operations.items()
-            if operation.startswith("rename-") and key in transaction.base
-        } - staying
-        for key in transaction.requests:
-            if key in after and after[key].uuid in self.dropped:
-                del self.dropped[after[key].uuid]
-        self.land()
-        return len(self.moments) - 1
+            changes[key] = wanted
+        return changes
+
+    def _is_protected(self, uuid: str) -> bool:
+        return any(thing.uuid == uuid and thing.protected for thing in self.present.values())
 
 
 def require(world: World, key: Key, kind: str) -> Thing:
@@ -254,6 +244,14 @@ def require_free(world: World, key: Key) -> None:
 
 def is_empty(world: World, namespace: str) -> bool:
     return not any((ns == namespace and name) or ns.startswith(namespace + "\x1f") for ns, name in world)
+
+
+def _require_unprotected(live: Thing | None, wanted: Thing | None, staying: set[str]) -> None:
+    """A protected thing may be written to and change its name; it may not go, nor give its name away."""
+    if live is None or not live.protected or (wanted is not None and wanted.uuid == live.uuid):
+        return
+    if wanted is not None or live.uuid not in staying:
+        raise Refused("CommitFailed")
 
 
 def _rebased(

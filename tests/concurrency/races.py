@@ -22,7 +22,7 @@ from tests.concurrency.ground import ASKED, create_tables, state, table
 from tests.concurrency.phases import GATES, PUBLISH_GATES, Outcome, Work
 from tests.harness.rest import SCHEMA, append_body
 
-Model = dict[str, dict[str, Any]]  # name -> {"snapshots": [...], "properties": {...}, "uuid": ...}
+Model = dict[str, dict[str, Any]]  # name -> snapshots, properties, uuid, protected
 
 
 class Refused(Exception):
@@ -57,6 +57,7 @@ def observed(catalog: Catalog, names: Sequence[str]) -> Model:
                 "snapshots": [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]],
                 "properties": {k: v for k, v in metadata["properties"].items() if k.startswith("p")},
                 "uuid": entry.uuid,
+                "protected": entry.protected,
             }
     return found
 
@@ -154,7 +155,8 @@ def drop(name: str) -> Op:
         return "done"
 
     def model(model: Model) -> str:
-        _present(model, name)
+        if _present(model, name)["protected"]:
+            raise Refused("Conflict")
         del model[name]
         return "done"
 
@@ -177,6 +179,18 @@ def rename(old: str, new: str) -> Op:
     return Op("rename", run, model)
 
 
+def protect(name: str) -> Op:
+    def run(catalog: Catalog) -> str:
+        tables.protect(catalog, state(catalog), table(name), True)
+        return "done"
+
+    def model(model: Model) -> str:
+        _present(model, name)["protected"] = True
+        return "done"
+
+    return Op("protect", run, model, frozenset({"swap.begun", "swap.before-commit"}))
+
+
 def create(name: str) -> Op:
     """The answer is the uuid, so that two creations of one name cannot both be right."""
     made: list[str] = []
@@ -189,7 +203,8 @@ def create(name: str) -> Op:
     def model(model: Model) -> str:
         if name in model:
             raise Refused("AlreadyExists")
-        model[name] = {"snapshots": [], "properties": {}, "uuid": made[0] if made else "?"}
+        uuid_ = made[0] if made else "?"
+        model[name] = {"snapshots": [], "properties": {}, "uuid": uuid_, "protected": False}
         return "done"
 
     return Op("create", run, model)
@@ -305,6 +320,17 @@ def _rename_and_append(catalog: Catalog, suffix: str) -> tuple[Sequence[Op], Seq
     return [rename(f"r{suffix}", f"s{suffix}"), append(catalog, f"r{suffix}")], [f"r{suffix}", f"s{suffix}"]
 
 
+def _protect_and_rename(catalog: Catalog, suffix: str) -> tuple[Sequence[Op], Sequence[str]]:
+    names = [f"v{suffix}", f"u{suffix}"]
+    _tables(catalog, names[0])
+    return [protect(names[0]), rename(*names)], names
+
+
+def _protect_and_drop(catalog: Catalog, suffix: str) -> tuple[Sequence[Op], Sequence[str]]:
+    _tables(catalog, f"g{suffix}")
+    return [protect(f"g{suffix}"), drop(f"g{suffix}")], [f"g{suffix}"]
+
+
 def _creates(catalog: Catalog, suffix: str) -> tuple[Sequence[Op], Sequence[str]]:
     _tables(catalog)
     return [create(f"c{suffix}"), create(f"c{suffix}")], [f"c{suffix}"]
@@ -363,6 +389,8 @@ PAIRS: dict[str, Pair] = {
     "transaction and append": _transaction_and_append,
     "drop and append": _drop_and_append,
     "rename and append": _rename_and_append,
+    "protect and rename": _protect_and_rename,
+    "protect and drop": _protect_and_drop,
     "two creations of one name": _creates,
     "two renames to one name": _renames_to_one,
     "publish and append": _publish_and_append,

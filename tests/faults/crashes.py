@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import sqlalchemy as sa
 
 from catalog import faults
 from catalog.changes import Record
@@ -24,6 +25,7 @@ from catalog.service import commits, garbage, namespaces, tables, transactions
 from catalog.service.catalog import Catalog
 from catalog.service.commits import TableCommit
 from catalog.service.writing import Asked
+from catalog.store.database import Prepared
 from tests.concurrency.ground import ASKED, NAMESPACE, Ground, create_tables, state, table
 from tests.harness.rest import SCHEMA, append_body
 
@@ -44,34 +46,56 @@ class Scenario:
     """The warehouse reference in which its effect is seen."""
 
 
-def die_at(scenario: str, ground: Ground, plan: Plan, passes: int, trace: Path, bug: str = "") -> int | None:
-    """Run the scenario in a child that dies at the `passes`-th failpoint; None if it ended by itself."""
-    child = _context.Process(target=_child, args=(scenario, ground, plan, passes, trace, bug))
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How a child is to die: at the `passes`-th place that it passes. What it passes goes to `trace`."""
+
+    passes: int
+    trace: Path
+    statements: bool = False  # every SQL statement is such a place too
+    bug: str = ""  # a deliberate mistake of tests/faults/seeded_bugs.py
+
+
+def die_at(scenario: str, ground: Ground, plan: Plan, trial: Trial) -> int | None:
+    """Run the scenario in a child that dies; None if it ended by itself."""
+    child = _context.Process(target=_child, args=(scenario, ground, plan, trial))
     child.start()
     child.join(120)
     assert child.exitcode in (0, -signal.SIGKILL), (
-        f"the child ended with {child.exitcode}: {scenario} {passes}"
+        f"the child ended with {child.exitcode}: {scenario} {trial}"
     )
     return child.exitcode or None
 
 
-def _child(scenario: str, ground: Ground, plan: Plan, passes: int, trace: Path, bug: str) -> None:
-    """In the child. `bug` names a deliberate mistake of tests/faults/seeded_bugs.py."""
-    if bug:
+def _child(scenario: str, ground: Ground, plan: Plan, trial: Trial) -> None:
+    if trial.bug:
         from tests.faults.seeded_bugs import plant
 
-        plant(bug)
-    kill = faults.armed(f"*=kill:{passes}")
+        plant(trial.bug)
+    kill = faults.armed(f"*=kill:{trial.passes}")
 
-    with trace.open("a", encoding="utf-8", buffering=1) as passed:
+    with trial.trace.open("a", encoding="utf-8", buffering=1) as passed, ground.opened() as catalog:
 
         def reach(name: str) -> None:
             passed.write(name + "\n")
             kill(name)
 
-        with ground.opened() as catalog:
-            faults.reach = reach
-            SCENARIOS[scenario].run(catalog, plan)
+        faults.reach = reach
+        if trial.statements:
+            _tell_of_statements(catalog.database.engine, reach)
+        SCENARIOS[scenario].run(catalog, plan)
+
+
+def _tell_of_statements(engine: sa.Engine, reach: Callable[[str], None]) -> None:
+    """Both kinds: those of SQLAlchemy, and those on the driver's own cursor."""
+    sa.event.listen(engine, "before_cursor_execute", lambda *_: reach("statement"))
+    run = Prepared.run
+
+    def told(self: Prepared, connection: sa.Connection, params: Any) -> Any:
+        reach("statement")
+        return run(self, connection, params)
+
+    setattr(Prepared, "run", told)  # noqa: B010
 
 
 # -- what is there

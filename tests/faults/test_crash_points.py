@@ -10,7 +10,7 @@ import pytest
 from catalog import errors, faults
 from catalog.service.catalog import Catalog
 from tests.concurrency.ground import Ground, gaps, problems
-from tests.faults.crashes import SCENARIOS, Plan, commits_in_history, die_at, seen
+from tests.faults.crashes import SCENARIOS, Plan, Trial, commits_in_history, die_at, seen
 from tests.harness.stacks import STACKS, StackName, Stacks
 
 POINTS_MAX = 60
@@ -18,16 +18,18 @@ POINTS_MAX = 60
 AFTER_COMMIT = {"swap.committed", "write.before-answer"}
 
 
-def crash_everywhere(ground: Ground, name: str, folder: Path, bug: str = "") -> list[str]:
-    """Run the scenario with a crash at each failpoint in turn until a run is clean; the points in order."""
+def crash_everywhere(
+    ground: Ground, name: str, folder: Path, *, statements: bool = False, bug: str = ""
+) -> list[str]:
+    """Run the scenario with a crash at each place in turn until a run is clean; the places in order."""
     passed: list[str] = []
     for passes in range(1, POINTS_MAX):
-        trace = folder / f"{uuid.uuid4().hex}.trace"
+        trial = Trial(passes, folder / f"{uuid.uuid4().hex}.trace", statements, bug)
         with ground.opened() as catalog:
             plan = SCENARIOS[name].prepare(catalog, uuid.uuid4().hex[:8])
             before = seen(catalog, plan, SCENARIOS[name].within(plan))
-        died = die_at(name, ground, plan, passes, trace, bug)
-        passed = trace.read_text().split()
+        died = die_at(name, ground, plan, trial)
+        passed = trial.trace.read_text().split()
         with ground.opened() as catalog:  # as a server that was started again
             _require_all_or_nothing(catalog, name, plan, before, passed, died=died is not None)
             _require_right_retry(catalog, name, plan)
@@ -41,7 +43,7 @@ def _require_all_or_nothing(
 ) -> None:
     found = seen(catalog, plan, SCENARIOS[name].within(plan))
     at = passed[-1] if passed else "the start"
-    landed = not died or at in AFTER_COMMIT
+    landed = not died or bool(AFTER_COMMIT & set(passed))
     assert found == (plan["after"] if landed else before), f"{name} killed at {at}"
     assert problems(catalog) == [], f"{name} killed at {at}"
     assert gaps(catalog) == [], f"{name} killed at {at}"
@@ -78,6 +80,19 @@ def test_a_crash_at_every_step_leaves_all_or_nothing(
     assert {"swap.begun", "swap.before-commit", "swap.committed"} <= set(passed)
 
 
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", STACKS)
+def test_a_crash_at_every_statement_leaves_all_or_nothing(
+    stacks: Stacks, tmp_path: Path, name: StackName, scenario: str
+) -> None:
+    ground = Ground.fresh(stacks, name, tmp_path)
+    passed = crash_everywhere(ground, scenario, tmp_path, statements=True)
+    print(f"\n{name}, {scenario}: {len(passed)} crash points with every statement, then a clean run")
+    assert passed.count("statement") > 2
+
+
 def test_the_scenarios_pass_every_failpoint(stacks: Stacks, tmp_path: Path) -> None:
     """A failpoint that nothing passes tests nothing."""
     ground = Ground.fresh(stacks, "embedded", tmp_path)
@@ -86,6 +101,6 @@ def test_the_scenarios_pass_every_failpoint(stacks: Stacks, tmp_path: Path) -> N
         trace = tmp_path / "trace"
         with ground.opened() as catalog:
             plan = scenario.prepare(catalog, uuid.uuid4().hex[:8])
-        assert die_at(name, ground, plan, 1_000_000, trace) is None
+        assert die_at(name, ground, plan, Trial(1_000_000, trace)) is None
         passed |= set(trace.read_text().split())
     assert passed == set(faults.POINTS)

@@ -39,7 +39,7 @@ def _crashes(scenario: str) -> Check:
     """A crash at every failpoint, in a child with the same mistake."""
 
     def check(ground: Ground, folder: Path, bug: str) -> None:
-        crash_everywhere(ground, scenario, folder, bug)
+        crash_everywhere(ground, scenario, folder, bug=bug)
 
     return check
 
