@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import ArgumentError, DBAPIError
 from starlette.exceptions import HTTPException
 
 from calve import __version__
+from calve.ingestion import Ingest, ingest_routers, open_ingest
+from calve.opening import open_catalog
 from calve.serve.middleware import App, Edge
 from calve.settings import Settings
-from calve.startup import StartupError
 from calve.telemetry.metrics import metrics
 from catalog.api.calls import Answer
 from catalog.api.endpoints import Endpoints
@@ -26,62 +25,9 @@ from catalog.api.routing import RouteTree
 from catalog.errors import CatalogError
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.warehouses import ensure_main
-from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
-from catalog.store.database import Database
-from catalog.store.migrations import SchemaMismatch, migrate, require_current
-from catalog.store.migrations import version as schema_version
-from catalog.store.warehouses import WarehouseStore
 
 ENCODED_PATHS = ("/v1/", "/lake/v1/")
 STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException", 422: "BadRequestException"}
-
-
-def reach_database(settings: Settings) -> Database:
-    """The database, whatever its version, if it answers."""
-    try:
-        database = Database(settings.database, pool_size=settings.database_pool_size)
-        if database.is_sqlite and database.url.database:
-            Path(database.url.database).parent.mkdir(parents=True, exist_ok=True)
-        schema_version(database)
-    except (DBAPIError, ArgumentError, OSError) as error:
-        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise StartupError(f"Cannot open the database: {reason}") from error
-    return database
-
-
-def open_database(settings: Settings) -> Database:
-    """The database at the right version. SQLite files are brought up to date here: they have one owner."""
-    database = reach_database(settings)
-    try:
-        if database.is_sqlite:
-            migrate(database)
-        require_current(database)
-    except SchemaMismatch as error:
-        raise StartupError(str(error)) from error
-    return database
-
-
-def open_catalog(settings: Settings) -> Catalog:
-    """The catalog on its database and storage, with the warehouse `main`."""
-    database = open_database(settings)
-    roots = {settings.warehouse_root, *(known.root for known in WarehouseStore(database).all())}
-    files = StorageFiles(_s3(settings), file_roots=[root for root in roots if not root.startswith("s3")])
-    limits = Limits(
-        drop_retention_s=settings.drop_retention_s,
-        transaction_ttl_s=settings.transaction_ttl_s,
-        idempotency_lifetime_s=settings.idempotency_lifetime_s,
-        document_cache_bytes_max=settings.document_cache_bytes_max,
-        page_size_max=settings.page_size_max,
-    )
-    catalog = Catalog(database, files, limits, files.client_properties)
-    try:
-        ensure_main(catalog, settings.warehouse_root)
-    except CatalogError as error:
-        raise StartupError(error.message) from error
-    return catalog
 
 
 def create_app(settings: Settings) -> App:
@@ -93,6 +39,7 @@ def create_app(settings: Settings) -> App:
 def described_app(settings: Settings) -> FastAPI:
     """The routes on their catalog, without what holds for every request."""
     catalog = open_catalog(settings)
+    ingest = open_ingest(settings, catalog)
     identity = (
         OpenIdentity()
         if settings.auth == "open"
@@ -101,15 +48,17 @@ def described_app(settings: Settings) -> FastAPI:
     endpoints = Endpoints(
         catalog, identity, separator=settings.namespace_separator, threads_max=settings.database_pool_size * 2
     )
-    return web_app(endpoints)
+    return web_app(endpoints, ingest)
 
 
-def web_app(endpoints: Endpoints) -> FastAPI:
+def web_app(endpoints: Endpoints, ingest: Ingest | None = None) -> FastAPI:
     """Every route, the busiest first."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        if ingest is not None:
+            ingest.close()
         endpoints.writers.shutdown(wait=True)
         endpoints.readers.shutdown(wait=True)
         endpoints.catalog.database.close()
@@ -126,6 +75,10 @@ def web_app(endpoints: Endpoints) -> FastAPI:
     app.state.endpoints = endpoints
     app.router.routes.extend(endpoints.routes())
     app.include_router(health_router(Probe(endpoints.catalog), metrics.render))
+    if ingest is not None:
+        app.state.ingest = ingest
+        for router in ingest_routers():
+            app.include_router(router)
     app.include_router(lake_router())
     app.add_exception_handler(CatalogError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_shape)
@@ -178,19 +131,3 @@ def _response(answer: Answer) -> Response:
     response = Response(answer.body, answer.status)
     response.raw_headers.extend(answer.headers)
     return response
-
-
-def _s3(settings: Settings) -> S3Settings:
-    try:
-        return S3Settings(
-            endpoint=settings.s3_endpoint,
-            region=settings.s3_region,
-            access_key_id=settings.s3_access_key_id,
-            secret_access_key=settings.s3_secret_access_key,
-            path_style=settings.s3_path_style,
-            connect_timeout_s=settings.s3_connect_timeout_s,
-            request_timeout_s=settings.s3_request_timeout_s,
-            total_timeout_s=max(9.0, 2.2 * settings.s3_request_timeout_s),  # room for a second try
-        )
-    except ValueError as error:
-        raise StartupError(str(error)) from error

@@ -12,12 +12,13 @@ import ipaddress
 import math
 import os
 import re
-from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_type_hints
 from urllib.parse import unquote
 
+from calve.declared import DERIVED, about
+from calve.ingest_settings import IngestSettings
 from calve.startup import SettingsError
 
 MASK = "****"
@@ -28,51 +29,28 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 
 
-_DERIVED: Any = None  # stands for a default that the constructor computes from the other settings
-
-
-def _about(
-    doc: str,
-    *,
-    derived: Callable[[Any], Any] | None = None,
-    shown: str | None = None,
-    secret: bool = False,
-    least: float | None = None,
-    most: float | None = None,
-) -> dict[str, Any]:
-    """What is known of a setting. `derived` computes its default, `shown` describes that default in words."""
-    return {
-        "doc": doc,
-        "derived": derived,
-        "shown": shown,
-        "secret": secret,
-        "least": least,
-        "most": most,
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(IngestSettings):
     """All settings, checked. Times end in `_s` (seconds), sizes in `_bytes_max`."""
 
     home: Path = field(
-        default=Path("lake"), metadata=_about("Folder of the embedded default: the database and the tables.")
+        default=Path("lake"), metadata=about("Folder of the embedded default: the database and the tables.")
     )
-    host: str = field(default="127.0.0.1", metadata=_about("Address to listen on."))
+    host: str = field(default="127.0.0.1", metadata=about("Address to listen on."))
     port: int = field(
-        default=8181, metadata=_about("Port to listen on; 0 takes a free one.", least=0, most=65535)
+        default=8181, metadata=about("Port to listen on; 0 takes a free one.", least=0, most=65535)
     )
     base_url: str | None = field(
-        default=None, metadata=_about("Public address of the server, where clients reach it by another.")
+        default=None, metadata=about("Public address of the server, where clients reach it by another.")
     )
     workers: int = field(
-        default=1, metadata=_about("Server processes that share the port.", least=1, most=256)
+        default=1, metadata=about("Server processes that share the port.", least=1, most=256)
     )
 
     database: str = field(
-        default=_DERIVED,
+        default=DERIVED,
         repr=False,  # may hold a password
-        metadata=_about(
+        metadata=about(
             "Where the catalog is kept: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`.",
             derived=lambda s: f"sqlite:///{s.home}/catalog.db",
             shown="sqlite:///HOME/catalog.db",
@@ -80,11 +58,11 @@ class Settings:
     )
     database_pool_size: int = field(
         default=8,
-        metadata=_about("Database connections that one server process keeps.", least=1, most=1000),
+        metadata=about("Database connections that one server process keeps.", least=1, most=1000),
     )
     warehouse_root: str = field(
-        default=_DERIVED,
-        metadata=_about(
+        default=DERIVED,
+        metadata=about(
             "Where the warehouse `main` keeps its tables: `file:///FOLDER` or `s3://BUCKET/PREFIX`.",
             derived=lambda s: f"file://{s.home}/warehouse",
             shown="file://HOME/warehouse",
@@ -92,83 +70,83 @@ class Settings:
     )
 
     s3_endpoint: str | None = field(
-        default=None, metadata=_about("Address of an S3-compatible store; unset means Amazon S3.")
+        default=None, metadata=about("Address of an S3-compatible store; unset means Amazon S3.")
     )
-    s3_region: str = field(default="us-east-1", metadata=_about("Region of the store."))
-    s3_access_key_id: str | None = field(default=None, metadata=_about("Access key for the store."))
+    s3_region: str = field(default="us-east-1", metadata=about("Region of the store."))
+    s3_access_key_id: str | None = field(default=None, metadata=about("Access key for the store."))
     s3_secret_access_key: str | None = field(
-        default=None, repr=False, metadata=_about("Secret key for the store.", secret=True)
+        default=None, repr=False, metadata=about("Secret key for the store.", secret=True)
     )
     s3_path_style: bool = field(
-        default=_DERIVED,
-        metadata=_about(
+        default=DERIVED,
+        metadata=about(
             "Put the bucket into the path instead of the host name.",
             derived=lambda s: s.s3_endpoint is not None,
             shown="true if s3_endpoint is set",
         ),
     )
     s3_connect_timeout_s: float = field(
-        default=2.0, metadata=_about("Time to connect to the store.", least=0.1, most=300)
+        default=2.0, metadata=about("Time to connect to the store.", least=0.1, most=300)
     )
     s3_request_timeout_s: float = field(
-        default=4.0, metadata=_about("Time for one request to the store.", least=0.1, most=3600)
+        default=4.0, metadata=about("Time for one request to the store.", least=0.1, most=3600)
     )
 
     auth: Auth = field(
         default="open",
-        metadata=_about("`open`: no tokens, loopback only; `tokens`: every caller shows one."),
+        metadata=about("`open`: no tokens, loopback only; `tokens`: every caller shows one."),
     )
     token_lifetime_s: int = field(
-        default=3600, metadata=_about("How long an issued token is valid.", least=1)
+        default=3600, metadata=about("How long an issued token is valid.", least=1)
     )
 
     body_bytes_max: int = field(
-        default=32 * 2**20, metadata=_about("Largest request body, also after decompression.", least=1024)
+        default=32 * 2**20, metadata=about("Largest request body, also after decompression.", least=1024)
     )
     request_timeout_s: float = field(
-        default=60.0, metadata=_about("A request that takes longer is answered with 504.", least=0.1)
+        default=60.0, metadata=about("A request that takes longer is answered with 504.", least=0.1)
     )
     keep_alive_timeout_s: int = field(
-        default=75, metadata=_about("An idle connection is closed after this time.", least=1)
+        default=75, metadata=about("An idle connection is closed after this time.", least=1)
     )
     shutdown_timeout_s: int = field(
-        default=30, metadata=_about("Time for requests in flight to finish on a stop.", least=0, most=3600)
+        default=30, metadata=about("Time for requests in flight to finish on a stop.", least=0, most=3600)
     )
     page_size_max: int = field(
-        default=1000, metadata=_about("Most entries on one page of a list.", least=1, most=100_000)
+        default=1000, metadata=about("Most entries on one page of a list.", least=1, most=100_000)
     )
     namespace_separator: str = field(
-        default="%1F", metadata=_about("Separator of namespace levels, as it stands in an address.")
+        default="%1F", metadata=about("Separator of namespace levels, as it stands in an address.")
     )
     idempotency_lifetime_s: int = field(
-        default=1800, metadata=_about("How long an Idempotency-Key is remembered.", least=1)
+        default=1800, metadata=about("How long an Idempotency-Key is remembered.", least=1)
     )
     drop_retention_s: int = field(
-        default=7 * 86_400, metadata=_about("How long a dropped table can be restored.", least=0)
+        default=7 * 86_400, metadata=about("How long a dropped table can be restored.", least=0)
     )
     transaction_ttl_s: int = field(
-        default=3600, metadata=_about("An open transaction ends by itself after this time.", least=1)
+        default=3600, metadata=about("An open transaction ends by itself after this time.", least=1)
     )
     document_cache_bytes_max: int = field(
         default=64 * 2**20,
-        metadata=_about("Memory for parsed metadata documents in each process.", least=0),
+        metadata=about("Memory for parsed metadata documents in each process.", least=0),
     )
 
     log_level: LogLevel = field(
         default="info",
-        metadata=_about(
+        metadata=about(
             "Least level that is logged; successful reads are logged at `debug`, other requests at `info`."
         ),
     )
     log_format: LogFormat = field(
-        default="json", metadata=_about("`json`: one object on each line; `text`: for people.")
+        default="json", metadata=about("`json`: one object on each line; `text`: for people.")
     )
 
     def __post_init__(self) -> None:
         """Fill in what depends on other settings, then check everything."""
         # Without "..", because the home becomes part of locations, which allow none.
         _set(self, "home", Path(os.path.abspath(Path(self.home).expanduser())))  # noqa: PTH100
-        for declared in fields(self):
+        for declared in _in_order():
             derived = declared.metadata["derived"]
             if derived is not None and getattr(self, declared.name) is None:
                 _set(self, declared.name, derived(self))
@@ -191,17 +169,18 @@ class Settings:
     @property
     def secrets(self) -> frozenset[str]:
         """Texts that must never be logged or shown."""
-        found = {self.s3_secret_access_key}
-        for password in re.findall(r"://[^:/@\s]*:([^@/\s]+)@|[?&]password=([^&\s]+)", self.database):
-            text = "".join(password)
-            found |= {text, unquote(text)}
+        found = {self.s3_secret_access_key, self.webhook_secret}
+        for address in (self.database, self.journal):
+            for password in re.findall(r"://[^:/@\s]*:([^@/\s]+)@|[?&]password=([^&\s]+)", address):
+                text = "".join(password)
+                found |= {text, unquote(text)}
         return frozenset(text for text in found if text)
 
     @classmethod
     def rows(cls) -> tuple[Row, ...]:
         """The table, in the order of declaration."""
         hints = get_type_hints(cls)
-        return tuple(Row(row.name, hints[row.name], row) for row in fields(cls))
+        return tuple(Row(row.name, hints[row.name], row) for row in _in_order())
 
     def shown(self, name: str) -> str:
         """The value as it may be printed: secrets and passwords are masked."""
@@ -213,8 +192,14 @@ class Settings:
 
     def but(self, **changes: Any) -> Self:
         """The same settings with some of them changed; defaults that were derived stay as they are."""
-        values = {row.name: getattr(self, row.name) for row in fields(self)}
+        values = {row.name: getattr(self, row.name) for row in _in_order()}
         return type(self)(**{**values, **changes})
+
+
+def _in_order() -> list[Field[Any]]:
+    """The server's own settings first: the defaults of the others depend on them."""
+    inherited = {row.name for row in fields(IngestSettings)}
+    return sorted(fields(Settings), key=lambda row: row.name in inherited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +275,9 @@ def _check_together(settings: Settings) -> None:
             "set auth=tokens, or host=127.0.0.1."
         )
     _check_database(settings.database)
+    if settings.database.startswith("sqlite:") != settings.journal.startswith("sqlite:"):
+        raise SettingsError("journal and database must be of one kind: both SQLite files or both PostgreSQL.")
+    _check_database(settings.journal)
     if not re.match(r"(file:///|s3://)[^/]", settings.warehouse_root):
         raise SettingsError(
             f"warehouse_root must be file:///FOLDER or s3://BUCKET/PREFIX, not {settings.warehouse_root}."

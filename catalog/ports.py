@@ -54,6 +54,9 @@ class Files(Protocol):
         and then `Unavailable` names the first that stayed.
         """
 
+    def remove_empty_directory(self, location: str) -> None:
+        """Remove a directory on `file://` if nothing is in it; one that is gone or in use is fine."""
+
     def make_directory(self, location: str) -> None:
         """Make the directory and its parents on `file://`; `s3://` has none, so nothing happens."""
 

@@ -70,6 +70,8 @@ class Reject:
     table: TableName | None = None
     source: str = ""
     position: str = ""
+    identity: str = ""  # as of a change, where it could be read: a repeated reject is a duplicate too
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

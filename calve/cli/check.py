@@ -19,7 +19,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from calve.app import open_catalog
+    from calve.opening import open_catalog
     from catalog.service.checks import check
 
     catalog = open_catalog(settings)

@@ -16,12 +16,15 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(_args: argparse.Namespace, settings: Settings) -> int:
-    from calve.app import reach_database
+    from calve.ingestion import migrate_ingest
+    from calve.opening import reach_database
     from calve.startup import StartupError
     from catalog.store.migrations import SchemaMismatch, migrate
 
     try:
-        before, after = migrate(reach_database(settings))
+        database = reach_database(settings)
+        before, after = migrate(database)
+        migrate_ingest(settings, database)
     except SchemaMismatch as error:
         raise StartupError(str(error)) from error
     print(f"schema version {after}" if before == after else f"schema version {before} -> {after}")

@@ -143,7 +143,7 @@ _ACTIONS: dict[str, Callable[[PrincipalStore, argparse.Namespace, Settings], Non
 
 @contextmanager
 def _opened(settings: Settings, *, may_begin: bool) -> Iterator[Database]:
-    from calve.app import open_database
+    from calve.opening import open_database
 
     _check_file(settings, may_begin)
     database = open_database(settings)

@@ -23,7 +23,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from calve.app import open_catalog
+    from calve.opening import open_catalog
     from catalog.service import warehouses
 
     catalog = open_catalog(settings)

@@ -34,6 +34,7 @@ from typing import Self
 from calve.serve import bodies
 from calve.serve.bodies import Disconnected, Message, Receive, Refused
 from calve.serve.exchange import CLIENT_CLOSED, SAFE_METHODS, Deadlines, Exchange, Scope, Send
+from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
 from calve.telemetry import logs
 from calve.telemetry.metrics import Child, metrics
@@ -69,6 +70,7 @@ class Edge:
         request_log: RequestLog,
         log_from_status: int,
         log_reads: bool,
+        own_names: frozenset[str] | None = None,
     ) -> None:
         self._app = app
         self._body_bytes_max = body_bytes_max
@@ -78,6 +80,7 @@ class Edge:
         self._log_from_status = log_from_status
         # A line for every successful read would cost more than many a read, and metrics count them all.
         self._log_reads = log_reads
+        self._own_names = own_names  # None: with tokens it does not matter by which name a client comes
         self._id_prefix = secrets.token_hex(4)
         self._id_numbers = itertools.count(1)
         self._children: dict[tuple[str, int], Child] = {}
@@ -91,6 +94,7 @@ class Edge:
             request_log=RequestLog(json=settings.log_format == "json"),
             log_from_status=0 if settings.log_level in {"debug", "info"} else 500,
             log_reads=settings.log_level == "debug",
+            own_names=public_names(settings) if settings.auth == "open" else None,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,6 +112,8 @@ class Edge:
         scope["calve.deadline_s"] = started_s + self._timeout_s
         self._deadlines.add(exchange)
         try:
+            if self._own_names is not None and (reason := foreign(headers, self._own_names)) is not None:
+                raise Refused(403, "ForbiddenException", reason, unread=True)
             if len(headers) != len(scope["headers"]):
                 _require_one_authorization(scope)
             if b"content-length" in headers or b"transfer-encoding" in headers:

@@ -32,6 +32,10 @@ OFFER_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 _malformed = metrics.counter("calve_http_malformed_total", "Connections ended because of malformed HTTP.")
 
 
+class _HeadTooLarge(Exception):
+    """Raised through the parser."""
+
+
 class _Deaf:
     """Stands in for the parser of a connection that will not be listened to any more."""
 
@@ -46,6 +50,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         # Bytes since the last sign of progress: a head that ended, or a piece of a body.
         self._waiting_bytes = 0
+        self._read_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -56,7 +61,8 @@ class Protocol(HttpToolsProtocol):
         )
 
     def data_received(self, data: bytes) -> None:
-        self._waiting_bytes += len(data)
+        self._read_bytes = len(data)
+        self._waiting_bytes += self._read_bytes
         try:
             while True:
                 try:
@@ -68,16 +74,21 @@ class Protocol(HttpToolsProtocol):
                         return
                     self._decline_offer()
                     data = data[stop.args[0] :]
-        except httptools.HttpParserError:
-            self._refuse(400, "BadRequestException", "The request is not valid HTTP/1.1.")
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _HeadTooLarge):
+                self._refuse_head()
+            else:
+                self._refuse(400, "BadRequestException", "The request is not valid HTTP/1.1.")
             return
         if self._waiting_bytes > HEAD_BYTES_MAX:
-            message = f"The head of the request is larger than {HEAD_BYTES_MAX} bytes."
-            self._refuse(431, "RequestHeaderFieldsTooLargeException", message)
+            self._refuse_head()
 
     # Called by the parser.
 
     def on_headers_complete(self) -> None:
+        # A head that came in one read was never waited for. It can only be too large if that read was.
+        if self._waiting_bytes + self._read_bytes > HEAD_BYTES_MAX and self._head_bytes() > HEAD_BYTES_MAX:
+            raise _HeadTooLarge
         self._unset_keepalive_if_required()
         if self.parser.should_upgrade() and not self._should_upgrade():
             return  # data_received is about to decline the offer, and this head will come again
@@ -116,6 +127,13 @@ class Protocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self.parser.feed_data(b"".join(head))
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_head(self) -> None:
+        message = f"The head of the request is larger than {HEAD_BYTES_MAX} bytes."
+        self._refuse(431, "RequestHeaderFieldsTooLargeException", message)
 
     def _refuse(self, status: int, error_type: str, message: str) -> None:
         """End the connection, after the answers to requests that came before the broken bytes."""

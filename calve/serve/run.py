@@ -28,14 +28,30 @@ def serve(settings: Settings, create_app: CreateApp | None = None) -> int:
         # Imported before a fork, so that all workers share the memory of the code.
         factory = create_app or _application()
 
-        def announce() -> None:
-            _announce(settings, listener)
+        with contextlib.ExitStack() as beside:
 
-        if settings.workers == 1:
-            ServerProcess(settings, factory, announce).run(listener)
-        else:
-            Supervisor(settings, factory, listener, announce).run()
+            def announce() -> None:
+                _announce(settings, listener)
+                if settings.worker and create_app is None:
+                    _start_worker(settings, listener, beside)
+
+            if settings.workers == 1:
+                ServerProcess(settings, factory, announce).run(listener)
+            else:
+                Supervisor(settings, factory, listener, announce).run()
     return 0
+
+
+def _start_worker(settings: Settings, listener: socket.socket, beside: contextlib.ExitStack) -> None:
+    """Once the server answers: the worker asks it for work. It ends when `beside` does."""
+    from calve.serve.spark_worker import SparkWorker, credentials
+
+    host, port = listener.getsockname()[:2]
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    uri = f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+    worker = SparkWorker(settings, uri, credentials(settings))
+    worker.start()
+    beside.callback(worker.stop)
 
 
 def _application() -> CreateApp:

@@ -29,6 +29,7 @@ class _Adapter(Protocol):
     def exists(self, location: Location) -> bool: ...
     def delete(self, locations: Iterable[Location]) -> int: ...
     def make_directory(self, location: Location) -> None: ...
+    def remove_empty_directory(self, location: Location) -> None: ...
     def probe(self, root: Location) -> None: ...
 
 
@@ -71,6 +72,10 @@ class StorageFiles:
         if failure is not None:
             raise failure
         return deleted
+
+    def remove_empty_directory(self, location: str) -> None:
+        place = Location.parse_file(location)
+        self._adapters[place.scheme].remove_empty_directory(place)
 
     def make_directory(self, location: str) -> None:
         place = Location.parse(location)

@@ -111,6 +111,19 @@ class LocalFiles:
         except OSError as error:
             _refuse("make the directory", location, error)
 
+    def remove_empty_directory(self, location: Location) -> None:
+        path = _path(location)
+        if path in self._roots:
+            return
+        try:
+            self._check_links(_parent(path), location)
+            os.rmdir(path)  # noqa: PTH106
+            self._directories.discard(path)
+        except OSError as error:
+            # ENOTDIR is what a link gives: it is not followed, and stays.
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                _refuse("remove the directory", location, error)
+
     def probe(self, root: Location) -> None:
         self._roots.add(_path(root))
         self.make_directory(root)

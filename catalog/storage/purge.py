@@ -1,8 +1,11 @@
 """Deletes the files of a dropped table: of the reachable ones those that lie in the table's own place.
 
 The metadata is not trusted. A document that someone registered may name files of another table, of the
-system or of another bucket; they are counted, never deleted and never opened. No directory is ever deleted.
-What is already gone is fine, and an interrupted purge can be run again.
+system or of another bucket; they are counted, never deleted and never opened. What is already gone is fine,
+and an interrupted purge can be run again.
+
+On `file://` two things go that no metadata names: the checksum that Hadoop writes beside each file
+(`.<name>.crc`), and the directories that became empty by this, up to the table's own place.
 
 Whether another table lives in the same place is not asked here: the service reserves locations (the table's
 own, `write.data.path` and `write.metadata.path`) so that none does.
@@ -10,21 +13,25 @@ own, `write.data.path` and `write.metadata.path`) so that none does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from catalog.errors import Forbidden, Invalid
+from catalog.errors import Forbidden, Invalid, Unavailable
 from catalog.locations import Location
 from catalog.ports import Files
 from catalog.storage.reachable import Reachable
 
 _CHUNK = 1_000
 _NAMED_MAX = 100
+_NAME_BYTES_MAX = 255
 _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
 Metadata = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +51,35 @@ class PurgeReport:
     """True if `gc.enabled` is false: data files may belong to other tables, so only metadata was deleted."""
 
 
-def purge(files: Files, metadata: Metadata, metadata_location: str | None, root: str) -> PurgeReport:
+def purge(
+    files: Files,
+    metadata: Metadata,
+    metadata_location: str | None,
+    root: str,
+    *,
+    go_on: Callable[[], None] = lambda: None,
+) -> PurgeReport:
     """Delete the table's files below `root`, the root of its warehouse.
 
-    `Unavailable` if the storage fails in between; everything that is left is found again by the next call.
+    `go_on` is called before every step and ends the purge by raising. `Unavailable` if the storage fails in
+    between; everything that is left is found again by the next call.
     """
     places = own_places(metadata, root)
-    walk = Reachable(files, metadata, metadata_location, may_read=places.hold)
+
+    def may_read(location: str) -> bool:
+        go_on()
+        return places.hold(location)
+
+    walk = Reachable(files, metadata, metadata_location, may_read=may_read)
     deleted = 0
     data_kept = _property(metadata, "gc.enabled").lower() == "false"
     for number, group in enumerate(walk.groups()):
         if number == 0 and data_kept:
             continue
         while chunk := list(islice(group, _CHUNK)):
+            go_on()
             deleted += _deleted(files, places, places.own(chunk))
+    _remove_directories(files, places)
     return PurgeReport(
         deleted=deleted,
         outside_count=places.outside_count,
@@ -68,8 +90,18 @@ def purge(files: Files, metadata: Metadata, metadata_location: str | None, root:
     )
 
 
+def _remove_directories(files: Files, places: OwnPlaces) -> None:
+    for directory in places.emptied():
+        try:
+            files.remove_empty_directory(directory)
+        except (Forbidden, Unavailable) as error:
+            # An empty directory harms nobody, and beginning the purge again would not remove it either.
+            log.warning("left an empty directory behind", extra={"reason": error.message})
+
+
 def _deleted(files: Files, places: OwnPlaces, locations: list[str]) -> int:
     try:
+        files.delete(list(_checksums(locations)))
         return files.delete(locations)
     except Forbidden:
         # A link leads out of the warehouse. The others are gone already; find out which ones stay.
@@ -78,10 +110,20 @@ def _deleted(files: Files, places: OwnPlaces, locations: list[str]) -> int:
 
 def _deleted_alone(files: Files, places: OwnPlaces, location: str) -> int:
     try:
+        files.delete(list(_checksums([location])))
         return files.delete([location])
     except Forbidden:
         places.leave(location)
         return 0
+
+
+def _checksums(locations: list[str]) -> Iterator[str]:
+    """What Hadoop would have written beside these files."""
+    for location in locations:
+        if location.startswith(("file:", "/")):
+            folder, _, name = location.rpartition("/")
+            if len(name.encode()) + len("..crc") <= _NAME_BYTES_MAX:
+                yield f"{folder}/.{name}.crc"
 
 
 class OwnPlaces:
@@ -91,6 +133,7 @@ class OwnPlaces:
         self._places = places
         self.outside: list[str] = []
         self.outside_count = 0
+        self._directories: set[str] = set()
 
     def hold(self, location: str) -> bool:
         """Whether this file lies in one of the places; False also for what is no location at all."""
@@ -106,9 +149,20 @@ class OwnPlaces:
         for location in locations:
             if self.hold(location):
                 inside.append(location)
+                self._directories.add(location.rpartition("/")[0])
             else:
                 self.leave(location)
         return inside
+
+    def emptied(self) -> list[str]:
+        """The directories that held the table's files and may be empty now, each before the one it is in."""
+        found: set[Location] = set()
+        for text in self._directories:
+            directory = Location.parse_file(text)
+            while directory not in found and any(directory.is_inside(place) for place in self._places):
+                found.add(directory)
+                directory = Location.parse_file(directory.text.rpartition("/")[0])
+        return [one.text for one in sorted(found, key=lambda one: len(one.segments), reverse=True)]
 
     def leave(self, location: str) -> None:
         self.outside_count += 1

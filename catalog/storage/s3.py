@@ -113,6 +113,9 @@ class S3Files:
     def make_directory(self, location: Location) -> None:
         """An object store has none."""
 
+    def remove_empty_directory(self, location: Location) -> None:
+        """Nor any to remove."""
+
     def probe(self, root: Location) -> None:
         file = root.child(f".calve-probe-{uuid.uuid4().hex}")
         self.create(file, b"calve")

@@ -12,8 +12,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
+from catalog.store.grouping import Jobs, Outcome, Work
 from catalog.timing import stage
 
 BUSY_TIMEOUT_S = 30
@@ -90,10 +90,12 @@ class Database:
         self.engine = _engine(self.url, self.is_sqlite, pool_size)
         driver: Any = self.engine.dialect.dbapi
         self._any_error: tuple[type[Exception], ...] = (DBAPIError, sa.exc.TimeoutError, driver.Error)
+        self._integrity_error = (sa.exc.IntegrityError, driver.IntegrityError)
         self._local = threading.local()
         # One writer at a time in this process: SQLite's own busy handler sleeps up to 100 ms
-        # between two looks.
-        self._writer = threading.Lock() if self.is_sqlite else None
+        # between two looks. Its connection is kept: fetching one costs as much as the statements of a commit.
+        self._jobs = Jobs(self._write_group) if self.is_sqlite else None
+        self._writer: sa.Connection | None = None
 
     @property
     def dialect(self) -> sa.Dialect:
@@ -142,7 +144,7 @@ class Database:
 
     # -- writes
 
-    def write(self, work: Callable[[sa.Connection], T]) -> T:
+    def write(self, work: Work[T]) -> T:
         """Run `work` in one transaction and commit it.
 
         Deadlocks and serialisation failures run again. An error before COMMIT surely left nothing:
@@ -151,6 +153,8 @@ class Database:
         """
         for attempt in range(WRITE_ATTEMPTS_MAX):
             try:
+                if self._jobs is not None:
+                    return self._jobs.write(work, BUSY_TIMEOUT_S)
                 return self._write_once(work)
             except self._any_error as error:
                 if attempt + 1 < WRITE_ATTEMPTS_MAX and _is_retryable(error):
@@ -161,42 +165,83 @@ class Database:
                 raise Unavailable("the catalog database refused the write; nothing was changed") from error
         raise AssertionError("unreachable")
 
-    def _write_once(self, work: Callable[[sa.Connection], T]) -> T:
-        with self._writing(), self.engine.connect() as connection:
-            transaction = connection.begin()
-            faults.reach("swap.begun")
-            try:
-                result = work(connection)
-            except BaseException:
-                transaction.rollback()
-                raise
-            faults.reach("swap.before-commit")
-            try:
-                with stage("commit"):
-                    transaction.commit()
-            except self._any_error as error:
-                if _is_retryable(error):
-                    raise
-                raise CommitStateUnknown(
-                    "the database did not confirm the commit; look before you retry"
-                ) from error
-            faults.reach("swap.committed")
-            return result
+    def _write_group(self, works: Sequence[Work[Any]]) -> list[Outcome[Any]]:
+        """Several works in one transaction, each all or nothing; the outcome of each, once it is certain."""
+        if len(works) == 1:
+            return [self._alone(works[0])]
+        outcomes: list[Outcome[Any]] = []
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        if self._writer is None:
-            yield
-            return
-        if not self._writer.acquire(timeout=BUSY_TIMEOUT_S):
-            raise Unavailable("the catalog database is busy; nothing was changed")
+        def together(connection: sa.Connection) -> None:
+            outcomes.extend(self._apart(connection, work) for work in works)
+
         try:
-            yield
-        finally:
-            self._writer.release()
+            self._write_once(together)
+        except CommitStateUnknown as unknown:
+            return [_after_unknown(outcome, unknown) for outcome in outcomes]
+        except self._any_error:
+            # Nothing is left of any of them, and one may be to blame: it must not take the others with it.
+            return [self._alone(work) for work in works]
+        return outcomes
+
+    def _alone(self, work: Work[Any]) -> Outcome[Any]:
+        try:
+            return Outcome(self._write_once(work))
+        except Exception as error:
+            return Outcome(error=error)
+
+    def _apart(self, connection: sa.Connection, work: Work[Any]) -> Outcome[Any]:
+        """One work of a group. A refusal undoes this work; what the database fails at ends the group."""
+        driver: Any = connection.connection.driver_connection
+        driver.execute("SAVEPOINT one")
+        try:
+            outcome = Outcome(work(connection))
+        except Exception as error:
+            if isinstance(error, self._any_error) and not isinstance(error, self._integrity_error):
+                raise
+            driver.execute("ROLLBACK TO one")
+            outcome = Outcome(error=error)
+        driver.execute("RELEASE one")
+        return outcome
+
+    def _write_once(self, work: Work[T]) -> T:
+        if self._jobs is None:
+            with self.engine.connect() as connection:
+                return self._write_on(connection, work)
+        connection, self._writer = self._writer or self.engine.connect(), None
+        try:
+            result = self._write_on(connection, work)
+        except BaseException:
+            connection.close()  # the pool takes it back to a known state
+            raise
+        self._writer = connection
+        return result
+
+    def _write_on(self, connection: sa.Connection, work: Work[T]) -> T:
+        transaction = connection.begin()
+        faults.reach("swap.begun")
+        try:
+            result = work(connection)
+        except BaseException:
+            transaction.rollback()
+            raise
+        faults.reach("swap.before-commit")
+        try:
+            with stage("commit"):
+                transaction.commit()
+        except self._any_error as error:
+            if _is_retryable(error):
+                raise
+            raise CommitStateUnknown(
+                "the database did not confirm the commit; look before you retry"
+            ) from error
+        faults.reach("swap.committed")
+        return result
 
     def close(self) -> None:
         self._forget_connection()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
         self.engine.dispose()
 
 
@@ -242,6 +287,15 @@ def _read_connection(engine: sa.Engine, is_sqlite: bool) -> Any:
     import psycopg  # only where PostgreSQL is used
 
     return psycopg.connect(*arguments, autocommit=True, connect_timeout=10, **options)
+
+
+def _after_unknown(outcome: Outcome[Any], unknown: CommitStateUnknown) -> Outcome[Any]:
+    """A work that was refused before a COMMIT that failed: refused because of the others, perhaps."""
+    if outcome.error is not None:
+        return Outcome(error=Unavailable("the catalog database refused the write; nothing was changed"))
+    error = CommitStateUnknown(unknown.message)
+    error.__cause__ = unknown
+    return Outcome(error=error)
 
 
 def _is_retryable(error: Exception) -> bool:

@@ -37,10 +37,15 @@ _dropped_columns = (
     dropped.c.expires_ms,
     dropped.c.principal,
 )
-READ_DROPPED = Read(
-    sa.select(*_dropped_columns)
-    .where(dropped.c.warehouse == sa.bindparam("warehouse"), dropped.c.expires_ms > sa.bindparam("now_ms"))
-    .order_by(dropped.c.dropped_ms.desc())
+READ_DROPPED_BEFORE = Read(
+    sa.select(*(sa.null() if column is dropped.c.document else column for column in _dropped_columns))
+    .where(
+        dropped.c.warehouse == sa.bindparam("warehouse"),
+        dropped.c.expires_ms > sa.bindparam("now_ms"),
+        sa.tuple_(dropped.c.dropped_ms, dropped.c.id)
+        < sa.tuple_(sa.bindparam("dropped_ms"), sa.bindparam("id")),
+    )
+    .order_by(dropped.c.dropped_ms.desc(), dropped.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
 READ_ONE_DROPPED = Read(
@@ -138,9 +143,18 @@ class RecordStore:
 
     # -- dropped and protected
 
-    def dropped(self, warehouse: str, now_ms: int, limit: int) -> list[Dropped]:
-        params = {"warehouse": warehouse, "now_ms": now_ms, "limit": limit}
-        return [_dropped(row) for row in self._database.rows(READ_DROPPED, params)]
+    def dropped_before(
+        self, warehouse: str, now_ms: int, dropped_ms: int, id_: str, limit: int
+    ) -> list[Dropped]:
+        """Those dropped before one of them (by time, then id), newest first, without their documents."""
+        params = {
+            "warehouse": warehouse,
+            "now_ms": now_ms,
+            "dropped_ms": dropped_ms,
+            "id": id_,
+            "limit": limit,
+        }
+        return [_dropped(row) for row in self._database.rows(READ_DROPPED_BEFORE, params)]
 
     def one_dropped(self, warehouse: str, dropped_id: str, now_ms: int) -> Dropped | None:
         row = self._database.row(
@@ -199,7 +213,8 @@ class RecordStore:
 
 def _dropped(row: Any) -> Dropped:
     kind: Kind = row[1]
-    entry = Entry(kind, row[2], row[3], row[4], 0, row[5], unpack(row[6]))
+    document = unpack(row[6]) if row[6] is not None else None
+    entry = Entry(kind, row[2], row[3], row[4], 0, row[5], document)
     return Dropped(row[0], entry, row[7], row[8], row[9])
 
 

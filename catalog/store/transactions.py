@@ -32,10 +32,14 @@ READ_NEWEST = Read(
     )
     .limit(1)
 )
-READ_ALL = Read(
+READ_BEFORE = Read(
     sa.select(transactions)
-    .where(transactions.c.warehouse == sa.bindparam("warehouse"))
-    .order_by(transactions.c.opened_ms.desc())
+    .where(
+        transactions.c.warehouse == sa.bindparam("warehouse"),
+        sa.tuple_(transactions.c.opened_ms, transactions.c.id)
+        < sa.tuple_(sa.bindparam("opened_ms"), sa.bindparam("id")),
+    )
+    .order_by(transactions.c.opened_ms.desc(), transactions.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
 READ_STAGED = Read(
@@ -57,11 +61,10 @@ class TransactionStore:
         row = self._database.row(READ_NEWEST, {"warehouse": warehouse, "name": name})
         return Transaction(*row) if row else None
 
-    def all(self, warehouse: str, limit: int) -> list[Transaction]:
-        return [
-            Transaction(*row)
-            for row in self._database.rows(READ_ALL, {"warehouse": warehouse, "limit": limit})
-        ]
+    def before(self, warehouse: str, opened_ms: int, id_: str, limit: int) -> list[Transaction]:
+        """Those opened before one of them (by time, then id), newest first."""
+        params = {"warehouse": warehouse, "opened_ms": opened_ms, "id": id_, "limit": limit}
+        return [Transaction(*row) for row in self._database.rows(READ_BEFORE, params)]
 
     def open(
         self, transaction_id: str, warehouse: str, name: str, now_ms: int, ttl_ms: int, principal: str

@@ -33,6 +33,7 @@ class CalveServer:
             "CALVE_HOME": str(folder / "lake"),
             "CALVE_HOST": "127.0.0.1",
             "CALVE_PORT": str(self.port),
+            "CALVE_WORKER": "no",  # a test that lands changes says so: Spark is not for every server
             **(settings or {}),
         }
         self._child = Child(

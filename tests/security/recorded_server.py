@@ -16,7 +16,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from calve.app import on_raw_paths, open_database, web_app
+from calve.app import on_raw_paths, web_app
+from calve.opening import open_database
 from calve.serve.ground import listen
 from calve.serve.middleware import App, Edge
 from calve.serve.server import ServerProcess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import unquote
 
 from fastapi import Depends, Path, Request
 
@@ -34,7 +35,9 @@ def _caller(request: Request, endpoints: Annotated[Endpoints, Depends(_endpoints
 CatalogOf = Annotated[Catalog, Depends(_catalog)]
 CallerOf = Annotated[Caller, Depends(_caller)]
 WarehouseName = Annotated[str, Path(description="The name of a warehouse, such as main")]
-NamespaceSegment = Annotated[str, Path(description="Levels of the namespace, joined with %1F")]
+NamespaceSegment = Annotated[
+    str, Path(description="Levels of the namespace, joined with %1F or the separator of `/v1/config`")
+]
 TableSegment = Annotated[str, Path(description="The name of a table, percent-encoded")]
 
 
@@ -74,8 +77,11 @@ Administered = Annotated[str, Depends(_administering)]
 ServerAdmin = Annotated[Caller, Depends(_server_admin)]
 
 
-def _identifier(namespace: NamespaceSegment, table: TableSegment) -> Identifier:
-    return Identifier(namespace_from_segment(namespace), decode_segment(table))
+def _identifier(
+    endpoints: Annotated[Endpoints, Depends(_endpoints)], namespace: NamespaceSegment, table: TableSegment
+) -> Identifier:
+    separator = unquote(endpoints.separator)
+    return Identifier(namespace_from_segment(namespace, separator), decode_segment(table))
 
 
 IdentifierOf = Annotated[Identifier, Depends(_identifier)]

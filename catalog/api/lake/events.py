@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from catalog.api.lake.access import CatalogOf, IdentifierOf, Readable
+from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
 
 router = APIRouter(tags=["History"])
 
@@ -43,7 +44,8 @@ class EventList(BaseModel):
     head: int = Field(description="The number of the newest commit")
 
 
-Limit = Annotated[int, Query(ge=1, le=EVENTS_MAX)]
+class TableHistory(Paged):
+    events: list[EventAnswer]
 
 
 @router.get("/{warehouse}/events", operation_id="listEvents", response_model=EventList)
@@ -51,10 +53,12 @@ async def list_events(
     catalog: CatalogOf,
     warehouse: Readable,
     after: Annotated[int, Query(ge=0, le=2**62)] = 0,
-    limit: Limit = 100,
+    limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 100,
     wait_s: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait this long for a new event")] = 0,
 ) -> Any:
-    """Commits behind a number, in order."""
+    """Commits behind a number, in order. Not pages: `next` is where to go on, also after a restart, and all
+    has been read when it is `head`.
+    """
     until = time.monotonic() + wait_s
     while True:
         head = (await run_in_threadpool(catalog.present.number, warehouse) or (0, 0))[0]
@@ -70,20 +74,20 @@ async def list_events(
 @router.get(
     "/{warehouse}/namespaces/{namespace}/tables/{table}/history",
     operation_id="loadTableHistory",
-    response_model=EventList,
+    response_model=TableHistory,
 )
 def load_table_history(
     catalog: CatalogOf,
     warehouse: Readable,
     identifier: IdentifierOf,
-    before: Annotated[int, Query(ge=1, le=2**62)] = 2**62,
-    limit: Limit = 100,
+    page: PageOf,
 ) -> Any:
     """What happened to one name, newest first: also what a table of that name did before it was dropped."""
-    rows = catalog.past.versions(warehouse, identifier.namespace.key, identifier.name, before, limit)
-    head = (catalog.present.number(warehouse) or (0, 0))[0]
-    events = grouped(rows)
-    return {"events": events, "next": events[-1]["number"] if events else before, "head": head}
+    (before,) = page.after(INTEGER_MAX)
+    key, name = identifier.namespace.key, identifier.name
+    rows = catalog.past.versions(warehouse, key, name, before, page.rows_max)
+    shown, token = page.cut(rows, lambda row: (row["number"],))  # a commit has one row for each name
+    return {"events": grouped(shown), "next_page_token": token}
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.lake.access import Administered, CallerOf, CatalogOf, IdentifierOf, Readable, Writable
+from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
 from catalog.errors import Invalid
 from catalog.names import Identifier, Namespace, WarehouseRef, check_name, namespace_from_levels
 from catalog.rows import Dropped
@@ -15,7 +16,6 @@ from catalog.service import reports, tables
 from catalog.service.writing import Asked
 
 router = APIRouter(tags=["Tables"])
-LISTED_MAX = 1000
 TABLE = "/{warehouse}/namespaces/{namespace}/tables/{table}"
 
 
@@ -31,7 +31,7 @@ class DroppedAnswer(BaseModel):
     principal: str
 
 
-class DroppedList(BaseModel):
+class DroppedList(Paged):
     dropped: list[DroppedAnswer]
 
 
@@ -60,18 +60,17 @@ class ReportAnswer(BaseModel):
     report: dict[str, Any]
 
 
-class ReportList(BaseModel):
+class ReportList(Paged):
     reports: list[ReportAnswer]
 
 
 @router.get("/{warehouse}/dropped", operation_id="listDropped", response_model=DroppedList)
-def list_dropped(catalog: CatalogOf, warehouse: Readable) -> Any:
+def list_dropped(catalog: CatalogOf, warehouse: Readable, page: PageOf) -> Any:
     """Dropped tables and views that can still be brought back, newest first."""
-    return {
-        "dropped": [
-            _dropped(found) for found in catalog.records.dropped(warehouse, catalog.now_ms(), LISTED_MAX)
-        ]
-    }
+    before_ms, before_id = page.after(INTEGER_MAX, "")
+    rows = catalog.records.dropped_before(warehouse, catalog.now_ms(), before_ms, before_id, page.rows_max)
+    shown, token = page.cut(rows, lambda found: (found.dropped_ms, found.id))
+    return {"dropped": [_dropped(found) for found in shown], "next_page_token": token}
 
 
 @router.post("/{warehouse}/dropped/{dropped_id}/undrop", operation_id="undrop", response_model=UndropAnswer)
@@ -113,13 +112,14 @@ def list_reports(
     catalog: CatalogOf,
     warehouse: Readable,
     identifier: IdentifierOf,
-    before: Annotated[int, Query(ge=1, le=2**62, description="Ids below this one")] = 2**62,
-    limit: Annotated[int, Query(ge=1, le=LISTED_MAX)] = 100,
+    page: PageOf,
 ) -> Any:
     """Scan and commit reports that engines sent, newest first."""
-    return {
-        "reports": reports.listed(catalog, catalog.state(WarehouseRef(warehouse)), identifier, before, limit)
-    }
+    (before,) = page.after(INTEGER_MAX)
+    state = catalog.state(WarehouseRef(warehouse))
+    rows = reports.listed(catalog, state, identifier, before, page.rows_max)
+    shown, token = page.cut(rows, lambda row: (row["id"],))
+    return {"reports": shown, "next_page_token": token}
 
 
 def _dropped(found: Dropped) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.lake.access import CallerOf, CatalogOf, Readable, Writable
+from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
 from catalog.names import check_transaction_name
 from catalog.rows import Staged, Transaction
 from catalog.service import garbage, transactions
 
 router = APIRouter(tags=["Transactions"])
-LISTED_MAX = 1000
 
 
 class OpenRequest(BaseModel):
@@ -56,7 +56,7 @@ class TransactionDetail(TransactionAnswer):
     touched: list[TouchedAnswer]
 
 
-class TransactionList(BaseModel):
+class TransactionList(Paged):
     transactions: list[TransactionAnswer]
 
 
@@ -76,11 +76,12 @@ def open_transaction(catalog: CatalogOf, caller: CallerOf, warehouse: Writable, 
 
 
 @router.get("/{warehouse}/transactions", operation_id="listTransactions", response_model=TransactionList)
-def list_transactions(catalog: CatalogOf, warehouse: Readable) -> Any:
+def list_transactions(catalog: CatalogOf, warehouse: Readable, page: PageOf) -> Any:
     """Transactions, newest first, whatever became of them."""
-    return {
-        "transactions": [_answer(catalog, found) for found in catalog.transactions.all(warehouse, LISTED_MAX)]
-    }
+    before_ms, before_id = page.after(INTEGER_MAX, "")
+    rows = catalog.transactions.before(warehouse, before_ms, before_id, page.rows_max)
+    shown, token = page.cut(rows, lambda found: (found.opened_ms, found.id))
+    return {"transactions": [_answer(catalog, found) for found in shown], "next_page_token": token}
 
 
 @router.get(

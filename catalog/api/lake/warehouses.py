@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.lake.access import CallerOf, CatalogOf, Readable, ServerAdmin
+from catalog.api.lake.pages import Paged, PageOf
 from catalog.rows import Warehouse
 from catalog.service import warehouses
 
@@ -27,15 +28,18 @@ class WarehouseAnswer(BaseModel):
     number: int = Field(description="The number of its newest commit")
 
 
-class WarehouseList(BaseModel):
+class WarehouseList(Paged):
     warehouses: list[WarehouseAnswer]
 
 
 @router.get("/warehouses", operation_id="listWarehouses", response_model=WarehouseList)
-def list_warehouses(catalog: CatalogOf, caller: CallerOf) -> Any:
-    """The warehouses in which the caller has a role."""
-    visible = [warehouse for warehouse in catalog.warehouses.all() if caller.role(warehouse.name) is not None]
-    return {"warehouses": [_answer(catalog, warehouse) for warehouse in visible]}
+def list_warehouses(catalog: CatalogOf, caller: CallerOf, page: PageOf) -> Any:
+    """The warehouses in which the caller has a role, by name."""
+    (after,) = page.after("")
+    behind = [found for found in catalog.warehouses.all() if found.name > after]
+    visible = [found for found in behind if caller.role(found.name) is not None]
+    shown, token = page.cut(visible, lambda found: (found.name,))
+    return {"warehouses": [_answer(catalog, found) for found in shown], "next_page_token": token}
 
 
 @router.post("/warehouses", operation_id="createWarehouse", response_model=WarehouseAnswer)

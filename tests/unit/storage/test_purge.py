@@ -158,6 +158,7 @@ def test_what_lies_elsewhere_is_never_touched(lake: Lake, tmp_path: Path) -> Non
     never_there = ["s3://other-bucket/key", "gs://bucket/key", "http://127.0.0.1/x", "", "file:///", "../x"]
     traversal = f"{lake.table}/data/../../other/metadata/1.metadata.json"
     directory = f"{lake.table}/data"
+    lake.file("data/orphan.parquet")  # would go with the directory
     own = lake.file("data/1.parquet")
     claimed = [*victims, *never_there, traversal, f"{lake.table}/%2e%2e/x", lake.root, lake.table]
     manifest = lake.manifest("metadata/m.avro", *(entry(path) for path in (*claimed, directory, own)))
@@ -253,7 +254,8 @@ def test_files_are_deleted_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
 
     def counted(batch: list[str]) -> int:
-        sizes.append(len(batch))
+        if not batch[0].endswith(".crc"):
+            sizes.append(len(batch))
         return len(batch)
 
     monkeypatch.setattr(lake.files, "delete", counted)

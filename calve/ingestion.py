@@ -1,0 +1,124 @@
+"""The front door for changes, put together: journal, landing, jobs, staging."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import APIRouter
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from calve.opening import open_catalog
+from calve.settings import Settings
+from calve.startup import StartupError
+from catalog.service.catalog import Catalog
+from catalog.store.database import Database
+from catalog.store.migrations import SchemaMismatch
+from ingest.batches.due import Thresholds
+from ingest.batches.pool import StagingPool
+from ingest.batches.cut import Ground, StagedOptions
+from ingest.jobs import api as jobs_api
+from ingest.jobs import dead_letters_api, tables_api
+from ingest.jobs.dispatch import Dispatch
+from ingest.jobs.lanes import Lanes
+from ingest.jobs.view import LandingView
+from ingest.journal import schema as journal_schema
+from ingest.journal.journal import Journal, JournalLimits
+from ingest.landing import schema as landing_schema
+from ingest.landing.jobs import Jobs
+from ingest.landing.tables import LandingTables
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """Everything behind the door, as one object."""
+
+    journal: Journal
+    tables: LandingTables
+    jobs: Jobs
+    lanes: Lanes
+    dispatch: Dispatch
+    view: LandingView
+    pool: StagingPool
+
+    def close(self) -> None:
+        self.pool.close()
+        self.journal.close()
+
+
+def open_ingest(settings: Settings, catalog: Catalog) -> Ingest:
+    """The journal and the landing side, at the right version. SQLite files are brought up to date here."""
+    if catalog.database.is_sqlite:
+        migrate_ingest(settings, catalog.database)
+    try:
+        landing_schema.require_current(catalog.database)
+    except SchemaMismatch as error:
+        raise StartupError(str(error)) from error
+    journal = open_journal(settings)
+    tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
+    lanes = Lanes(journal, tables, jobs, thresholds(settings))
+    pool = StagingPool(functools.partial(open_ground, settings))
+    dispatch = Dispatch(catalog, journal, jobs, lanes, pool)
+    view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
+    return Ingest(journal, tables, jobs, lanes, dispatch, view, pool)
+
+
+def ingest_routers() -> tuple[APIRouter, ...]:
+    return (jobs_api.router, tables_api.router, dead_letters_api.router)
+
+
+def migrate_ingest(settings: Settings, database: Database) -> None:
+    """Bring the journal and the landing tables to this program's version."""
+    journal = reach_journal(settings)
+    try:
+        landing_schema.migrate(database)
+        journal_schema.migrate(journal)
+    except SchemaMismatch as error:
+        raise StartupError(str(error)) from error
+    finally:
+        journal.close()
+
+
+def reach_journal(settings: Settings) -> Database:
+    try:
+        database = Database(settings.journal, pool_size=4)
+        if database.is_sqlite and database.url.database:
+            Path(database.url.database).parent.mkdir(parents=True, exist_ok=True)
+    except (DBAPIError, ArgumentError, OSError) as error:
+        raise StartupError(f"Cannot open the journal: {str(error).splitlines()[0]}") from error
+    return database
+
+
+def open_journal(settings: Settings) -> Journal:
+    database = reach_journal(settings)
+    try:
+        journal_schema.require_current(database)
+    except SchemaMismatch as error:
+        raise StartupError(str(error)) from error
+    limits = JournalLimits(
+        bytes_max=settings.buffer_bytes_max,
+        fallback_bytes_max=settings.fallback_bytes_max,
+        window_ms=settings.deduplication_window_ms,
+        transaction_linger_ms=settings.transaction_linger_ms,
+        deduplicate=settings.deduplication,
+    )
+    return Journal(database, limits)
+
+
+def open_ground(settings: Settings) -> Ground:
+    """What the staging process stands on, opened inside it."""
+    catalog = open_catalog(settings)
+    options = StagedOptions(settings.parquet_row_group_rows, settings.parquet_compression)
+    return Ground(catalog, open_journal(settings), LandingTables(catalog.database), options)
+
+
+def thresholds(settings: Settings) -> Thresholds:
+    return Thresholds(
+        events=settings.flush_events,
+        stored_bytes=settings.flush_bytes,
+        freshness_ms=min(
+            settings.freshness_target_ms, settings.flush_interval_ms, settings.flush_age_ms_max
+        ),
+        batch_events_max=settings.batch_events_max,
+    )

@@ -1,0 +1,47 @@
+"""A cut of the journal, and what staging makes of it. Plain data, and light to import: the server's own process
+knows nothing of Parquet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.service.catalog import Catalog
+from ingest.change import TableName
+from ingest.journal.journal import Journal
+from ingest.landing.tables import LandingTables, Step
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOptions:
+    row_group_rows: int = 100_000
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What staging stands on: the catalog for schemas and files, the journal, the landing rows."""
+
+    catalog: Catalog
+    journal: Journal
+    tables: LandingTables
+    options: StagedOptions = field(default_factory=StagedOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which part of the journal goes into a job: for each table, after which id and up to which."""
+
+    job_id: str
+    warehouse: str
+    spans: Mapping[TableName, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    tables: list[dict[str, Any]]  # as in the job's description
+    steps: list[Step]
+    commit_us: int
+    files: list[str]

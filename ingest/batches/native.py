@@ -1,0 +1,43 @@
+"""A change as JSON, as dead letters keep it: what was read, so that it can be shown, fixed and read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingest.change import Change, TableName
+
+MARK = "calve"  # the field that says: this is a change as Calve had read it
+
+
+def as_kept(change: Change) -> dict[str, Any]:
+    return {
+        MARK: "change",
+        "operation": change.operation,
+        "table": ".".join(change.table),
+        "before": change.before,
+        "after": change.after,
+        "key": list(change.key) if change.key else None,
+        "rowId": change.row_id,
+        "source": change.source,
+        "position": change.position,
+        "transaction": change.transaction,
+        "timestamp": change.time_ms,
+    }
+
+
+def from_kept(event: dict[str, Any], table: TableName) -> Change | None:
+    """None if this is not such a change."""
+    if event.get(MARK) != "change":
+        return None
+    return Change(
+        0,
+        table,
+        event["operation"],
+        before=event.get("before"),
+        after=event.get("after"),
+        key=tuple(event["key"]) if event.get("key") else None,
+        row_id=event.get("rowId"),
+        source=event.get("source") or "",
+        position=event.get("position") or "",
+        time_ms=event.get("timestamp"),
+    )

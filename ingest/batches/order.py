@@ -1,0 +1,105 @@
+"""The order of changes inside a batch, and which inserts are the second half of a key change. Pure.
+
+Within a source, positions decide; between sources, arrival does. A source's changes are sorted by position and
+put back into the places that this source had in the order of arrival, so neither order disturbs the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingest.change import Change, Row
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A change with its place in the journal."""
+
+    journal_id: int
+    ordinal: int
+    change: Change
+
+
+def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:
+    """`arrived` is in order of arrival."""
+    result = list(arrived)
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(arrived):
+        if item.change.position:
+            places.setdefault(item.change.source, []).append(place)
+    for taken in places.values():
+        positions = [arrived[place].change.position for place in taken]
+        if all(a <= b for a, b in zip(positions, positions[1:], strict=False)):
+            continue
+        moved = sorted((arrived[place] for place in taken), key=lambda item: item.change.position)
+        for place, item in zip(taken, moved, strict=True):
+            result[place] = item
+    return result
+
+
+def without_repeats(ordered: Sequence[Arrived]) -> list[Arrived]:
+    """The first of each event. The journal has seen to it within its window; this holds beyond it."""
+    seen: set[tuple[str, str | int]] = set()
+    kept = []
+    for item in ordered:
+        change = item.change
+        known = change.number if change.number is not None else change.identity
+        if known == "" or known is None:
+            kept.append(item)
+            continue
+        mark = (change.source, known)
+        if mark not in seen:
+            seen.add(mark)
+            kept.append(item)
+    return kept
+
+
+def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
+    """Inserts whose missing values are in the row that the change before them deleted.
+
+    A key change arrives as a delete and an insert of one transaction (or one position), and the insert may
+    lack large values that did not change. Answers, for the number of such an insert, the key it moved from.
+    """
+    found: dict[int, Row] = {}
+    if not key:
+        return found
+    for row in range(1, len(ordered)):
+        change, former = ordered[row], ordered[row - 1]
+        if change.operation != "insert" or former.operation != "delete" or change.source != former.source:
+            continue
+        together = (
+            change.transaction == former.transaction
+            if change.transaction is not None
+            else bool(change.position) and change.position == former.position
+        )
+        after, before = change.after or {}, former.before or {}
+        if together and any(column not in after for column in columns) and all(k in before for k in key):
+            found[row] = {column: before[column] for column in key}
+    return found
+
+
+def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:
+    """The newest position of each source, and the time it had there."""
+    newest: dict[str, tuple[str, int | None]] = {}
+    for change in changes:
+        if change.position and change.position >= newest.get(change.source, ("", None))[0]:
+            newest[change.source] = (change.position, change.time_ms)
+    return newest
+
+
+def is_late(changes: Sequence[Change], known: dict[str, str]) -> bool:
+    """Whether something is not newer than what the table shows already: a replay, or an old change."""
+    return any(change.position and change.position <= known.get(change.source, "") for change in changes)
+
+
+def load_key(changes: Sequence[Change]) -> str | None:
+    """The first load that all of these belong to, if they are nothing else."""
+    first = changes[0] if changes else None
+    if first is None or first.operation != "read":
+        return None
+    same = all(
+        change.operation == "read" and change.source == first.source and change.position == first.position
+        for change in changes
+    )
+    return f"{first.source}:{first.position}" if same and first.position else None

@@ -1,0 +1,65 @@
+"""The catalog calls that make or change a batch's tables, as the worker will send them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ingest.change import TableName
+
+Request = dict[str, Any]
+
+PROPERTIES = {
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    "write.merge.isolation-level": "snapshot",
+    "write.update.isolation-level": "snapshot",
+    "write.delete.isolation-level": "snapshot",
+    "write.delete.granularity": "file",
+    "write.target-file-size-bytes": str(128 * 2**20),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+REJECTS_SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": number, "name": name, "type": type_, "required": False}
+        for number, (name, type_) in enumerate(
+            (
+                ("_rejected_at", "timestamptz"),
+                ("_reason", "string"),
+                ("_code", "string"),
+                ("_source", "string"),
+                ("_position", "string"),
+                ("_original", "binary"),
+                ("_dead_letter", "string"),
+            ),
+            start=1,
+        )
+    ],
+}
+
+
+def namespaces(levels: Sequence[str]) -> list[Request]:
+    """Make a namespace and those above it; the worker takes "exists already" for an answer."""
+    return [
+        {"method": "POST", "path": "/v1/{prefix}/namespaces", "body": {"namespace": list(levels[:depth])}}
+        for depth in range(1, len(levels) + 1)
+    ]
+
+
+def create(table: TableName, body: Mapping[str, Any]) -> Request:
+    return {"method": "POST", "path": f"/v1/{{prefix}}/namespaces/{_segment(table)}/tables", "body": body}
+
+
+def commit(table: TableName, body: Mapping[str, Any]) -> Request:
+    name = quote(table[-1], safe="")
+    path = f"/v1/{{prefix}}/namespaces/{_segment(table)}/tables/{name}"
+    return {"method": "POST", "path": path, "body": body}
+
+
+def _segment(table: TableName) -> str:
+    return "%1F".join(quote(level, safe="") for level in table[:-1])

@@ -1,0 +1,173 @@
+"""A column of JSON values -> an Arrow array of its Iceberg type, and the values that did not fit.
+
+Values that are what they should be already go to Arrow in one step; what Arrow could take differently from
+`values.py` does not. Everything else is converted one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.metadata.types import primitive
+from ingest.columns.temporal import LONG_END, US_PER_DAY
+from ingest.columns.types import IcebergType, arrow_type
+from ingest.columns.unfit import Unfit
+from ingest.columns.values import REFUSALS, converter, why
+
+_NULL = type(None)
+_STR, _INT, _FLOAT, _BOOL = {str}, {int}, {float}, {bool}
+_TEXT_ENCODINGS = (None, "json")
+# Beyond these may stand a sentinel for infinity, which the slow way knows.
+_PLAIN_INSTANT_END = LONG_END // 2_000
+_PLAIN_DAYS_END = 10_000_000
+_CANONICAL_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_CANONICAL_DATE = "^[0-9]{4}-"
+
+Quick = pa.Array | None
+
+
+def column_array(
+    values: list[Any], iceberg_type: IcebergType, encoding: str | None = None, *, name: str = ""
+) -> tuple[pa.Array, dict[int, str]]:
+    """The array, null where a value did not fit, and the reason of each such value by its row number."""
+    kinds = set(map(type, values)) - {_NULL}
+    if not kinds:
+        return pa.nulls(len(values), arrow_type(iceberg_type)), {}
+    quick = _quick(values, kinds, iceberg_type, encoding)
+    if quick is not None:
+        return quick, {}
+    return _one_by_one(values, iceberg_type, encoding, name)
+
+
+def _one_by_one(
+    values: list[Any], iceberg_type: IcebergType, encoding: str | None, name: str
+) -> tuple[pa.Array, dict[int, str]]:
+    convert = converter(iceberg_type, encoding)
+    converted: list[Any] = []
+    unfit: dict[int, str] = {}
+    for row, value in enumerate(values):
+        if value is None:
+            converted.append(None)
+            continue
+        try:
+            converted.append(convert(value))
+        except REFUSALS as refused:
+            converted.append(None)
+            unfit[row] = str(Unfit(name, value, iceberg_type, why(refused)))
+    return pa.array(converted, arrow_type(iceberg_type)), unfit
+
+
+def _quick(values: list[Any], kinds: set[type], type_: IcebergType, encoding: str | None) -> Quick:
+    """The whole array at once, or None where that would not be exact."""
+    if not isinstance(type_, str):
+        return None
+    read = primitive(type_)
+    wanted = arrow_type(type_)
+    try:
+        if read.kind in _WAYS:
+            return _WAYS[read.kind](values, kinds, wanted, encoding)
+        if kinds == _STR and read.kind in ("timestamp", "timestamptz"):
+            return _cast_text(values, wanted)
+        if kinds == _INT and read.kind in ("timestamp", "timestamptz"):
+            return _instants(values, wanted, encoding)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+        return None  # at least one value needs a look of its own
+    return None
+
+
+def _boolean(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
+    return pa.array(values, wanted) if kinds == _BOOL else None
+
+
+def _whole(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
+    return pa.array(values, wanted) if kinds == _INT else None
+
+
+def _double(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
+    # Arrow refuses whole numbers that a double does not hold exactly; those go the other way.
+    return pa.array(values, wanted) if kinds <= {int, float} else None
+
+
+def _float(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
+    if not kinds <= _FLOAT:
+        return None
+    narrow = pa.array(values, wanted)
+    # Arrow makes infinity of what is too large.
+    return None if pc.any(pc.is_inf(narrow)).as_py() else narrow
+
+
+def _string(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    return pa.array(values, wanted) if kinds == _STR and encoding in _TEXT_ENCODINGS else None
+
+
+def _uuid(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
+    if kinds != _STR:
+        return None
+    texts = pa.array(values, wanted)
+    return texts if pc.all(pc.match_substring_regex(texts, _CANONICAL_UUID)).as_py() else None
+
+
+def _decimal(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds == _STR and encoding is None:
+        return pa.array(values, pa.string()).cast(wanted)
+    if kinds == _INT:
+        return pa.array(values, pa.int64()).cast(wanted)
+    return None
+
+
+def _date(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds == _STR:
+        return _cast_text(values, wanted)
+    if kinds != _INT or encoding not in (None, "days"):
+        return None
+    days = pa.array(values, pa.int32())
+    return days.cast(wanted) if _within(days, -_PLAIN_DAYS_END, _PLAIN_DAYS_END) else None
+
+
+def _time(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds != _INT or encoding not in ("us", "time-us"):
+        return None
+    clock = pa.array(values, pa.int64())
+    return clock.cast(wanted) if _within(clock, 0, US_PER_DAY) else None
+
+
+def _instants(values: list[Any], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if encoding not in ("ms", "us", "ns"):
+        return None
+    numbers = pa.array(values, pa.int64())
+    # Arrow cuts nanoseconds towards zero, which is only right after 1970.
+    low = 0 if encoding == "ns" else -_PLAIN_INSTANT_END
+    if not _within(numbers, low, LONG_END // 2 if encoding == "ns" else _PLAIN_INSTANT_END):
+        return None
+    return numbers.cast(pa.timestamp(encoding, tz=wanted.tz)).cast(wanted, safe=encoding != "ns")
+
+
+def _cast_text(values: list[Any], wanted: pa.DataType) -> Quick:
+    texts = pa.array(values, pa.string())
+    # Digits without dashes are a year to Arrow in some forms; here they are nothing.
+    if not pc.all(pc.match_substring_regex(texts, _CANONICAL_DATE)).as_py():
+        return None
+    return texts.cast(wanted)
+
+
+def _within(numbers: pa.Array, low: int, end: int) -> bool:
+    ends = pc.min_max(numbers).as_py()
+    return bool(low <= ends["min"] and ends["max"] < end)
+
+
+_WAYS: dict[str, Callable[[list[Any], set[type], pa.DataType, str | None], Quick]] = {
+    "boolean": _boolean,
+    "int": _whole,
+    "long": _whole,
+    "float": _float,
+    "double": _double,
+    "string": _string,
+    "uuid": _uuid,
+    "decimal": _decimal,
+    "date": _date,
+    "time": _time,
+}

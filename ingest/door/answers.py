@@ -1,0 +1,122 @@
+"""What a producer is told about its events. Pure.
+
+An event is `accepted`, `duplicate` (known from before: success, nothing to do), `dead_lettered` (kept, with the
+reason, for somebody to fix) or `ignored` (it says nothing about a row). Only those that are not plainly
+accepted are listed, unless all are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.errors import Invalid
+from ingest.change import Parsed, TableName
+from ingest.door.ports import LandedRow
+
+LISTED_MAX = 1000  # of events that are not plainly accepted; `truncated` says that there were more
+REASON_DUPLICATE = "received before"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A request whose events are durable."""
+
+    warehouse: str
+    parsed: Parsed
+    duplicates: frozenset[int]  # by index
+    token_id: int  # the journal id up to which this request needs to become visible
+    first_id: int | None = None  # of what it added to the journal; None: nothing new
+
+    @property
+    def token(self) -> str:
+        return f"{self.warehouse}:{self.token_id}"
+
+    @property
+    def accepted(self) -> int:
+        return len({change.index for change in self.parsed.changes} - self.duplicates)
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Nothing of it was new."""
+        return bool(self.duplicates) and not self.accepted and not self.parsed.rejects
+
+
+def receipt_answer(outcome: Outcome, *, verbose: bool = False) -> dict[str, Any]:
+    """The body of an answer after COMMIT."""
+    parsed = outcome.parsed
+    listed = list(_events(outcome, verbose=verbose))
+    answer: dict[str, Any] = {
+        "success": True,
+        "eventsReceived": parsed.events,
+        "eventsAccepted": outcome.accepted,
+        "isDuplicate": outcome.is_duplicate,
+        "duplicates": len(outcome.duplicates),
+        "deadLettered": len(parsed.rejects),
+        "token": outcome.token,
+        "format": parsed.format,
+        "events": listed if verbose else listed[:LISTED_MAX],
+    }
+    if not verbose and len(listed) > LISTED_MAX:
+        answer["truncated"] = True
+    return answer
+
+
+def commit_answer(
+    outcome: Outcome, landed: Mapping[TableName, LandedRow] | None, *, verbose: bool = False
+) -> dict[str, Any]:
+    """The body of an answer that waited for the commit; `landed` is None if it did not come in time."""
+    answer = receipt_answer(outcome, verbose=verbose)
+    answer["committed"] = landed is not None
+    answer["snapshots"] = snapshots_answer(landed or {})
+    return answer
+
+
+def snapshots_answer(landed: Mapping[TableName, LandedRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": shown(table),
+            "number": row.number,
+            "mirror-snapshot-id": row.mirror_snapshot_id,
+            "changes-snapshot-id": row.changes_snapshot_id,
+            "commit-timestamp": row.commit_us // 1000,
+        }
+        for table, row in sorted(landed.items(), key=lambda item: item[0])
+        if row.number is not None
+    ]
+
+
+def kafka_answer(outcome: Outcome) -> dict[str, Any]:
+    """As a Kafka REST proxy says it: an offset for each record, in order.
+
+    A record that became a dead letter is kept, so it has an offset and no error.
+    """
+    offset = outcome.first_id if outcome.first_id is not None else outcome.token_id
+    taken = {"partition": 0, "offset": offset, "error_code": None, "error": None}
+    return {"key_schema_id": None, "value_schema_id": None, "offsets": [taken] * outcome.parsed.events}
+
+
+def shown(table: TableName) -> str:
+    return ".".join(table)
+
+
+def parse_token(text: str) -> tuple[str, int]:
+    """Warehouse and journal id of a token that an answer gave."""
+    warehouse, _, number = text.rpartition(":")
+    if not warehouse or not number.isdigit() or len(number) > 18:
+        raise Invalid("token must be what an answer of /cdc gave, such as main:1234")
+    return warehouse, int(number)
+
+
+def _events(outcome: Outcome, *, verbose: bool) -> Iterable[dict[str, Any]]:
+    parsed = outcome.parsed
+    found: dict[int, tuple[str, str | None]] = {}
+    if verbose:
+        found.update((index, ("accepted", None)) for index in range(parsed.events))
+    found.update((index, ("ignored", why)) for index, why in parsed.ignored.items())
+    found.update((index, ("duplicate", REASON_DUPLICATE)) for index in outcome.duplicates)
+    found.update((reject.index, ("dead_lettered", reject.reason)) for reject in parsed.rejects)
+    for index in sorted(found):
+        status, reason = found[index]
+        yield {"index": index, "status": status, "reason": reason}

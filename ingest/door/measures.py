@@ -1,0 +1,83 @@
+"""The numbers of the door, for an operator.
+
+Gauges are added up over the server's processes, so each of them is about this process only; what is common to
+all of them (how full the journal is) is in /status, and is exported by whoever calls `journal`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ingest.change import Parsed
+from ingest.door.ports import Metrics
+
+Transport = Literal["http", "ws"]
+
+ACK_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BATCH_EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000)
+
+
+class Measures:
+    def __init__(self, metrics: Metrics) -> None:
+        self._acks = metrics.histogram(
+            "calve_ingest_ack_seconds",
+            "Time from the last byte of a batch to the answer after its COMMIT.",
+            ("transport",),
+            ACK_S,
+        )
+        self._batches = metrics.histogram(
+            "calve_ingest_batch_events", "Events in one request or message.", ("transport",), BATCH_EVENTS
+        )
+        self._commit_waits = metrics.histogram(
+            "calve_ingest_commit_wait_seconds", "Time that requests with wait=commit waited.", ("committed",)
+        )
+        self._events = metrics.counter(
+            "calve_ingest_events_total", "Events by what became of them.", ("format", "status")
+        )
+        self._rejects = metrics.counter(
+            "calve_ingest_rejects_total", "Events that became dead letters, by reason.", ("code",)
+        )
+        self._refusals = metrics.counter(
+            "calve_ingest_refusals_total",
+            "Batches that were not taken, by reason: the client has to send them again.",
+            ("transport", "reason"),
+        )
+        self._nacks = metrics.counter("calve_ingest_nacks_total", "Messages answered with nack.", ("reason",))
+        self._connections = metrics.gauge("calve_ingest_connections", "Open WebSocket connections.").labels()
+        self._refused = metrics.counter(
+            "calve_ingest_connections_refused_total", "WebSocket connections refused.", ("reason",)
+        )
+
+    def acknowledged(
+        self, transport: Transport, parsed: Parsed, duplicates: int, accepted: int, took_s: float
+    ) -> None:
+        """A batch whose events are durable."""
+        self._acks.labels(transport).observe(took_s)
+        self._batches.labels(transport).observe(parsed.events)
+        counts = (
+            ("accepted", accepted),
+            ("duplicate", duplicates),
+            ("dead_lettered", len(parsed.rejects)),
+            ("ignored", len(parsed.ignored)),
+        )
+        for status, count in counts:
+            if count:
+                self._events.labels(parsed.format, status).add(count)
+        for reject in parsed.rejects:
+            self._rejects.labels(reject.code).add()
+
+    def waited(self, *, committed: bool, took_s: float) -> None:
+        self._commit_waits.labels("true" if committed else "false").observe(took_s)
+
+    def refused(self, transport: Transport, reason: str) -> None:
+        self._refusals.labels(transport, reason).add()
+
+    def nack(self, reason: str) -> None:
+        self._nacks.labels(reason).add()
+
+    def connections(self, count: int) -> None:
+        self._connections.set(count)
+
+    def connection_refused(self, reason: str) -> None:
+        self._refused.labels(reason).add()
+

@@ -1,0 +1,203 @@
+"""The messages of the WebSocket protocol: what clients send, checked; what they are told. Pure.
+
+Every message is a JSON object with `type` and `timestamp`, as text or as UTF-8 bytes; a `correlationId` is
+echoed. A plain `ping` is answered with a plain `pong`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from ingest.door.sockets.limits import Rate
+
+AckStatus = Literal["ok", "buffered", "persisted", "duplicate", "fallback"]
+NackReason = Literal[
+    "buffer_full",
+    "rate_limited",
+    "invalid_sequence",
+    "invalid_format",
+    "internal_error",
+    "shutting_down",
+    "payload_too_large",
+    "event_too_large",
+    "load_shedding",
+    "connection_limit",
+    "ip_limit",
+]
+RETRYABLE = frozenset({"buffer_full", "rate_limited", "internal_error", "shutting_down", "load_shedding"})
+KINDS = frozenset({"connect", "cdc_batch", "heartbeat", "flush_request", "disconnect"})
+FLUSH_REASONS = frozenset({"manual", "shutdown", "buffer_full", "time_threshold"})
+TEXT_CHARS_MAX = 255
+
+Json = dict[str, Any]
+
+
+class Malformed(Exception):
+    """A message that cannot be taken as it is; the nack that says so."""
+
+    def __init__(
+        self, reason: NackReason, message: str, *, sequence: int = 0, correlation: Any = None
+    ) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.sequence, self.correlation = reason, message, sequence, correlation
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A `cdc_batch`, without its events."""
+
+    source: str
+    sequence: int
+    correlation: str | None
+
+
+def parse(raw: bytes | str) -> Json:
+    """The object of a message, with a known `type`."""
+    if not raw:
+        raise Malformed("invalid_format", "The message is empty")
+    try:
+        message = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Malformed("invalid_format", f"The message is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise Malformed("invalid_format", "The message must be a JSON object")
+    kind = message.get("type")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise refusal(message, "invalid_format", f"type must be one of {', '.join(sorted(KINDS))}")
+    return message
+
+
+def batch_of(message: Json) -> Batch:
+    """The head of a batch; Malformed says what is missing."""
+    source = source_of(message)
+    events = message.get("events")
+    if not isinstance(events, list) or not events:
+        raise refusal(message, "invalid_format", "events must be a list with at least one event")
+    number = message.get("sequenceNumber")
+    if not _is_count(number):
+        raise refusal(message, "invalid_format", "sequenceNumber must be a whole number")
+    _check_borders(message, events)
+    return Batch(source, int(message["sequenceNumber"]), correlation_of(message))
+
+
+def source_of(message: Json, shard: str | None = None) -> str:
+    """The name under which the events of a connection are counted."""
+    source, name = message.get("sourceDoId"), message.get("sourceShardName") or shard
+    if not _is_name(source):
+        raise refusal(message, "invalid_format", "sourceDoId must be a text")
+    if name is None:
+        return str(source)
+    if not _is_name(name):
+        raise refusal(message, "invalid_format", "sourceShardName must be a text")
+    return f"{source}/{name}"
+
+
+def largest_event(message: Json) -> int:
+    """The size of the largest event in bytes, as it would stand in JSON."""
+    return max(len(orjson.dumps(event)) for event in message["events"])
+
+
+def correlation_of(message: Json) -> str | None:
+    found = message.get("correlationId")
+    return found if isinstance(found, str) else None
+
+
+def refusal(message: Json, reason: NackReason, text: str) -> Malformed:
+    number = message.get("sequenceNumber")
+    sequence = int(number) if isinstance(number, int) and _is_count(number) else 0
+    return Malformed(reason, text, sequence=sequence, correlation=correlation_of(message))
+
+
+# -- what clients are told
+
+
+def ack(
+    batch: Batch, status: AckStatus, *, now_ms: int, batch_id: str, details: Json, rate: Rate
+) -> Json:
+    return _answer(
+        "ack",
+        now_ms,
+        batch.correlation,
+        sequenceNumber=batch.sequence,
+        status=status,
+        batchId=batch_id,
+        details=details,
+        rateLimit=rate.as_json(),
+    )
+
+
+def nack(
+    reason: NackReason,
+    text: str,
+    *,
+    now_ms: int,
+    sequence: int = 0,
+    correlation: str | None = None,
+    retry_ms: int | None = None,
+    size: tuple[int, int] | None = None,
+    rate: Rate | None = None,
+) -> Json:
+    """`size`: the largest allowed, and what came."""
+    answer = _answer(
+        "nack",
+        now_ms,
+        correlation,
+        sequenceNumber=sequence,
+        reason=reason,
+        errorMessage=text,
+        shouldRetry=reason in RETRYABLE,
+    )
+    if retry_ms is not None:
+        answer["retryDelayMs"] = retry_ms
+    if size is not None:
+        answer["maxSize"], answer["actualSize"] = size
+    if rate is not None:
+        answer["rateLimit"] = rate.as_json()
+    return answer
+
+
+def pong(message: Json, now_ms: int) -> Json:
+    return _answer("pong", message.get("timestamp"), correlation_of(message), serverTime=now_ms)
+
+
+def status(message: Json, now_ms: int, facts: Mapping[str, Any]) -> Json:
+    return _answer("status", now_ms, correlation_of(message), **facts)
+
+
+def flush_response(message: Json, now_ms: int, result: Mapping[str, Any]) -> Json:
+    return _answer("flush_response", now_ms, correlation_of(message), result=dict(result))
+
+
+def _answer(kind: str, timestamp: Any, correlation: str | None, **fields: Any) -> Json:
+    answer = {"type": kind, "timestamp": timestamp, **fields}
+    if correlation is not None:
+        answer["correlationId"] = correlation
+    return answer
+
+
+def _check_borders(message: Json, events: list[Any]) -> None:
+    """A batch that says where its numbers begin and end must be right about it."""
+    numbers = [
+        event["sequence"] for event in events if isinstance(event, dict) and _is_count(event.get("sequence"))
+    ]
+    for name, wanted in (("firstEventSequence", min), ("lastEventSequence", max)):
+        said = message.get(name)
+        if said is None:
+            continue
+        if not _is_count(said):
+            raise refusal(message, "invalid_format", f"{name} must be a whole number")
+        if numbers and said != wanted(numbers):
+            text = f"{name} is {said}, but the events say {wanted(numbers)}"
+            raise refusal(message, "invalid_sequence", text)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= TEXT_CHARS_MAX and value.isprintable()

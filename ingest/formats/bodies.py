@@ -1,0 +1,213 @@
+"""The body of a request to its events.
+
+One JSON value, an array, an object that wraps an array, a value on each line, or values one after the other.
+What cannot be read becomes a reject for its own index and does not hurt the others; a body of which nothing can
+be read is one reject with all its bytes. Only a body without any event is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from catalog.errors import Invalid
+from ingest.change import Context, Parsed, Reject
+from ingest.formats.compressed import decompress
+from ingest.formats.contract import original_of
+from ingest.formats.decode import (
+    DEPTH_MAX,
+    NotJson,
+    decode,
+    decode_leniently,
+    is_sound,
+    may_be_deep,
+    values_in,
+)
+
+__all__ = ["add_events", "decompress", "split"]
+
+# Objects that wrap a list of events, by the list's name; and what else may stand in them.
+_WRAPPERS = {
+    "events": frozenset(
+        "events type timestamp correlationId sourceDoId sourceShardName sequenceNumber firstEventSequence "
+        "lastEventSequence sizeBytes isRetry retryCount".split()
+    ),
+    "data": frozenset({"data"}),
+    "records": frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"}),
+    "payload": frozenset({"payload", "length"}),
+}
+_LINES = ("ndjson", "jsonl", "json-lines", "json-seq", "newline")
+_BOM = b"\xef\xbb\xbf"
+_LONE_OPENERS = (b"{", b"[", b"[{")  # how a value that is spread over lines begins
+_LOOK_AT = 8  # elements, to see whether a list holds events
+
+_NOT_JSON = "the body is not JSON ({}): send a JSON object, an array, or one object on each line"
+_UNSOUND = (
+    f"the event has a number or text that cannot be kept (NaN, an infinite number, a broken character) or more "
+    f"than {DEPTH_MAX} levels: send null or text instead"
+)
+
+Recognises = Callable[[object], bool]
+
+
+def split(body: bytes, context: Context, is_event: Recognises, parsed: Parsed) -> list[tuple[int, Any]]:
+    """The events of a body with their indexes; sets `parsed.events`, and adds rejects for unreadable pieces.
+
+    `is_event` tells whether a value looks like an event of a known producer. Raises Invalid if there is none.
+    """
+    raw = body.removeprefix(_BOM)
+    if not raw or raw.isspace():
+        raise Invalid("The body is empty: send at least one event as JSON")
+    events: list[tuple[int, Any]] = []
+    try:
+        values = _values(raw, context.content_type, is_event)
+        _add(values, context, parsed, events, sound=not may_be_deep(raw))
+    except NotJson as error:
+        return _refuse_all(body, str(error), context, parsed)
+    if not parsed.events:
+        raise Invalid("The body has no events: send at least one")
+    return events
+
+
+def add_events(values: Iterable[Any], context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
+    """The same for events that are decoded already. Raises Invalid if there is none, or one is far too deep."""
+    events: list[tuple[int, Any]] = []
+    try:
+        _add(values, context, parsed, events)
+    except NotJson as error:
+        raise Invalid(f"An event has {error}") from None
+    if not parsed.events:
+        raise Invalid("The list of events is empty: send at least one")
+    return events
+
+
+class _Bad:
+    """A piece that could not be read."""
+
+    def __init__(self, raw: bytes, reason: str) -> None:
+        self.raw = raw
+        self.reason = reason
+
+
+def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any]:
+    """The values in the body, wrapped lists spread out; a `_Bad` for each piece that is none."""
+    try:
+        return _spread(decode(raw), is_event)
+    except NotJson as error:
+        whole = error
+    lines = [line for line in raw.split(b"\n") if line and not line.isspace()] if b"\n" in raw else []
+    wanted = any(word in content_type.lower() for word in _LINES)
+    if lines and (wanted or _is_value(lines[0])):
+        return _of_lines(lines, is_event)
+    try:
+        return [_judged(value) for value in _spread(decode_leniently(raw), is_event)]
+    except NotJson:
+        pass
+    if lines and lines[0].strip() not in _LONE_OPENERS and any(_is_value(line) for line in lines):
+        return _of_lines(lines, is_event)
+    pieces, rest = values_in(raw)
+    if not pieces:
+        raise whole
+    values = [value for piece in pieces for value in _of_piece(piece, is_event)]
+    return [*values, _Bad(rest, _NOT_JSON.format("it breaks off or goes wrong here"))] if rest else values
+
+
+def _spread(value: Any, is_event: Recognises) -> list[Any]:
+    if value.__class__ is list:
+        return value  # type: ignore[no-any-return]
+    if value.__class__ is dict:
+        inner = _unwrapped(value, is_event)
+        if inner is not None:
+            return inner
+    return [value]
+
+
+def _unwrapped(value: dict[str, Any], is_event: Recognises) -> list[Any] | None:
+    """The list of events that an object is there to carry; None if the object is an event itself."""
+    for name, companions in _WRAPPERS.items():
+        inner = value.get(name)
+        if inner.__class__ is not list:
+            continue
+        if value.keys() <= companions:
+            return inner
+        # Canal's messages have the rows of one table in `data`, and all the rest beside it.
+        is_canal = name == "data" and "table" in value and "type" in value
+        if not is_canal and any(is_event(element) for element in inner[:_LOOK_AT]):
+            return inner
+    return None
+
+
+def _is_value(line: bytes) -> bool:
+    try:
+        return decode(line).__class__ in (dict, list)
+    except NotJson:
+        return False
+
+
+def _of_lines(lines: list[bytes], is_event: Recognises) -> list[Any]:
+    return [value for line in lines for value in _of_piece(line, is_event)]
+
+
+def _of_piece(piece: bytes, is_event: Recognises) -> list[Any]:
+    try:
+        return _spread(decode(piece), is_event)
+    except NotJson as error:
+        reason = str(error)
+    pieces, rest = values_in(piece)
+    if len(pieces) > 1 and not rest:
+        return [value for part in pieces for value in _of_piece(part, is_event)]
+    if pieces and not rest:
+        return [_Bad(piece, _UNSOUND)]
+    return [_Bad(piece, f"this line is not JSON ({reason}): send one whole JSON object on each line")]
+
+
+def _judged(value: Any) -> Any:
+    return value if is_sound(value) else _Bad(_written(value), _UNSOUND)
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return original_of(value)
+    except RecursionError:
+        raise NotJson(f"more than {DEPTH_MAX} levels") from None
+
+
+def _add(
+    values: Iterable[Any],
+    context: Context,
+    parsed: Parsed,
+    events: list[tuple[int, Any]],
+    *,
+    sound: bool = False,
+) -> None:
+    found = list(values)
+    if not sound and not is_sound([value for value in found if value.__class__ is not _Bad]):
+        found = [value if value.__class__ is _Bad else _judged(value) for value in found]
+    for value in found:
+        _add_one(value, context, parsed, events)
+
+
+def _add_one(value: Any, context: Context, parsed: Parsed, events: list[tuple[int, Any]]) -> None:
+    index = parsed.events
+    parsed.events = index + 1
+    if value.__class__ is dict:
+        events.append((index, value))
+    elif value is None:
+        parsed.ignored[index] = "tombstone"
+    elif value.__class__ is _Bad:
+        code = "bad-value" if value.reason is _UNSOUND else "not-json"
+        parsed.rejects.append(_reject(index, value.reason, value.raw, code, context))
+    else:
+        reason = "the event is not a JSON object: send an object for each event"
+        parsed.rejects.append(_reject(index, reason, original_of(value), "not-object", context))
+
+
+def _refuse_all(body: bytes, reason: str, context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
+    parsed.events = 1
+    parsed.ignored.clear()
+    parsed.rejects[:] = [_reject(0, _NOT_JSON.format(reason), body, "not-json", context)]
+    return []
+
+
+def _reject(index: int, reason: str, raw: bytes, code: str, context: Context) -> Reject:
+    return Reject(index, reason, raw, code, context.table, context.source or "")

@@ -1,0 +1,177 @@
+"""The jobs API: workers lease, keep alive, publish and give back; people look.
+
+A worker needs the role writer in the warehouses it works for, and nothing but HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from catalog.api.lake.access import CallerOf, CatalogOf, Readable
+from catalog.identity.roles import Caller, Role
+from catalog.service.catalog import Catalog
+from ingest.jobs.dispatch import Dispatch, NoSuchJob
+from ingest.landing.jobs import Job, Jobs
+
+router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
+LOOK_EVERY_S = 0.05
+WAIT_S_MAX = 25.0
+
+
+class LeaseRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    worker: str = Field(min_length=1, max_length=200, description="The name of the worker, new at each start")
+    slot: int = Field(0, ge=0, le=1000, description="Which of its lanes asks")
+    wait_s: float = Field(0, alias="wait-s", ge=0, description="Wait so long for something to do")
+    about: dict[str, Any] = Field(default_factory=dict, description="What the worker says of itself")
+
+
+class HeartbeatRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    epoch: int = Field(ge=1)
+    progress: dict[str, Any] = Field(default_factory=dict)
+
+
+class PublishRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    epoch: int = Field(ge=1)
+    transaction: str = Field(description="The open transaction that holds the work")
+    metrics: dict[str, Any] = Field(default_factory=dict)
+
+
+class FailRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    epoch: int = Field(ge=1)
+    error: str
+    retry: bool = True
+
+
+class LeaseAnswer(BaseModel):
+    lease_s: float = Field(serialization_alias="lease-s")
+
+
+class PublishAnswer(BaseModel):
+    number: int | None = Field(description="The number the batch became visible under")
+
+
+class JobAnswer(BaseModel):
+    id: str
+    warehouse: str
+    state: str
+    epoch: int
+    worker: str
+    attempts: int
+    created_ms: int = Field(serialization_alias="created-ms")
+    finished_ms: int | None = Field(None, serialization_alias="finished-ms")
+    number: int | None = None
+    error: str | None = None
+    progress: dict[str, Any]
+
+
+class JobList(BaseModel):
+    jobs: list[JobAnswer]
+
+
+def _dispatch(request: Request) -> Dispatch:
+    dispatch: Dispatch = request.app.state.ingest.dispatch
+    return dispatch
+
+
+def _jobs(request: Request) -> Jobs:
+    jobs: Jobs = request.app.state.ingest.jobs
+    return jobs
+
+
+DispatchOf = Annotated[Dispatch, Depends(_dispatch)]
+JobsOf = Annotated[Jobs, Depends(_jobs)]
+
+
+@router.post(
+    "/jobs/lease",
+    operation_id="leaseJob",
+    response_model=dict[str, Any],
+    responses={204: {"description": "Nothing to do"}},
+)
+async def lease(dispatch: DispatchOf, catalog: CatalogOf, caller: CallerOf, body: LeaseRequest) -> Any:
+    """The next batch to land, with its files and the calls that prepare its tables; 204 if there is none."""
+    said = {**body.about, "principal": caller.name}
+    until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
+    while True:
+        job = await run_in_threadpool(_lease, dispatch, catalog, caller, body.worker, said)
+        if job is not None:
+            return job
+        if time.monotonic() >= until:
+            return Response(status_code=204)
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _lease(
+    dispatch: Dispatch, catalog: Catalog, caller: Caller, worker: str, said: dict[str, Any]
+) -> dict[str, Any] | None:
+    warehouses = [
+        known.name
+        for known in catalog.warehouses.all()
+        if (role := caller.role(known.name)) is not None and role >= Role.WRITER
+    ]
+    return dispatch.lease(worker, warehouses, said)
+
+
+def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
+    """A job of a warehouse in which the caller has the role; others look as if they were not there."""
+    job = dispatch.get(job_id)
+    role = caller.role(job.warehouse)
+    if role is None or role < least:
+        raise NoSuchJob(f"Job does not exist: {job_id}")
+    return job
+
+
+@router.post("/jobs/{job}/heartbeat", operation_id="keepJob", response_model=LeaseAnswer)
+def heartbeat(dispatch: DispatchOf, caller: CallerOf, job: str, body: HeartbeatRequest) -> Any:
+    """More time; 409 if the lease is lost, and then the worker forgets the job."""
+    _mine(dispatch, caller, job, Role.WRITER)
+    return {"lease_s": dispatch.heartbeat(job, body.epoch, body.progress)}
+
+
+@router.post("/jobs/{job}/publish", operation_id="publishJob", response_model=PublishAnswer)
+def publish(dispatch: DispatchOf, caller: CallerOf, job: str, body: PublishRequest) -> Any:
+    """Make the batch visible and end its job, in one SQL transaction. Can be repeated."""
+    _mine(dispatch, caller, job, Role.WRITER)
+    return {"number": dispatch.publish(job, body.epoch, body.transaction, caller.name, body.metrics)}
+
+
+@router.post("/jobs/{job}/fail", operation_id="failJob", status_code=204)
+def fail(dispatch: DispatchOf, caller: CallerOf, job: str, body: FailRequest) -> None:
+    """Give a job back; it will be tried again."""
+    _mine(dispatch, caller, job, Role.WRITER)
+    dispatch.fail(job, body.epoch, body.error)
+
+
+@router.get("/jobs/{job}", operation_id="loadJob", response_model=JobAnswer)
+def load_job(dispatch: DispatchOf, caller: CallerOf, job: str) -> Any:
+    """One job and how far it is."""
+    return _shown(_mine(dispatch, caller, job, Role.READER))
+
+
+@router.get("/{warehouse}/jobs", operation_id="listJobs", response_model=JobList)
+def list_jobs(
+    jobs: JobsOf, warehouse: Readable, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Any:
+    """The newest jobs of a warehouse."""
+    return {"jobs": [_light(row) for row in jobs.list(warehouse, limit)]}
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    names = JobAnswer.model_fields
+    return _light({name: getattr(job, name) for name in names})
+
+
+def _light(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {name: row[name] for name in JobAnswer.model_fields}
+    return shown | {"progress": orjson.loads(row["progress"])}

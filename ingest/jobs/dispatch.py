@@ -1,0 +1,244 @@
+"""What workers ask for: a job, more time, its publishing, its return.
+
+A publish is one SQL transaction: the tables' new pointers, how far each has landed, the watermarks, and the end
+of the job. After a crash anywhere it has happened whole or not at all, and a repeat finds out which.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog import faults
+from catalog.errors import CatalogError, CommitFailed, NotFound
+from catalog.names import Namespace
+from catalog.rows import Staged
+from catalog.service import transactions
+from catalog.service.catalog import Catalog
+from ingest.batches.cut import Cut, StagedBatch
+from ingest.change import TableName
+from ingest.jobs.lanes import Lanes
+from ingest.journal.journal import Journal
+from ingest.landing.jobs import Job, Jobs, finish
+from ingest.landing.settings import CHANGES_SUFFIX
+from ingest.landing.tables import Step, land
+
+LEASE_S = 30.0
+SEEN_EVERY_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class NoSuchJob(NotFound):
+    type = "NoSuchJobException"
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a publish sets, kept with the job."""
+
+    commit_us: int
+    files: list[str]
+    steps: list[Step]
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: bytes) -> Landing:
+        given = orjson.loads(text)
+        steps = [
+            Step(
+                **{
+                    **step,
+                    "table": tuple(step["table"]),
+                    "watermarks": {source: tuple(mark) for source, mark in step["watermarks"].items()},
+                }
+            )
+            for step in given["steps"]
+        ]
+        return cls(given["commit_us"], given["files"], steps)
+
+
+class Dispatch:
+    """The desk that workers come to. `stage` turns a cut into files."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        jobs: Jobs,
+        lanes: Lanes,
+        stage: Callable[[Cut], StagedBatch],
+    ) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._jobs = jobs
+        self._lanes = lanes
+        self._stage = stage
+        self._staging = threading.Lock()
+        self._seen_s: dict[str, float] = {}
+        self.trouble: str | None = None  # why the last staging failed; None since one succeeded
+
+    def lease(
+        self, worker: str, warehouses: Collection[str], said: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """The next job for this worker, if there is one."""
+        self._notice(worker, said)
+        taken = self._take_over(worker, warehouses)
+        if taken is not None:
+            return taken
+        # One cut at a time in this process: two lanes of one worker ask at the same moment.
+        if not self._staging.acquire(blocking=False):
+            return None
+        try:
+            for warehouse in warehouses:
+                cut = self._lanes.cut(warehouse, worker)
+                if cut is not None:
+                    return self._begin(cut)
+        finally:
+            self._staging.release()
+        return None
+
+    def _notice(self, worker: str, said: dict[str, Any]) -> None:
+        if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
+            self._seen_s[worker] = time.monotonic()
+            self._jobs.seen(worker, said)
+
+    def _take_over(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        for job_id, epoch, state in self._jobs.due():
+            if state == "staging":
+                self._jobs.forget(job_id, epoch)  # whoever staged it is gone; the journal still has it all
+                continue
+            job = self._jobs.get(job_id)
+            if job is None or job.warehouse not in warehouses:
+                continue
+            if self._jobs.take(job_id, epoch, worker, LEASE_S):
+                return described(job, epoch + 1)
+        return None
+
+    def _begin(self, cut: Cut) -> dict[str, Any] | None:
+        try:
+            batch = self._stage(cut)
+        except CatalogError as error:
+            self.trouble = error.message
+            _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
+            self._lanes.put_off(cut)
+            self._jobs.forget(cut.job_id, 1)
+            return None
+        except BaseException:
+            self._lanes.put_off(cut)
+            self._jobs.forget(cut.job_id, 1)
+            raise
+        self.trouble = None
+        self._lanes.staged(cut)
+        faults.reach("job.staged")
+        description = orjson.dumps(
+            {
+                "id": cut.job_id,
+                "kind": "commit",
+                "warehouse": cut.warehouse,
+                "batch-id": cut.job_id,
+                "commit-timestamp-us": batch.commit_us,
+                "lease-s": LEASE_S,
+                "tables": batch.tables,
+            }
+        )
+        landing = Landing(batch.commit_us, batch.files, batch.steps).encode()
+        if not self._jobs.staged(cut.job_id, 1, description, landing, LEASE_S):
+            self._delete(batch.files)
+            return None
+        answer: dict[str, Any] = orjson.loads(description)
+        return answer | {"epoch": 1}
+
+    def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
+        """How long the lease now lasts; CommitFailed if it is lost."""
+        if not self._jobs.extend(job_id, epoch, progress, LEASE_S):
+            raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+        return LEASE_S
+
+    def fail(self, job_id: str, epoch: int, error: str) -> None:
+        job = self._held(job_id, epoch)
+        _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
+        if not self._jobs.give_back(job, error):
+            raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+
+    def publish(
+        self, job_id: str, epoch: int, transaction: str, principal: str, metrics: dict[str, Any]
+    ) -> int | None:
+        """Make the batch visible and end its job; answers the number. A repeat answers the same."""
+        job = self.get(job_id)
+        if job.state == "done" and job.epoch == epoch:
+            return job.number
+        job = self._held(job_id, epoch)
+        landing = Landing.decode(job.landing)
+        held = self._catalog.open_transaction(job.warehouse, transaction)
+        found = {
+            (tuple(Namespace.from_key(item.namespace).levels), item.name): _snapshot_id(item)
+            for item in self._catalog.transactions.all_staged(held.id)
+        }
+
+        def also(connection: sa.Connection, number: int) -> None:
+            finish(connection, job_id, epoch, number, metrics)
+            for step in landing.steps:
+                space, name = step.table[:-1], step.table[-1]
+                snapshots = (found.get((space, name)), found.get((space, name + CHANGES_SUFFIX)))
+                land(
+                    connection,
+                    job.warehouse,
+                    step,
+                    number=number,
+                    commit_us=landing.commit_us,
+                    snapshots=snapshots,
+                )
+            faults.reach("job.finished")
+
+        number, _ = transactions.publish(self._catalog, job.warehouse, principal, transaction, also)
+        faults.reach("job.published")
+        self._after(job, landing)
+        return number
+
+    def _after(self, job: Job, landing: Landing) -> None:
+        """What may be lost: the journal forgets what landed, and the staged files go."""
+        try:
+            self._journal.trim(job.warehouse, {step.table: step.to_id for step in landing.steps})
+        except CatalogError as error:
+            _log.warning("the journal was not trimmed", extra={"job": job.id, "reason": error.message})
+        self._delete(landing.files)
+
+    def _delete(self, files: Sequence[str]) -> None:
+        try:
+            self._catalog.files.delete(files)
+        except CatalogError as error:
+            _log.warning("staged files were left behind", extra={"reason": error.message, "files": files[:3]})
+
+    def get(self, job_id: str) -> Job:
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise NoSuchJob(f"Job does not exist: {job_id}")
+        return job
+
+    def _held(self, job_id: str, epoch: int) -> Job:
+        job = self.get(job_id)
+        if job.state != "leased" or job.epoch != epoch:
+            raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+        return job
+
+
+def described(job: Job, epoch: int) -> dict[str, Any]:
+    answer: dict[str, Any] = orjson.loads(job.description)
+    return answer | {"epoch": epoch}
+
+
+def _snapshot_id(item: Staged) -> int | None:
+    if item.after is None or item.after.document is None or item.kind != "table":
+        return None
+    found = orjson.loads(item.after.document).get("current-snapshot-id")
+    return found if found not in (None, -1) else None

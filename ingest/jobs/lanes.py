@@ -1,0 +1,119 @@
+"""The next job of a warehouse: what is due, up to which journal id, claimed so that nobody else takes it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Collection
+
+from ingest.batches.due import Lane, Thresholds, choose, lanes, wait_ms
+from ingest.batches.cut import Cut
+from ingest.change import TableName
+from ingest.journal.journal import Journal
+from ingest.landing.jobs import Jobs
+from ingest.landing.tables import LandingTables
+
+STAGING_LEASE_S = 120.0
+PUT_OFF_S_MAX = 10.0
+
+
+class Lanes:
+    """Decides with the newest rows each time. `hurry` is a wish, kept in this process only: every replica
+    that is asked to flush also cuts, and the freshness target catches what a restart forgets.
+    """
+
+    def __init__(
+        self, journal: Journal, tables: LandingTables, jobs: Jobs, thresholds: Thresholds
+    ) -> None:
+        self._journal = journal
+        self._tables = tables
+        self._jobs = jobs
+        self.thresholds = thresholds
+        self._hurried: dict[tuple[str, TableName], int] = {}
+        self._put_off: dict[tuple[str, TableName], tuple[int, float]] = {}  # times failed, until when
+        self._lock = threading.Lock()
+
+    def hurry(self, warehouse: str, tables: Collection[TableName] | None) -> None:
+        """Cut what is pending as soon as a worker asks."""
+        for row in self._journal.pending(warehouse):
+            if tables is None or row.table in tables:
+                with self._lock:
+                    self._hurried[warehouse, row.table] = row.last_id
+
+    def waiting(self, warehouse: str) -> list[Lane]:
+        pending = self._journal.pending(warehouse)
+        landed = {table: row.landed_id for table, row in self._tables.all(warehouse).items()}
+        with self._lock:
+            hurried = {table: last for (where, table), last in self._hurried.items() if where == warehouse}
+            for table, last in hurried.items():
+                if landed.get(table, 0) >= last:
+                    del self._hurried[warehouse, table]
+        return lanes(pending, self._journal.groups(warehouse), hurried, landed)
+
+    def wait_ms(self, warehouse: str) -> int | None:
+        return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
+
+    def cut(self, warehouse: str, worker: str) -> Cut | None:
+        """Claim the next batch; None if nothing is due or another was quicker."""
+        found = self.waiting(warehouse)
+        busy = self._jobs.claimed(warehouse) | self._resting(warehouse)
+        chosen = choose(found, busy, self.thresholds, _now_ms())
+        if not chosen:
+            return None
+        tables = [table for lane in chosen for table in lane.tables]
+        job_id = uuid.uuid4().hex
+        if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
+            return None
+        spans: dict[TableName, tuple[int, int]] = {}
+        # Read again: whoever held these tables before may have landed since.
+        landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
+        for lane in chosen:
+            spans |= self._spans(warehouse, lane, landed)
+        if not spans:
+            self._jobs.forget(job_id, 1)
+            return None
+        return Cut(job_id, warehouse, spans)
+
+    def put_off(self, cut: Cut) -> None:
+        """These could not be staged; the others go first for a while, longer each time."""
+        for table in cut.spans:
+            times = self._put_off.get((cut.warehouse, table), (0, 0.0))[0] + 1
+            rest_s = min(PUT_OFF_S_MAX, 0.25 * 2**times)
+            self._put_off[cut.warehouse, table] = (times, time.monotonic() + rest_s)
+
+    def staged(self, cut: Cut) -> None:
+        for table in cut.spans:
+            self._put_off.pop((cut.warehouse, table), None)
+
+    def _resting(self, warehouse: str) -> set[TableName]:
+        now_s = time.monotonic()
+        return {t for (where, t), (_, until) in self._put_off.items() if where == warehouse and until > now_s}
+
+    def _spans(
+        self, warehouse: str, lane: Lane, landed: dict[TableName, int]
+    ) -> dict[TableName, tuple[int, int]]:
+        """From where to where; nothing if an open source transaction is in the way."""
+        head = self._journal.head(warehouse)
+        after = {table: landed[table] for table in lane.tables}
+        up_to = head
+        if lane.events > self.thresholds.batch_events_max:
+            up_to = min(self._reach(warehouse, table, after[table], head) for table in lane.tables)
+        border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
+        if border <= min(after.values()) and up_to < head:
+            # One source transaction is larger than a batch: it goes whole.
+            border = self._journal.border(warehouse, lane.tables, after, head, _now_ms())
+        return {table: (start, border) for table, start in after.items() if border > start}
+
+    def _reach(self, warehouse: str, table: TableName, after: int, head: int) -> int:
+        """The id up to which a batch of the largest size reaches."""
+        last, events = head, 0
+        most = self.thresholds.batch_events_max
+        for entry in self._journal.read(warehouse, table, after, head, events_max=most):
+            last = entry.id
+            events += len(entry.changes) + len(entry.rejects)
+        return last if events >= most else head
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

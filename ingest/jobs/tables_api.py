@@ -1,0 +1,86 @@
+"""Settings of the tables that changes land in, and whether a token has landed."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.api.lake.access import IdentifierOf, Readable, Writable
+from catalog.errors import Invalid
+from catalog.names import Identifier
+from ingest.change import TableName
+from ingest.landing.settings import AfterReject, Mode, Policy, TableSettings
+from ingest.landing.tables import LandingTables
+
+router = APIRouter(prefix="/lake/v1", tags=["Changes"])
+
+
+class SettingsBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    mode: Mode = "mirror+changes"
+    key: list[str] | None = Field(None, description="Key columns; else taken from the table or the producer")
+    policy: Policy = Field("evolve", description="What happens to columns that the table does not have")
+    after_reject: AfterReject = Field(
+        "pass", alias="after-reject", description="Later changes of a key whose change was rejected"
+    )
+    partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
+    changes_partition: list[str] | None = Field(None, alias="changes-partition")
+    format_version: int = Field(2, alias="format-version", ge=2, le=3)
+    names: dict[str, str] = Field({}, description="Names of the columns that Calve adds")
+    properties: dict[str, str] = Field({}, description="Table properties at creation")
+
+
+class LandedAnswer(BaseModel):
+    landed: bool
+    journal_id: int = Field(serialization_alias="journal-id")
+
+
+def _tables(request: Request) -> LandingTables:
+    tables: LandingTables = request.app.state.ingest.tables
+    return tables
+
+
+TablesOf = Annotated[LandingTables, Depends(_tables)]
+_PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
+
+
+@router.get(_PATH, operation_id="loadIngestSettings", response_model=SettingsBody)
+def load_settings(tables: TablesOf, warehouse: Readable, identifier: IdentifierOf) -> Any:
+    """How changes of this table are treated."""
+    return tables.one(warehouse, _name(identifier)).settings.as_json()
+
+
+@router.put(_PATH, operation_id="setIngestSettings", response_model=SettingsBody)
+def set_settings(
+    tables: TablesOf, warehouse: Writable, identifier: IdentifierOf, body: SettingsBody
+) -> Any:
+    """Set how changes of this table are treated, from the next batch on; the table need not exist yet."""
+    settings = TableSettings.of(body.model_dump(exclude_unset=True))
+    tables.set_settings(warehouse, _name(identifier), settings)
+    return settings.as_json()
+
+
+@router.get("/{warehouse}/landed", operation_id="loadLanded", response_model=LandedAnswer)
+def landed(
+    request: Request,
+    warehouse: Readable,
+    token: Annotated[str, Query(description="From the answer to POST /cdc")],
+    wait_s: Annotated[float, Query(alias="wait-s", ge=0, le=30)] = 0,
+) -> Any:
+    """Whether everything up to a token is visible to every engine."""
+    where, _, number = token.rpartition(":")
+    if where != warehouse or not number.isdigit():
+        raise Invalid(f"token must be one of {warehouse}, such as {warehouse}:17, not {token}")
+    until = time.monotonic() + wait_s
+    while True:
+        waiting = request.app.state.ingest.view.waiting_up_to(warehouse, int(number))
+        if not waiting or time.monotonic() >= until:
+            return {"landed": not waiting, "journal_id": int(number)}
+        time.sleep(0.05)
+
+
+def _name(identifier: Identifier) -> TableName:
+    return (*identifier.namespace.levels, identifier.name)

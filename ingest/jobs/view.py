@@ -1,0 +1,144 @@
+"""The landing side as the door sees it: what is visible, what waits, who works on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import orjson
+
+from catalog.names import Namespace
+from catalog.service.catalog import Catalog
+from catalog.service.states import PresentState
+from ingest.batches.keys import current_schema, key_of_table
+from ingest.change import TableName
+from ingest.jobs.dispatch import Dispatch
+from ingest.jobs.lanes import Lanes
+from ingest.journal.journal import Journal
+from ingest.landing.jobs import Jobs
+from ingest.landing.tables import LandedTable, LandingTables
+
+WORKER_GONE_MS = 60_000
+
+
+class LandingView:
+    """Keeps `ingest.door.ports.Landing`. Asks the database each time."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        tables: LandingTables,
+        jobs: Jobs,
+        lanes: Lanes,
+        dispatch: Dispatch,
+    ) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._tables = tables
+        self._jobs = jobs
+        self._lanes = lanes
+        self._dispatch = dispatch
+
+    def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, int]:
+        return {table: row.landed_id for table, row in self._tables.some(warehouse, tables).items()}
+
+    def rows(self, warehouse: str, tables: Collection[TableName]) -> Mapping[TableName, LandedTable]:
+        return self._tables.some(warehouse, tables)
+
+    def waiting_up_to(self, warehouse: str, journal_id: int) -> list[TableName]:
+        """Tables with changes at or below this id that are not visible yet."""
+        rows = self._tables.all(warehouse)
+        return [
+            waiting.table
+            for waiting in self._journal.pending(warehouse)
+            if waiting.first_id <= journal_id
+            and (waiting.table not in rows or rows[waiting.table].landed_id < min(journal_id, waiting.last_id))
+        ]
+
+    def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
+        self._lanes.hurry(warehouse, tables)
+
+    def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
+        settings = self._tables.one(warehouse, table).settings
+        state = PresentState(
+            self._catalog.database, self._catalog.present, warehouse, self._catalog.documents
+        )
+        entry = state.load(Namespace(tuple(table[:-1])).key, table[-1])
+        if entry is None or entry.kind != "table":
+            return None
+        schema = current_schema(orjson.loads(entry.document or b"{}"))
+        key = key_of_table(settings.key, schema, ())
+        return {"schema": schema, "key": list(key) or None, "settings": settings.as_json()}
+
+    def status(self, warehouse: str) -> dict[str, Any]:
+        now_ms = time.time_ns() // 1_000_000
+        rows = self._tables.all(warehouse)
+        pending = {row.table: row for row in self._journal.pending(warehouse)}
+        marks: dict[TableName, dict[str, Any]] = {}
+        for mark in self._tables.watermarks(warehouse):
+            shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
+            marks.setdefault(mark.table, {})[mark.source] = shown
+        tables = {
+            ".".join(table): {
+                **_landed(rows.get(table)),
+                **_waiting(pending.get(table), rows.get(table), now_ms),
+                "watermarks": marks.get(table, {}),
+            }
+            for table in sorted({*rows, *pending})
+        }
+        jobs = [job for job in self._jobs.list(warehouse, 50) if job["state"] != "done"]
+        workers = [
+            {"worker": name, "seen-ms": seen, "alive": now_ms - seen < WORKER_GONE_MS, **said}
+            for name, seen, said in self._jobs.workers()
+        ]
+        published = [row.commit_us // 1000 for row in rows.values() if row.number is not None]
+        wait_ms = self._lanes.wait_ms(warehouse)
+        return {
+            "tables": tables,
+            "lag-ms": max((shown["lag-ms"] for shown in tables.values()), default=0),
+            "jobs": [
+                {**job, "progress": orjson.loads(job["progress"])} for job in jobs
+            ],
+            "workers": workers,
+            "last-publish-ms": max(published, default=None),
+            "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
+            "stalled": self._stalled(workers, bool(pending), jobs),
+            "dead-letters": sum(row.rejects for row in rows.values()),
+        }
+
+    def _stalled(
+        self, workers: list[dict[str, Any]], waiting: bool, jobs: list[dict[str, Any]]
+    ) -> str | None:
+        if self._dispatch.trouble is not None:
+            return f"batches cannot be staged: {self._dispatch.trouble}"
+        if waiting and not any(worker["alive"] for worker in workers):
+            return "no worker has asked for work: start one with `calve worker`, or look at its log"
+        failing = [job for job in jobs if job["error"]]
+        if failing:
+            return f"a job has failed {failing[0]['attempts']} times: {failing[0]['error'][:300]}"
+        return None
+
+
+def _landed(row: LandedTable | None) -> dict[str, Any]:
+    if row is None:
+        return {"landed-id": 0, "number": None, "events": 0, "rejects": 0}
+    return {
+        "landed-id": row.landed_id,
+        "number": row.number,
+        "events": row.events,
+        "rejects": row.rejects,
+        "commit-timestamp-ms": row.commit_us // 1000,
+        **({"notice": row.notice} if row.notice else {}),
+    }
+
+
+def _waiting(pending: Any, row: LandedTable | None, now_ms: int) -> dict[str, Any]:
+    if pending is None or (row is not None and pending.last_id <= row.landed_id):
+        return {"pending-events": 0, "pending-bytes": 0, "lag-ms": 0}
+    return {
+        "pending-events": pending.events,
+        "pending-bytes": pending.stored_bytes,
+        "lag-ms": max(0, now_ms - pending.oldest_ms),
+    }

@@ -1,0 +1,1 @@
+"""The journal: changes are durable here from the moment a producer is told so, until they have landed."""

@@ -1,0 +1,212 @@
+"""Changes and rejects of one table as bytes, and back. Pure.
+
+A blob is one byte that says how the rest is written, then JSON, compressed unless it is small. The JSON keeps
+each field of the changes as one column: a value that all share stands there once, numbers that count up as
+their first, keys and declared types as places in a list. That is quicker to write than a list of objects, and
+much smaller.
+
+Rows hold what JSON can say, and besides that whole numbers of any size and `Decimal`. NaN and the infinities
+are not among it: the formats refuse them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
+from itertools import repeat
+from typing import Any
+
+import orjson
+import zstandard
+
+from ingest.change import Change, Declared, Reject, TableName
+
+_ZSTD, _PLAIN_JSON = 1, 2  # bits of the first byte; without the second, orjson wrote it and can read it
+SMALL_BYTES_MAX = 256
+LEVEL = 1
+DEPTH_MAX = 400
+# In the order of Change's own fields, without the table. The name in the JSON, and the usual value.
+FIELDS: tuple[tuple[str, str, Any], ...] = (
+    ("index", "i", None),
+    ("operation", "o", "insert"),
+    ("before", "b", None),
+    ("after", "a", None),
+    ("key", "k", None),
+    ("row_id", "w", None),
+    ("source", "s", ""),
+    ("position", "p", ""),
+    ("identity", "d", ""),
+    ("number", "n", None),
+    ("transaction", "t", None),
+    ("transaction_ends", "e", False),
+    ("time_ms", "m", None),
+    ("declared", "c", None),
+)
+_ROWS = {"b", "a"}  # too dear to compare
+_COUNTED = {"i", "n"}
+_DECIMAL = "\0decimal"
+
+
+class _Codecs(threading.local):
+    """zstd's objects serve one thread at a time."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_codecs = _Codecs()
+
+
+def encode(changes: Sequence[Change], rejects: Sequence[Reject]) -> bytes:
+    document: dict[str, Any] = {"#": len(changes)}
+    if changes:
+        for name, short, usual in FIELDS:
+            values = [getattr(change, name) for change in changes]
+            column = _column(document, short, values, usual)
+            if column is not None:
+                document[short] = column
+    if rejects:
+        document["r"] = [
+            (r.index, r.reason, r.original.decode("latin-1"), r.code, r.source, r.position, r.identity, r.number)
+            for r in rejects
+        ]
+    return _framed(document)
+
+
+def _column(document: dict[str, Any], short: str, values: list[Any], usual: Any) -> Any:
+    """None: all have the usual value. A list of one: all have this value. Else one for each, or a count."""
+    first, size = values[0], len(values)
+    if short in _ROWS:
+        return None if first is None and values.count(None) == size else values
+    if short in _COUNTED:
+        if first is None and values.count(None) == size:
+            return None
+        return first if first is not None and values == list(range(first, first + size)) else values
+    if short in {"k", "c"}:
+        values = _places(document, short, values)
+        first = values[0]
+    if values.count(first) == size:
+        return None if first == usual else [first]
+    return values
+
+
+def _places(document: dict[str, Any], short: str, values: list[Any]) -> list[int | None]:
+    """Each value by its place in a list of those that differ."""
+    if values.count(values[0]) == len(values):
+        distinct, places = [values[0]], [0] * len(values)
+    else:
+        distinct, places = [], []
+        by_id: dict[int, int] = {}
+        for value in values:
+            place = by_id.get(id(value))
+            if place is None:
+                if value not in distinct:
+                    distinct.append(value)
+                place = by_id[id(value)] = distinct.index(value)
+            places.append(place)
+    if distinct == [None]:
+        return [None] * len(values)
+    document[short.upper()] = [_plain_declared(value) if short == "c" else value for value in distinct]
+    return list(places)
+
+
+def _plain_declared(declared: Declared | None) -> Any:
+    if declared is None:
+        return None
+    return [dict(declared.columns), dict(declared.encodings), sorted(declared.required)]
+
+
+def _framed(document: dict[str, Any]) -> bytes:
+    try:
+        data, how = orjson.dumps(document), 0
+    except TypeError:  # a number beyond 64 bits, a Decimal, half of a surrogate pair, deep nesting
+        _refuse_depth(document)
+        data, how = json.dumps(document, separators=(",", ":"), default=_default).encode(), _PLAIN_JSON
+    if len(data) > SMALL_BYTES_MAX:
+        data, how = _codecs.compressor.compress(data), how | _ZSTD
+    return bytes((how,)) + data
+
+
+def _refuse_depth(document: object) -> None:
+    """Whoever reads it must have the stack for it too."""
+    level: list[object] = [document]
+    for _ in range(DEPTH_MAX):
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return
+    raise TypeError(f"a row is nested more than {DEPTH_MAX} levels deep")
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _default(value: object) -> Any:
+    if isinstance(value, Decimal):
+        return {_DECIMAL: str(value)}
+    raise TypeError(f"a row cannot hold a {type(value).__name__}")
+
+
+def _revived(found: dict[str, Any]) -> Any:
+    return Decimal(found[_DECIMAL]) if _DECIMAL in found and len(found) == 1 else found
+
+
+def decode(
+    blob: bytes, table: TableName, skips: Collection[int] = ()
+) -> tuple[list[Change], list[Reject]]:
+    """What `encode` was given, without the events at the places `skips` (rejects count after the changes)."""
+    how, data = blob[0], blob[1:]
+    if how & _ZSTD:
+        data = _codecs.decompressor.decompress(data)
+    document = json.loads(data, object_hook=_revived) if how & _PLAIN_JSON else orjson.loads(data)
+    size: int = document["#"]
+    changes: list[Change] = []
+    if size:
+        columns = [_values(document, short, usual, size) for _, short, usual in FIELDS]
+        changes = list(map(Change, columns[0], repeat(table), *columns[1:]))
+    rejects = [_reject(row, table) for row in document.get("r", ())]
+    if skips:
+        left = set(skips)
+        changes = [change for place, change in enumerate(changes) if place not in left]
+        rejects = [reject for place, reject in enumerate(rejects, size) if place not in left]
+    return changes, rejects
+
+
+def _values(document: dict[str, Any], short: str, usual: Any, size: int) -> Iterable[Any]:
+    column = document.get(short)
+    if short in {"k", "c"}:
+        if column is None:
+            return repeat(None)
+        distinct = [_revived_place(short, value) for value in document[short.upper()]]
+        return repeat(distinct[column[0]]) if len(column) == 1 else [distinct[place] for place in column]
+    if column is None:
+        return repeat(usual)
+    if short in _COUNTED:
+        return range(column, column + size) if isinstance(column, int) else column
+    return repeat(column[0]) if len(column) == 1 and short not in _ROWS else column
+
+
+def _revived_place(short: str, value: Any) -> Any:
+    if value is None:
+        return None
+    return tuple(value) if short == "k" else Declared(value[0], value[1], frozenset(value[2]))
+
+
+def _reject(row: list[Any], table: TableName) -> Reject:
+    index, reason, original, code, source, position, identity, number = row
+    return Reject(
+        index=index,
+        reason=reason,
+        original=original.encode("latin-1"),
+        code=code,
+        table=table or None,
+        source=source,
+        position=position,
+        identity=identity,
+        number=number,
+    )

@@ -1,0 +1,165 @@
+"""A request made ready for the journal, on the thread that brought it: what is left is only SQL.
+
+Each event of the request has a slot: its place among the changes, or behind them among the rejects. What the
+journal finds out later (that an event is a duplicate) it says in slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from catalog.errors import Invalid
+from ingest.change import Change, Parsed, Reject, TransactionEnd
+from ingest.journal.encoding import encode
+from ingest.journal.keys import marks_of, name_key, table_key
+
+NUMBER_MAX = 2**62  # what lies beyond would not fit into SQL together with its neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEntry:
+    """The events of one table."""
+
+    key: str
+    blob: bytes
+    slots: Sequence[int]  # of its changes, then of its rejects
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The events of a source that counts."""
+
+    source: str
+    numbers: list[int]
+    slots: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change that belongs to a source transaction."""
+
+    source: str
+    transaction: str
+    table: str
+    ends: bool
+    slot: int
+
+
+@dataclass(slots=True)
+class Packed:
+    warehouse: str
+    priority: int
+    entries: list[PackedEntry]
+    stored_bytes: int
+    indexes: list[int]  # which event of the request stands in each slot
+    numbered: list[Numbered] = field(default_factory=list)
+    marks: list[bytes] = field(default_factory=list)
+    mark_slots: Sequence[int] = ()
+    steps: list[Step] = field(default_factory=list)
+    ends: list[TransactionEnd] = field(default_factory=list)
+
+
+def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) -> Packed:
+    """Invalid if something in it cannot be kept."""
+    events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects]
+    try:
+        entries = _entries(parsed)
+    except (TypeError, RecursionError) as error:
+        raise Invalid(f"the journal cannot keep this request: {error}") from error
+    packed = Packed(
+        warehouse=warehouse,
+        priority=priority,
+        entries=entries,
+        stored_bytes=sum(len(entry.blob) for entry in entries),
+        indexes=[event.index for event in events],
+        steps=_steps(parsed.changes),
+        ends=[
+            TransactionEnd(end.index, name_key(end.source), name_key(end.transaction), end.size)
+            for end in parsed.ends
+        ],
+    )
+    if deduplicate and events:
+        _claim(packed, events)
+    return packed
+
+
+def _entries(parsed: Parsed) -> list[PackedEntry]:
+    changes, rejects = parsed.changes, parsed.rejects
+    tables = [change.table for change in changes]
+    if changes and not rejects and tables.count(tables[0]) == len(tables):
+        return [PackedEntry(table_key(tables[0]), encode(changes, ()), range(len(changes)))]
+    gathered: dict[str, tuple[list[int], list[int]]] = {}
+    for slot, table in enumerate(tables):
+        gathered.setdefault(table_key(table), ([], []))[0].append(slot)
+    for place, reject in enumerate(rejects):
+        gathered.setdefault(table_key(reject.table), ([], []))[1].append(place)
+    behind = len(changes)
+    return [
+        PackedEntry(
+            key,
+            encode([changes[slot] for slot in slots], [rejects[place] for place in places]),
+            [*slots, *(behind + place for place in places)],
+        )
+        for key, (slots, places) in gathered.items()
+    ]
+
+
+def _steps(changes: Sequence[Change]) -> list[Step]:
+    transactions = [change.transaction for change in changes]
+    if transactions.count(None) == len(transactions):
+        return []
+    return [
+        Step(
+            name_key(change.source),
+            name_key(change.transaction),
+            table_key(change.table),
+            change.transaction_ends,
+            slot,
+        )
+        for slot, change in enumerate(changes)
+        if change.transaction is not None
+    ]
+
+
+def _claim(packed: Packed, events: Sequence[Change | Reject]) -> None:
+    """By what each event is known, if it is known by anything."""
+    sources = [event.source for event in events]
+    numbers = [event.number for event in events]
+    if sources.count(sources[0]) == len(sources):
+        if None not in numbers and _fits(numbers):  # the usual case of a source that counts
+            packed.numbered = [Numbered(name_key(sources[0]), numbers, range(len(numbers)))]
+            return
+        if numbers.count(None) == len(numbers):
+            identities = [event.identity for event in events]
+            if "" not in identities:
+                packed.marks = marks_of(packed.warehouse, sources[0], identities)
+                packed.mark_slots = range(len(identities))
+                return
+    _claim_mixed(packed, events)
+
+
+def _claim_mixed(packed: Packed, events: Sequence[Change | Reject]) -> None:
+    counted: dict[str, tuple[list[int], list[int]]] = {}
+    named: dict[str, tuple[list[str], list[int]]] = {}
+    for slot, event in enumerate(events):
+        number, identity = event.number, event.identity
+        if number is not None and -NUMBER_MAX < number < NUMBER_MAX:
+            numbers, slots = counted.setdefault(name_key(event.source), ([], []))
+            numbers.append(number)
+            slots.append(slot)
+        elif number is not None or identity:
+            identities, slots = named.setdefault(event.source, ([], []))
+            identities.append(identity if number is None else f"#{number}")
+            slots.append(slot)
+    packed.numbered = [Numbered(source, numbers, slots) for source, (numbers, slots) in counted.items()]
+    mark_slots: list[int] = []
+    for source, (identities, slots) in named.items():
+        packed.marks += marks_of(packed.warehouse, source, identities)
+        mark_slots += slots
+    packed.mark_slots = mark_slots
+
+
+def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:
+    return -NUMBER_MAX < min(numbers) and max(numbers) < NUMBER_MAX

@@ -1,0 +1,58 @@
+"""Statements that run once for many rows, and a parameter that is a list.
+
+`among(column, name)` is true for rows whose column is in the list given as the parameter `name`. SQLite gets
+the list as a JSON text, PostgreSQL as an array (`listed` makes either), so the statement is prepared once
+whatever the length of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import ColumnElement
+
+from catalog.store.database import Prepared
+
+
+class _Among(ColumnElement[bool]):
+    inherit_cache = False
+    type = sa.Boolean()
+
+    def __init__(self, column: sa.Column[Any], name: str) -> None:
+        self.column = column
+        self.parameter: sa.BindParameter[Any] = sa.bindparam(name, type_=sa.types.NullType())
+
+
+@compiles(_Among, "sqlite")
+def _sqlite(element: _Among, compiler: Any, **options: Any) -> str:
+    column, listed = compiler.process(element.column, **options), compiler.process(element.parameter)
+    return f"{column} IN (SELECT value FROM json_each({listed}))"
+
+
+@compiles(_Among, "postgresql")
+def _postgresql(element: _Among, compiler: Any, **options: Any) -> str:
+    column, listed = compiler.process(element.column, **options), compiler.process(element.parameter)
+    return f"{column} = ANY({listed})"
+
+
+def among(column: sa.Column[Any], name: str) -> ColumnElement[bool]:
+    return _Among(column, name)
+
+
+def listed(connection: sa.Connection, values: Collection[Any]) -> Any:
+    """The list as the driver wants it, for the parameter of `among`."""
+    plain = list(values)
+    return orjson.dumps(plain).decode() if connection.dialect.name == "sqlite" else plain
+
+
+def run_many(prepared: Prepared, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """An INSERT, UPDATE or DELETE for each row; what it answers is not read."""
+    if not rows:
+        return
+    compiled = prepared.compiled(connection.dialect)
+    cursor: Any = connection.connection.cursor()
+    cursor.executemany(compiled.sql, [compiled.values(row) for row in rows])

@@ -1,0 +1,119 @@
+"""Source transactions that are spread over several requests: which are complete, and which ids they span. Pure.
+
+A request is never cut in two, so a transaction that begins and ends inside one needs no record. One is complete
+when its end was announced and all that it announced is there; or when its last change said so; or when the same
+source went on to another transaction. If its announced size says that changes are missing, only silence ends
+it: a transaction of which nothing more came for a while is taken as it is (`Spanning.is_open_at`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ingest.change import TransactionEnd
+from ingest.journal.packing import Step
+
+
+@dataclass(slots=True)
+class Spanning:
+    """One transaction of one source, as far as it was seen."""
+
+    source: str
+    transaction: str
+    received: int = 0
+    expected: int | None = None
+    ended: bool = False
+    followed: bool = False
+    first_id: int = 0  # 0: only its end was seen
+    last_id: int = 0
+    tables: set[str] = field(default_factory=set)
+    updated_ms: int = 0
+    is_stored: bool = False
+    is_changed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        if self.expected is not None and self.received < self.expected:
+            return True
+        return not (self.ended or self.followed)
+
+    def is_open_at(self, now_ms: int, linger_ms: int) -> bool:
+        return self.is_open and now_ms - self.updated_ms < linger_ms
+
+    @property
+    def must_be_kept(self) -> bool:
+        """While it may grow, or could be cut in two."""
+        return self.is_open or self.first_id != self.last_id
+
+
+class Ledger:
+    """The transactions that the requests of one group commit touch, in one warehouse."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Spanning]] = {}
+        self._shared: list[frozenset[str]] = []
+
+    def learn(self, stored: Iterable[Spanning]) -> None:
+        """What the database has of the sources in question: the open ones, and those that are touched."""
+        for row in stored:
+            self._known.setdefault(row.source, {})[row.transaction] = row
+
+    def take(
+        self, steps: Sequence[Step], ends: Sequence[TransactionEnd], journal_id: int, now_ms: int
+    ) -> None:
+        """Note a request. `steps` are those of its changes that are new, in order; they got `journal_id`."""
+        newest: dict[str, str] = {}
+        touched: dict[tuple[str, str], Spanning] = {}
+        for step in steps:
+            newest[step.source] = step.transaction
+            row = touched.get((step.source, step.transaction))
+            if row is None:
+                row = touched[step.source, step.transaction] = self._row(step.source, step.transaction, now_ms)
+                row.first_id = row.first_id or journal_id
+                row.last_id = journal_id
+            row.received += 1
+            row.tables.add(step.table)
+            row.ended = row.ended or step.ends
+        for source, transaction in newest.items():
+            self._follow(source, transaction)
+        for end in ends:
+            row = self._row(end.source, end.transaction, now_ms)
+            row.ended = True
+            row.expected = end.size if row.expected is None else row.expected
+        self._shared += [frozenset(row.tables) for row in touched.values() if len(row.tables) > 1]
+
+    def _row(self, source: str, transaction: str, now_ms: int) -> Spanning:
+        rows = self._known.setdefault(source, {})
+        row = rows.get(transaction)
+        if row is None:
+            row = rows[transaction] = Spanning(source, transaction)
+        row.updated_ms = now_ms
+        row.is_changed = True
+        return row
+
+    def _follow(self, source: str, newest: str) -> None:
+        for transaction, row in self._known[source].items():
+            followed = transaction != newest
+            if row.followed != followed and row.is_open | (not followed):
+                row.followed = followed
+                row.is_changed = True
+
+    def shared(self) -> list[frozenset[str]]:
+        """Sets of tables that met in one transaction."""
+        return self._shared
+
+    def kept(self) -> list[Spanning]:
+        """Rows to write."""
+        return [row for row in self._rows() if row.is_changed and row.must_be_kept]
+
+    def gone(self) -> list[Spanning]:
+        """Rows to delete."""
+        return [row for row in self._rows() if row.is_stored and not row.must_be_kept]
+
+    def _rows(self) -> list[Spanning]:
+        return [row for rows in self._known.values() for row in rows.values()]
+
+
+def new_steps(steps: Sequence[Step], duplicates: Collection[int]) -> Sequence[Step]:
+    return [step for step in steps if step.slot not in duplicates] if duplicates else steps

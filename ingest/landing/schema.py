@@ -1,0 +1,121 @@
+"""The tables of the landing side, beside the catalog's own and with a version of their own."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from catalog.store.database import Database
+from catalog.store.migrations import SchemaMismatch
+from catalog.store.schema import Text
+
+metadata = sa.MetaData()
+VERSION = 1
+
+landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
+
+# A table that changes go to. `landed_id` is the journal id up to which they are visible.
+landing_tables = sa.Table(
+    "landing_tables",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("settings", Text, nullable=False, server_default="{}"),
+    sa.Column("landed_id", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("number", sa.BigInteger),  # of the publish that brought it there
+    sa.Column("commit_us", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("mirror_snapshot_id", sa.BigInteger),
+    sa.Column("changes_snapshot_id", sa.BigInteger),
+    sa.Column("load_key", Text),  # the first load that is still under way: source and position
+    sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("rejects", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("notice", Text),  # what its owner should know, such as a missing key
+)
+
+# The newest position of each source that is visible in a table.
+landing_watermarks = sa.Table(
+    "landing_watermarks",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("source", Text, primary_key=True),
+    sa.Column("position", Text, nullable=False),
+    sa.Column("time_ms", sa.BigInteger),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+jobs = sa.Table(
+    "landing_jobs",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("warehouse", Text, nullable=False),
+    sa.Column("state", Text, nullable=False),  # staging, ready, leased, done
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("worker", Text, nullable=False),
+    sa.Column("lease_ends_ms", sa.BigInteger, nullable=False),
+    sa.Column("not_before_ms", sa.BigInteger, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("finished_ms", sa.BigInteger),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("description", sa.LargeBinary, nullable=False),
+    sa.Column("landing", sa.LargeBinary, nullable=False),  # what the publish sets
+    sa.Column("progress", Text, nullable=False, server_default="{}"),
+    sa.Column("error", Text),
+    sa.Column("number", sa.BigInteger),
+    sa.Index("landing_jobs_by_state", "state", "warehouse"),
+    sa.Index("landing_jobs_by_end", "finished_ms"),
+)
+
+# A table is in at most one unfinished job: the primary key is the lane.
+claims = sa.Table(
+    "landing_claims",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("job_id", Text, nullable=False),
+    sa.Index("landing_claims_by_job", "job_id"),
+)
+
+workers = sa.Table(
+    "landing_workers",
+    metadata,
+    sa.Column("worker", Text, primary_key=True),
+    sa.Column("seen_ms", sa.BigInteger, nullable=False),
+    sa.Column("said", Text, nullable=False, server_default="{}"),
+)
+
+
+def migrate(database: Database) -> None:
+    """Bring the landing tables to this program's version. Safe to run by many at once."""
+
+    def work(connection: sa.Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(4205338)"))
+        if _version(connection) == 0:
+            metadata.create_all(connection)
+            connection.execute(sa.insert(landing_version).values(version=VERSION))
+
+    require_known(database)
+    database.write(work)
+
+
+def require_known(database: Database) -> int:
+    """The version found; SchemaMismatch if a newer program wrote it."""
+    with database.engine.connect() as connection:
+        found = _version(connection)
+    if found > VERSION:
+        raise SchemaMismatch(
+            f"the landing tables are at version {found}, newer than this program knows ({VERSION}): "
+            "upgrade the program"
+        )
+    return found
+
+
+def require_current(database: Database) -> None:
+    if require_known(database) < VERSION:
+        raise SchemaMismatch("the database has no landing tables yet: run `calve migrate`")
+
+
+def _version(connection: sa.Connection) -> int:
+    if not sa.inspect(connection).has_table(landing_version.name):
+        return 0
+    return connection.execute(sa.select(sa.func.max(landing_version.c.version))).scalar() or 0
