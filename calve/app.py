@@ -56,11 +56,13 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        endpoints.catalog.purging.start()
         yield
         if ingest is not None:
             ingest.close()
         endpoints.writers.shutdown(wait=True)
         endpoints.readers.shutdown(wait=True)
+        endpoints.catalog.purging.stop()
         endpoints.catalog.database.close()
 
     app = FastAPI(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 Kind = Literal["table", "view", "namespace"]
 Document = bytes  # JSON text
 UNNUMBERED = 0  # the version of an entry that is new under its name, until the store gives it one
+PURGE_WANTED = 0  # the `keep_until_ms` of a drop that cannot be undone, because the files go too
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Change:
     after: Entry | None
     detail: dict[str, Any] = field(default_factory=dict)
     locations: tuple[str, ...] = ()  # canonical places that `after` will write to, where they are new
-    keep_until_ms: int | None = None  # a drop that can be undone until then
+    keep_until_ms: int | None = None  # a drop that can be undone until then; or PURGE_WANTED
     request: tuple[list[dict[str, Any]], list[dict[str, Any]]] | None = (
         None  # requirements and updates, to re-base
     )

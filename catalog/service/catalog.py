@@ -14,6 +14,7 @@ from catalog.names import WarehouseRef
 from catalog.ports import Files
 from catalog.rows import Transaction, Warehouse
 from catalog.service.documents import Documents
+from catalog.service.purging import Purging
 from catalog.service.states import PastState, PresentState, State, TransactionState
 from catalog.store.database import Database
 from catalog.store.past import PastStore
@@ -52,6 +53,7 @@ class Catalog:
         self.transactions = TransactionStore(database)
         self.warehouses = WarehouseStore(database)
         self.records = RecordStore(database)
+        self.purging = Purging(database, files)
         self._stripes = tuple(threading.Lock() for _ in range(LOCK_STRIPES))
 
     @staticmethod

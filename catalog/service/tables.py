@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import UNNUMBERED, Change, Entry, Kind
+from catalog.changes import PURGE_WANTED, UNNUMBERED, Change, Entry, Kind
 from catalog.errors import (
     AlreadyExists,
     Conflict,
@@ -205,13 +205,14 @@ def drop(
 ) -> Entry:
     """Take the name away.
 
-    Files stay; unless `forever`, the entry can be brought back until its retention ends.
+    Files stay, and the entry can be brought back until its retention ends; unless it is dropped `forever`,
+    and then it stays on the list of what to purge until its files are gone.
     """
 
     def decide() -> Decision[Entry]:
         entry = load(state, identifier, kind)
         _refuse_protected(entry, identifier, "drop")
-        until_ms = None if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
+        until_ms = PURGE_WANTED if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
         change = Change(
             f"drop-{kind}",
             kind,

@@ -26,6 +26,7 @@ from catalog.service.files import next_metadata_location
 from catalog.service.states import PresentState
 from catalog.service.writing import Decision, discard_files, write_files
 from catalog.store.publishing import publish as publish_changes
+from catalog.store.purges import wanting
 from catalog.store.writing import Also
 
 PUBLISH_ATTEMPTS_MAX = 5
@@ -113,6 +114,9 @@ def _publish_once(
             f"{transaction.base_number}. Abort it, open it again and repeat the work"
         )
     write_files(catalog, decision.files)
+    gone = [held.last for held in staged if is_purged(held)]
+    if gone:
+        also = wanting(transaction.warehouse, gone, principal, now_ms, also)
     try:
         return publish_changes(
             catalog.database, transaction, Write(decision.changes, principal, now_ms), also
@@ -122,6 +126,11 @@ def _publish_once(
     except (CatalogError, LostRace):
         discard_files(catalog, decision.files)
         raise
+
+
+def is_purged(held: Staged) -> bool:
+    """Whether its files go when it is published: also those that only the transaction has written."""
+    return held.after is None and held.kind == "table" and bool(held.detail.get("purge"))
 
 
 def _told_plainly(held: Staged, staying: set[str]) -> Staged:

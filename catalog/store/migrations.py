@@ -22,7 +22,15 @@ def _first(connection: sa.Connection) -> None:
     schema.metadata.create_all(connection)
 
 
-STEPS: tuple[Callable[[sa.Connection], None], ...] = (_first,)
+def _second(connection: sa.Connection) -> None:
+    """Lists of transactions, and of what is to be purged, without a look at every row."""
+    new = {"transactions_by_time", "dropped_to_purge"}
+    for index in (*schema.transactions.indexes, *schema.dropped.indexes):
+        if index.name in new:
+            index.create(connection, checkfirst=True)
+
+
+STEPS: tuple[Callable[[sa.Connection], None], ...] = (_first, _second)
 NEWEST = len(STEPS)
 
 

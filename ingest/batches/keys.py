@@ -11,7 +11,7 @@ from typing import Any
 
 from ingest.change import Change
 
-ROW_ID = "_row_id"  # the column that holds a producer's own name for the row, where there is no other key
+ROW_ID = "_cdc_row_id"  # the column that holds a producer's own name for the row, where there is no other key
 NO_KEY = (
     "no key is known, so updates and deletes cannot be applied to the table: set one with "
     "PUT /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}/ingest, with ?key= in the producer's "

@@ -6,28 +6,36 @@ Values that are what they should be already go to Arrow in one step; what Arrow 
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catalog.metadata.types import primitive
 from ingest.columns.temporal import LONG_END, US_PER_DAY
-from ingest.columns.types import IcebergType, arrow_type
+from ingest.columns.types import DECIMAL_DIGITS_MAX, IcebergType, arrow_type
 from ingest.columns.unfit import Unfit
 from ingest.columns.values import REFUSALS, converter, why
 
 _NULL = type(None)
+_LONG_DIGITS = 19
 _STR, _INT, _FLOAT, _BOOL = {str}, {int}, {float}, {bool}
 _TEXT_ENCODINGS = (None, "json")
 # Beyond these may stand a sentinel for infinity, which the slow way knows.
 _PLAIN_INSTANT_END = LONG_END // 2_000
 _PLAIN_DAYS_END = 10_000_000
+_WHOLE_TEXT = "^-?[0-9]{1,18}$"
+_NUMBER_TEXT = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _CANONICAL_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_CANONICAL_DATE = "^[0-9]{4}-"
+_DATE_TEXT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_INSTANT_TEXT = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][01][0-9](:?[0-9]{2})?)?)?$"
+)
 
-Quick = pa.Array | None
+Quick: TypeAlias = Any  # an Arrow array, or None
 
 
 def column_array(
@@ -71,10 +79,10 @@ def _quick(values: list[Any], kinds: set[type], type_: IcebergType, encoding: st
         if read.kind in _WAYS:
             return _WAYS[read.kind](values, kinds, wanted, encoding)
         if kinds == _STR and read.kind in ("timestamp", "timestamptz"):
-            return _cast_text(values, wanted)
+            return _iso_text(values, wanted)
         if kinds == _INT and read.kind in ("timestamp", "timestamptz"):
             return _instants(values, wanted, encoding)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
         return None  # at least one value needs a look of its own
     return None
 
@@ -83,21 +91,26 @@ def _boolean(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | 
     return pa.array(values, wanted) if kinds == _BOOL else None
 
 
-def _whole(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
-    return pa.array(values, wanted) if kinds == _INT else None
+def _whole(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds == _INT:
+        return pa.array(values, wanted)
+    return _cast_text(values, _WHOLE_TEXT, wanted) if kinds == _STR and encoding is None else None
 
 
-def _double(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
-    # Arrow refuses whole numbers that a double does not hold exactly; those go the other way.
-    return pa.array(values, wanted) if kinds <= {int, float} else None
+def _double(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds <= {int, float}:
+        # Arrow refuses whole numbers that a double does not hold exactly; those go the other way.
+        return pa.array(values, wanted)
+    return _finite(_cast_text(values, _NUMBER_TEXT, wanted)) if kinds == _STR and encoding is None else None
 
 
 def _float(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
-    if not kinds <= _FLOAT:
-        return None
-    narrow = pa.array(values, wanted)
-    # Arrow makes infinity of what is too large.
-    return None if pc.any(pc.is_inf(narrow)).as_py() else narrow
+    return _finite(pa.array(values, wanted)) if kinds == _FLOAT else None
+
+
+def _finite(numbers: Quick) -> Quick:
+    """Arrow makes infinity of what is too large."""
+    return None if numbers is None or pc.any(pc.is_inf(numbers)).as_py() else numbers
 
 
 def _string(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
@@ -107,21 +120,48 @@ def _string(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: 
 def _uuid(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | None) -> Quick:
     if kinds != _STR:
         return None
-    texts = pa.array(values, wanted)
+    texts = pc.utf8_lower(pa.array(values, wanted))
     return texts if pc.all(pc.match_substring_regex(texts, _CANONICAL_UUID)).as_py() else None
 
 
+def _binary(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds != _STR or encoding not in (None, "base64"):
+        return None
+    data = [None if value is None else a2b_base64(value, strict_mode=True) for value in values]
+    return pa.array(data, wanted)
+
+
 def _decimal(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
+    if kinds == _INT and wanted.scale + _LONG_DIGITS <= DECIMAL_DIGITS_MAX:
+        wide = pa.decimal128(wanted.scale + _LONG_DIGITS, wanted.scale)
+        return pa.array(values, pa.int64()).cast(wide).cast(wanted)
+    if kinds <= {int, float}:
+        texts = pa.array([None if value is None else repr(value) for value in values], pa.string())
+        return texts.cast(wanted)
     if kinds == _STR and encoding is None:
         return pa.array(values, pa.string()).cast(wanted)
-    if kinds == _INT:
-        return pa.array(values, pa.int64()).cast(wanted)
+    if kinds == _STR and encoding in ("decimal-base64", f"decimal-base64:{wanted.scale}"):
+        return _unscaled(values, wanted)
     return None
+
+
+def _unscaled(values: list[Any], wanted: pa.DataType) -> Quick:
+    numbers = [
+        None if value is None else int.from_bytes(a2b_base64(value, strict_mode=True), "big", signed=True)
+        for value in values
+    ]
+    if "" in values:
+        return None
+    whole = pa.array(numbers, pa.int64()).cast(pa.decimal128(_LONG_DIGITS, 0))
+    if not _within(whole, 1 - 10**wanted.precision, 10**wanted.precision):
+        return None
+    # The same 16 bytes, read with the column's scale.
+    return pa.Array.from_buffers(wanted, len(whole), whole.buffers(), whole.null_count)
 
 
 def _date(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
     if kinds == _STR:
-        return _cast_text(values, wanted)
+        return _cast_text(values, _DATE_TEXT, wanted) if encoding is None else None
     if kinds != _INT or encoding not in (None, "days"):
         return None
     days = pa.array(values, pa.int32())
@@ -146,12 +186,20 @@ def _instants(values: list[Any], wanted: pa.DataType, encoding: str | None) -> Q
     return numbers.cast(pa.timestamp(encoding, tz=wanted.tz)).cast(wanted, safe=encoding != "ns")
 
 
-def _cast_text(values: list[Any], wanted: pa.DataType) -> Quick:
+def _iso_text(values: list[Any], wanted: pa.DataType) -> Quick:
+    """Arrow wants a zone in all texts or in none, by the type; whichever it is, it means the same here."""
+    other_zone = pa.timestamp(wanted.unit, tz=None if wanted.tz else "UTC")
+    try:
+        return _cast_text(values, _INSTANT_TEXT, wanted)
+    except pa.ArrowInvalid:
+        other = _cast_text(values, _INSTANT_TEXT, other_zone)
+        return None if other is None else other.cast(pa.int64()).cast(wanted)
+
+
+def _cast_text(values: list[Any], pattern: str, wanted: pa.DataType) -> Quick:
+    """Only texts of this pattern: Arrow itself also reads hexadecimal numbers, and more."""
     texts = pa.array(values, pa.string())
-    # Digits without dashes are a year to Arrow in some forms; here they are nothing.
-    if not pc.all(pc.match_substring_regex(texts, _CANONICAL_DATE)).as_py():
-        return None
-    return texts.cast(wanted)
+    return texts.cast(wanted) if pc.all(pc.match_substring_regex(texts, pattern)).as_py() else None
 
 
 def _within(numbers: pa.Array, low: int, end: int) -> bool:
@@ -167,6 +215,7 @@ _WAYS: dict[str, Callable[[list[Any], set[type], pa.DataType, str | None], Quick
     "double": _double,
     "string": _string,
     "uuid": _uuid,
+    "binary": _binary,
     "decimal": _decimal,
     "date": _date,
     "time": _time,

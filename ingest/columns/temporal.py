@@ -218,7 +218,7 @@ def _offset_s(zone: str | None) -> int:
         return 0
     digits = zone[1:].replace(":", "").ljust(6, "0")
     hour, minute, second = int(digits[:2]), int(digits[2:4]), int(digits[4:])
-    if hour > 18 or minute > 59 or second > 59:
+    if hour > 23 or minute > 59 or second > 59:
         raise Misfit("no such offset")
     return (-1 if zone[0] == "-" else 1) * (hour * 3600 + minute * 60 + second)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ingest.change import Change, Context, Declared, Operation, Parsed, Row, TableName, position_of
 from ingest.formats import events as given
+from ingest.formats.contract import Refused, fingerprint, table_of
 from ingest.formats.sql_types import from_jdbc, from_mysql
 
 NAME = "canal"
@@ -23,6 +24,7 @@ _OPERATIONS: dict[str, Operation] = {
     "UPDATE": "update",
     "DELETE": "delete",
     "INIT": "read",  # Huawei DRS: a row of the first load
+    "TRUNCATE": "truncate",
 }
 _IGNORED = {
     **dict.fromkeys(("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY"), "DDL"),
@@ -35,97 +37,91 @@ _SECONDS_MAX = 100_000_000_000  # a smaller `es` is in seconds, as some producer
 
 
 def recognises(event: object) -> bool:
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+    if not isinstance(event, dict):
         return False
-    kind = event["type"]
-    known = kind in _OPERATIONS or kind in _IGNORED or kind == "TRUNCATE"
-    return known and (isinstance(event.get("data"), list) or isinstance(event.get("isDdl"), bool))
+    kind = event.get("type")
+    if not isinstance(kind, str) or (kind not in _OPERATIONS and kind not in _IGNORED):
+        return False
+    return isinstance(event.get("data"), list) or isinstance(event.get("isDdl"), bool)
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
     seen: Counter[str] = Counter()  # messages that say the same, inside one request
-    for index, event in events:
-        message = given.row_of(event) or {}
-        kind = str(message.get("type"))
-        if kind in _IGNORED or (message.get("isDdl") is True and kind != "TRUNCATE"):
+
+    def read_one(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+        kind = str(event.get("type"))
+        if kind in _IGNORED or (event.get("isDdl") is True and kind != "TRUNCATE"):
             parsed.ignored[index] = _IGNORED.get(kind, "DDL")
-            continue
-        table = given.table_of(context, message.get("table"), message.get("database"))
-        if table is None:
-            given.refuse(parsed, index, event, given.NO_TABLE, "no-table")
         else:
-            _read(index, message, event, table, context, parsed, seen)
+            _read(index, event, context, parsed, _name(event, seen))
+
+    given.read_each(events, context, parsed, read_one)
 
 
-def _read(
-    index: int,
-    message: Row,
-    event: object,
-    table: TableName,
-    context: Context,
-    parsed: Parsed,
-    seen: Counter[str],
-) -> None:
+def _read(index: int, event: Row, context: Context, parsed: Parsed, name: str) -> None:
+    table = table_of(event.get("database"), event.get("table"), context)
     source = given.source_of(context, NAME)
-    kind = str(message.get("type"))
-    name = _name(message, seen)
-    if kind == "TRUNCATE":
-        truncate = Change(index, table, "truncate", source=source, position=_position(message))
-        truncate.identity = given.identity_of(name, context, index)
-        truncate.time_ms = _time_ms(message)
-        parsed.changes.append(truncate)
-        return
-    operation = _OPERATIONS.get(kind)
+    operation = _OPERATIONS.get(str(event.get("type")))
     if operation is None:
-        reason = f"the type {given.short(message.get('type'))} is not one of Canal's: send the FlatMessage as it is"
-        given.refuse(parsed, index, event, reason, "unknown-operation", table=table, source=source)
+        given.refuse_operation(event.get("type"), "INSERT, UPDATE, DELETE, INIT and TRUNCATE", table, source)
+    if operation == "truncate":
+        change = _change(index, table, operation, event, source)
+        change.identity = given.identity_of(name, context, index)
+        parsed.changes.append(change)
         return
-    data, old = message.get("data"), message.get("old")
-    rows: list[Any] = data if isinstance(data, list) else []
+    rows, old = _list(event.get("data")), _list(event.get("old"))
     if not rows:
         parsed.ignored[index] = "a message without rows"
-        return
-    old_rows: list[Any] = old if isinstance(old, list) else []
-    declared = _declared(message)
+    declared = _declared(event)
     for ordinal, row in enumerate(rows):
-        if not isinstance(row, dict):
-            reason = "an element of `data` is not an object of columns: send the FlatMessage as it is"
-            lone = {**message, "data": [row], "old": old_rows[ordinal : ordinal + 1] or None}
-            given.refuse(parsed, index, lone, reason, "no-row", table=table, source=source)
+        was = old[ordinal] if ordinal < len(old) else None
+        try:
+            columns = given.wanted_row(row, f"data[{ordinal}]", table, source)
+        except Refused as refused:
+            alone = {**event, "data": [row], "old": [was]}
+            given.add_reject(index, alone, refused, context, parsed)
             continue
-        was = given.row_of(old_rows[ordinal]) if ordinal < len(old_rows) else None
-        identity = f"{name}:{ordinal}" if name else ""
-        parsed.changes.append(
-            Change(
-                index,
-                table,
-                operation,
-                before=_before(operation, row, was, declared),
-                after=None if operation == "delete" else _binary_as_base64(row, declared),
-                key=given.names_of(message.get("pkNames")),
-                source=source,
-                position=_position(message),
-                identity=given.identity_of(identity, context, index, ordinal),
-                time_ms=_time_ms(message),
-                declared=declared,
-            )
-        )
+        change = _change(index, table, operation, event, source)
+        change.identity = given.identity_of(f"{name}:{ordinal}" if name else "", context, index, ordinal)
+        change.declared = declared
+        if operation == "delete":
+            change.before = _binary_as_base64(columns, declared)
+        else:
+            change.after = _binary_as_base64(columns, declared)
+        if operation == "update" and isinstance(was, dict):
+            change.before = _binary_as_base64({**columns, **was}, declared)
+        parsed.changes.append(change)
 
 
-def _before(operation: Operation, row: Row, was: Row | None, declared: Declared | None) -> Row | None:
-    if operation == "delete":
-        return _binary_as_base64(row, declared)
-    if operation == "update" and was is not None:
-        return _binary_as_base64({**row, **was}, declared)
-    return None
+def _change(index: int, table: TableName, operation: Operation, event: Row, source: str) -> Change:
+    commit = given.number_of((given.row_of(event.get("_tidb")) or {}).get("commitTs"))
+    time = given.number_of(event.get("es"))
+    return Change(
+        index,
+        table,
+        operation,
+        key=given.names_of(event.get("pkNames")),
+        source=source,
+        position="" if commit is None else position_of(commit),
+        time_ms=time if time is None or time >= _SECONDS_MAX else time * 1000,
+    )
 
 
-def _declared(message: Row) -> Declared | None:
-    texts = given.row_of(message.get("mysqlType")) or {}
-    codes = given.row_of(message.get("sqlType")) or {}
+def _name(event: Row, seen: Counter[str]) -> str:
+    """What makes a repeated message known; "" if it has nothing that a later, equal change would not have."""
+    if not given.number_of(event.get("ts")) and not given.number_of(event.get("id")):
+        return ""
+    print_ = fingerprint(event)
+    seen[print_] += 1
+    return print_ if seen[print_] == 1 else f"{print_}#{seen[print_]}"
+
+
+def _declared(event: Row) -> Declared | None:
+    texts = given.row_of(event.get("mysqlType")) or {}
+    codes = given.row_of(event.get("sqlType")) or {}
     columns = {}
     for column in {**codes, **texts}:
-        iceberg = from_mysql(texts.get(column)) or (None if column in texts else from_jdbc(codes.get(column)))
+        iceberg = from_mysql(texts[column]) if column in texts else from_jdbc(codes[column])
         if iceberg is not None:
             columns[column] = iceberg
     if not columns:
@@ -135,7 +131,9 @@ def _declared(message: Row) -> Declared | None:
 
 def _binary_as_base64(row: Row, declared: Declared | None) -> Row:
     """Canal writes each byte as the character of the same number (ISO 8859-1)."""
-    binary = [column for column in (declared.encodings if declared else ()) if isinstance(row.get(column), str)]
+    binary = [
+        column for column in (declared.encodings if declared else ()) if isinstance(row.get(column), str)
+    ]
     if not binary:
         return row
     return {**row, **{column: base64.b64encode(_bytes(row[column])).decode() for column in binary}}
@@ -148,22 +146,5 @@ def _bytes(text: str) -> bytes:
         return text.encode()
 
 
-def _position(message: Row) -> str:
-    commit = given.number_of((given.row_of(message.get("_tidb")) or {}).get("commitTs"))
-    return "" if commit is None else position_of(commit)
-
-
-def _name(message: Row, seen: Counter[str]) -> str:
-    """What makes a repeated message known; "" if it has nothing that a later, equal change would not have."""
-    if given.number_of(message.get("ts")) is None and not given.number_of(message.get("id")):
-        return ""
-    print_ = given.fingerprint(message)
-    seen[print_] += 1
-    return print_ if seen[print_] == 1 else f"{print_}#{seen[print_]}"
-
-
-def _time_ms(message: Row) -> int | None:
-    time = given.number_of(message.get("es"))
-    if time is None:
-        return None
-    return time * 1000 if time < _SECONDS_MAX else time
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

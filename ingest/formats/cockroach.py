@@ -13,7 +13,8 @@ from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, TableName, position_of
 from ingest.formats import events as given
-from ingest.formats.cockroach_schema import Columns, columns_of
+from ingest.formats.cockroach_schema import columns_of
+from ingest.formats.contract import Refused, fingerprint, table_of
 
 NAME = "cockroach"
 _OPERATIONS: dict[str, Operation] = {"c": "insert", "u": "update", "d": "delete"}
@@ -22,6 +23,10 @@ _SIGNS = frozenset(("key", "topic", "updated", "mvcc_timestamp"))
 _NO_KEY = (
     "a deleted row is named by the values of its key alone: add ?key=<the key columns> to the address, or "
     "create the changefeed with diff, or with envelope=enriched, enriched_properties='source'"
+)
+_BARE = (
+    "the bare envelope does not tell a deleted row from one full of nulls: create the changefeed with "
+    "envelope=wrapped or envelope=enriched"
 )
 
 
@@ -44,73 +49,54 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    for index, event in events:
-        outer = given.row_of(event) or {}
-        crdb = given.row_of(outer.get("__crdb__")) or {}
-        if "resolved" in outer or "resolved" in crdb:
-            parsed.ignored[index] = "resolved timestamp"
-        elif "__crdb__" in outer:
-            reason = "the bare envelope does not tell a deleted row from one full of nulls: create the "
-            reason += "changefeed with envelope=wrapped or envelope=enriched"
-            given.refuse(parsed, index, event, reason, "bare-envelope", table=context.table)
-        else:
-            _read(index, event, _body(outer), columns_of(outer.get("schema")), context, parsed)
+    given.read_each(events, context, parsed, _read)
 
 
 def _body(event: Row) -> Row:
     return given.row_of(event.get("payload")) or event
 
 
-def _read(
-    index: int, event: object, body: Row, columns: Columns, context: Context, parsed: Parsed
-) -> None:
+def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    if "resolved" in event or "resolved" in (given.row_of(event.get("__crdb__")) or {}):
+        parsed.ignored[index] = "resolved timestamp"
+        return
+    if "__crdb__" in event:
+        raise Refused("bare-envelope", _BARE)
+    body = _body(event)
     origin = given.row_of(body.get("source")) or {}
-    source = given.source_of(context, NAME, origin.get("cluster_id"))
     table = _table(body, origin, context)
-    if table is None:
-        given.refuse(parsed, index, event, given.NO_TABLE, "no-table", source=source)
-        return
-    after, before = given.row_of(body.get("after")), given.row_of(body.get("before"))
-    if "after" not in body or (after is None and body["after"] is not None):
+    source = given.source_of(context, NAME, origin.get("cluster_id"))
+    if "after" not in body or not (body["after"] is None or isinstance(body["after"], dict)):
         reason = "`after` is neither a row nor null: send the changefeed's own messages, in format=json"
-        given.refuse(parsed, index, event, reason, "no-row", table=table, source=source)
-        return
+        raise given.RowRefused("no-row", reason, table, source)
+    after, before = body["after"], given.row_of(body.get("before"))
     key = _key(body, origin, context)
-    names = tuple(key) if key else given.names_of(origin.get("primary_keys"))
     if after is None:
         before = {**(key or {}), **(before or {})}
         if not before:
-            given.refuse(parsed, index, event, _NO_KEY, "no-key", table=table, source=source)
-            return
+            raise given.RowRefused("no-key", _NO_KEY, table, source)
+    columns = columns_of(event.get("schema"))
+    operation = _operation(body)
+    change = Change(index, table, operation, source=source, declared=columns.declared)
+    change.before = None if operation == "insert" or before is None else columns.row(before)
+    change.after = None if after is None else columns.row(after)
+    change.key = tuple(key) if key else given.names_of(origin.get("primary_keys"))
     moment = _moment(body, origin)
-    identity = given.fingerprint(table, body.get("topic"), body.get("key"), moment)
-    operation = _operation(body, after)
-    parsed.changes.append(
-        Change(
-            index,
-            table,
-            operation,
-            before=None if operation == "insert" or before is None else columns.row(before),
-            after=None if after is None else columns.row(after),
-            key=names,
-            source=source,
-            position="" if moment is None else position_of(*moment),
-            identity=given.identity_of(
-                "" if moment is None or body.get("key") is None else identity, context, index
-            ),
-            time_ms=None if moment is None else moment[0] // 1_000_000,
-            declared=columns.declared,
-        )
-    )
+    if moment is not None:
+        change.position = position_of(*moment)
+        change.time_ms = moment[0] // 1_000_000
+        if body.get("key") is not None:
+            change.identity = fingerprint(table, body.get("topic"), body["key"], moment)
+    change.identity = given.identity_of(change.identity, context, index)
+    parsed.changes.append(change)
 
 
-def _table(body: Row, origin: Row, context: Context) -> TableName | None:
-    if isinstance(origin.get("table_name"), str):
-        return given.table_of(context, origin["table_name"], origin.get("schema_name"))
+def _table(body: Row, origin: Row, context: Context) -> TableName:
     topic = body.get("topic")
-    if context.table is None and isinstance(topic, str) and topic:
-        return given.table_of_topic(topic, context)
-    return given.table_of(context, None)
+    if "table_name" in origin or not isinstance(topic, str):
+        return table_of(origin.get("schema_name"), origin.get("table_name"), context)
+    parts = topic.split(".")
+    return table_of(parts[-2] if len(parts) > 1 else None, parts[-1], context)
 
 
 def _key(body: Row, origin: Row, context: Context) -> Row | None:
@@ -126,8 +112,8 @@ def _key(body: Row, origin: Row, context: Context) -> Row | None:
     return None
 
 
-def _operation(body: Row, after: Row | None) -> Operation:
-    if after is None:
+def _operation(body: Row) -> Operation:
+    if body["after"] is None:
         return "delete"
     said = body.get("op")
     if isinstance(said, str) and said in _OPERATIONS and said != "d":
@@ -137,7 +123,8 @@ def _operation(body: Row, after: Row | None) -> Operation:
 
 def _moment(body: Row, origin: Row) -> tuple[int, int] | None:
     """`1536242855577149065.0000000000`: nanoseconds, and a counter inside them."""
-    for value in (body.get("updated"), origin.get("ts_hlc"), body.get("mvcc_timestamp"), origin.get("mvcc_timestamp")):
+    mvcc = (body.get("mvcc_timestamp"), origin.get("mvcc_timestamp"))
+    for value in (body.get("updated"), origin.get("ts_hlc"), *mvcc):
         if isinstance(value, str):
             wall, _, logical = value.partition(".")
             nanoseconds, counter = given.number_of(wall), given.number_of(logical or "0")

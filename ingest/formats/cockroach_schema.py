@@ -11,6 +11,7 @@ from typing import Any
 
 from ingest.change import Declared, Row
 from ingest.formats import events as given
+from ingest.formats.contract import original_of
 
 _TYPES = {"int64": "long", "boolean": "boolean", "float64": "double", "bytes": "binary", "json": "string"}
 _NAMED = {"date": "date", "time": None, "timestamp": None, "geometry": "string", "geography": "string"}
@@ -28,9 +29,7 @@ class Columns:
         if self.declared is None:
             return row
         changed = {
-            column: given.original_of(row[column]).decode()
-            for column in self.inline
-            if row.get(column) is not None
+            column: original_of(row[column]).decode() for column in self.inline if row.get(column) is not None
         }
         for column in self.declared.encodings:
             value = row.get(column)
@@ -68,7 +67,10 @@ def _iceberg(field: Row) -> str | None:
     name, kind = field.get("name"), field.get("type")
     if name == "decimal":
         parameters = given.row_of(field.get("parameters")) or {}
-        precision, scale = given.number_of(parameters.get("precision")), given.number_of(parameters.get("scale"))
+        precision, scale = (
+            given.number_of(parameters.get("precision")),
+            given.number_of(parameters.get("scale")),
+        )
         if not precision or scale is None:
             return None
         return f"decimal({precision},{scale})" if scale <= precision <= _DECIMAL_DIGITS_MAX else "string"

@@ -10,6 +10,7 @@ from catalog.errors import Invalid, TooLarge
 
 _FRAMES_MAX = 100  # compressed pieces one after the other; each costs a copy of the rest
 _ZSTD_SLICE_BYTES = 512  # 4 bytes can become 128 KiB: small slices keep what is not yet counted small
+_ZSTD_WINDOW_BYTES_MAX = 8 * 2**20  # RFC 9659: what a sender may ask of a receiver
 
 
 def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
@@ -51,7 +52,7 @@ def _gunzipped(body: bytes, bytes_max: int) -> bytes:
 
 def _unzstd(body: bytes, bytes_max: int) -> bytes:
     expanded = bytearray()
-    decompressor = zstandard.ZstdDecompressor()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
     frame, frames = decompressor.decompressobj(), 1
     rest = memoryview(body)
     while rest:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, TableName, position_of
+from ingest.change import Change, Context, Operation, Parsed, Row, position_of
 from ingest.formats import events as given
+from ingest.formats.contract import fingerprint, table_of
 
 NAME = "dms"
 _OPERATIONS: dict[str, Operation] = {
@@ -30,75 +31,52 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    for index, event in events:
-        record = given.row_of(event) or {}
-        metadata = given.row_of(record.get("metadata")) or {}
-        name = metadata.get("table-name")
-        if metadata.get("record-type") == "control":
-            parsed.ignored[index] = f"control record: {metadata.get('operation')}"
-        elif isinstance(name, str) and name.startswith(_OWN_TABLES):
-            parsed.ignored[index] = "a table of DMS itself"
-        else:
-            _read(index, record, metadata, context, parsed)
+    given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, record: Row, metadata: Row, context: Context, parsed: Parsed) -> None:
-    table = given.table_of(context, metadata.get("table-name"), metadata.get("schema-name"))
-    if table is None:
-        given.refuse(parsed, index, record, given.NO_TABLE, "no-table")
+def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    metadata = given.row_of(event.get("metadata")) or {}
+    name = metadata.get("table-name")
+    if metadata.get("record-type") == "control":
+        parsed.ignored[index] = f"control record: {given.short(metadata.get('operation'))}"
         return
+    if isinstance(name, str) and name.startswith(_OWN_TABLES):
+        parsed.ignored[index] = "a table of DMS itself"
+        return
+    table = table_of(metadata.get("schema-name"), name, context)
     source = given.source_of(context, NAME)
     operation = _OPERATIONS.get(str(metadata.get("operation")))
     if operation is None:
-        reason = f"the operation {given.short(metadata.get('operation'))} is none of load, insert, update and "
-        reason += "delete: send the DMS record as it is"
-        given.refuse(parsed, index, record, reason, "unknown-operation", table=table, source=source)
-        return
-    data = given.row_of(record.get("data"))
-    image = given.row_of(record.get("before-image"))
-    if data is None and (operation != "delete" or image is None):
-        reason = "`data` is not an object of columns: set the endpoint's MessageFormat to json"
-        given.refuse(parsed, index, record, reason, "no-row", table=table, source=source)
-        return
-    parsed.changes.append(_change(index, table, operation, data or {}, image, metadata, record, context, source))
-
-
-def _change(
-    index: int,
-    table: TableName,
-    operation: Operation,
-    data: Row,
-    image: Row | None,
-    metadata: Row,
-    record: Row,
-    context: Context,
-    source: str,
-) -> Change:
-    built_us = given.time_us_of(metadata.get("timestamp"))
-    committed_ms = given.time_ms_of(metadata.get("commit-timestamp"))
-    transaction = metadata.get("transaction-id")
-    before: Row | None = None
+        given.refuse_operation(metadata.get("operation"), "load, insert, update and delete", table, source)
+    image = given.row_of(event.get("before-image"))
+    data = given.row_of(event.get("data"))
+    change = Change(index, table, operation, source=source)
     if operation == "delete":
-        before = {**(image or {}), **data}
-    elif operation == "update":
-        before = image
-    return Change(
-        index,
-        table,
-        operation,
-        before=before,
-        after=None if operation == "delete" else {**dict.fromkeys(before or ()), **data},
-        source=source,
-        position="" if built_us is None or built_us < 0 else position_of(built_us),
-        identity=given.identity_of(_identity(metadata, record), context, index),
-        transaction=None if transaction is None or operation == "read" else str(transaction),
-        time_ms=committed_ms if committed_ms is not None or built_us is None else built_us // 1000,
-    )
+        row = given.wanted_row(image if data is None else data, "data", table, source)
+        change.before = {**(image or {}), **row}
+    else:
+        row = given.wanted_row(data, "data", table, source)
+        change.before = image if operation == "update" else None
+        change.after = {**dict.fromkeys(change.before or ()), **row}
+    change.identity = given.identity_of(_identity(metadata, event), context, index)
+    _place(change, metadata)
+    parsed.changes.append(change)
 
 
-def _identity(metadata: Row, record: Row) -> str:
+def _place(change: Change, metadata: Row) -> None:
+    built_us = given.number_of(given.time_us_of(metadata.get("timestamp")))
+    change.time_ms = given.time_ms_of(metadata.get("commit-timestamp"))
+    if built_us is not None:
+        change.position = position_of(built_us)
+        change.time_ms = change.time_ms if change.time_ms is not None else built_us // 1000
+    transaction = metadata.get("transaction-id")
+    if isinstance(transaction, int | str) and change.operation != "read":
+        change.transaction = str(transaction)
+
+
+def _identity(metadata: Row, event: Row) -> str:
     transaction, place = metadata.get("transaction-id"), metadata.get("transaction-record-id")
     if transaction is not None and place is not None:
         table = (metadata.get("schema-name"), metadata.get("table-name"))
-        return given.fingerprint(transaction, place, metadata.get("commit-timestamp"), *table)
-    return given.fingerprint(record) if isinstance(metadata.get("timestamp"), str) else ""
+        return fingerprint(transaction, place, metadata.get("commit-timestamp"), *table)
+    return fingerprint(event) if isinstance(metadata.get("timestamp"), str) else ""

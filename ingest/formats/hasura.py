@@ -11,6 +11,7 @@ from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, position_of
 from ingest.formats import events as given
+from ingest.formats.contract import table_of
 
 NAME = "hasura"
 _OPERATIONS: dict[str, Operation] = {
@@ -22,56 +23,42 @@ _OPERATIONS: dict[str, Operation] = {
 
 
 def recognises(event: object) -> bool:
+    if not isinstance(event, dict):
+        return False
     body = _body(event)
     inner, table = body.get("event"), body.get("table")
     return isinstance(inner, dict) and "op" in inner and "data" in inner and isinstance(table, dict)
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    for index, event in events:
-        _read(index, event, context, parsed)
+    given.read_each(events, context, parsed, _read)
 
 
-def _body(event: object) -> Row:
+def _body(event: Row) -> Row:
     """The event itself, or what a request transform put under `payload`."""
-    body = given.row_of(event) or {}
-    return given.row_of(body.get("payload")) or body
+    return given.row_of(event.get("payload")) or event
 
 
-def _read(index: int, event: object, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
     body = _body(event)
     named = given.row_of(body.get("table")) or {}
-    table = given.table_of(context, named.get("name"), named.get("schema"))
-    if table is None:
-        given.refuse(parsed, index, event, given.NO_TABLE, "no-table")
-        return
+    table = table_of(named.get("schema"), named.get("name"), context)
     source = given.source_of(context, NAME)
     inner = given.row_of(body.get("event")) or {}
     operation = _OPERATIONS.get(str(inner.get("op")))
     if operation is None:
-        reason = f"the op {given.short(inner.get('op'))} is none of INSERT, UPDATE, DELETE and MANUAL: "
-        reason += "send Hasura's own payload"
-        given.refuse(parsed, index, event, reason, "unknown-operation", table=table, source=source)
-        return
+        given.refuse_operation(inner.get("op"), "INSERT, UPDATE, DELETE and MANUAL", table, source)
     data = given.row_of(inner.get("data")) or {}
-    old, new = given.row_of(data.get("old")), given.row_of(data.get("new"))
-    if (old if operation == "delete" else new) is None:
-        wanted = "old" if operation == "delete" else "new"
-        reason = f"`event.data.{wanted}` is not an object of columns: send Hasura's own payload"
-        given.refuse(parsed, index, event, reason, "no-row", table=table, source=source)
-        return
-    created_us = given.time_us_of(body.get("created_at"))
-    name = body.get("id")
-    parsed.changes.append(
-        Change(
-            index,
-            table,
-            operation,
-            before=None if operation == "insert" else old,
-            after=None if operation == "delete" else new,
-            source=source,
-            position="" if created_us is None or created_us < 0 else position_of(created_us),
-            identity=given.identity_of(name if isinstance(name, str) else "", context, index),
-            time_ms=None if created_us is None else created_us // 1000,
-        )
-    )
+    created_us = given.number_of(given.time_us_of(body.get("created_at")))
+    change = Change(index, table, operation, source=source)
+    change.identity = given.identity_of(body.get("id"), context, index)
+    if operation == "delete":
+        change.before = given.wanted_row(data.get("old"), "event.data.old", table, source)
+    else:
+        change.after = given.wanted_row(data.get("new"), "event.data.new", table, source)
+    if operation == "update":
+        change.before = given.row_of(data.get("old"))
+    if created_us is not None:
+        change.position = position_of(created_us)
+        change.time_ms = created_us // 1000
+    parsed.changes.append(change)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, position_of
 from ingest.formats import events as given
+from ingest.formats.contract import fingerprint, table_of
 
 NAME = "maxwell"
 _OPERATIONS: dict[str, Operation] = {
@@ -37,43 +38,27 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    for index, event in events:
-        row = given.row_of(event) or {}
-        kind = row.get("type")
-        if isinstance(kind, str) and kind in _IGNORED:
-            parsed.ignored[index] = _IGNORED[kind]
-        else:
-            _read(index, row, event, context, parsed)
+    given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, row: Row, event: object, context: Context, parsed: Parsed) -> None:
-    table = given.table_of(context, row.get("table"), row.get("database"))
-    if table is None:
-        given.refuse(parsed, index, event, given.NO_TABLE, "no-table")
+def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    kind = str(event.get("type"))
+    if kind in _IGNORED:
+        parsed.ignored[index] = _IGNORED[kind]
         return
-    source = given.source_of(context, NAME, given.number_of(row.get("server_id")))
-    operation = _OPERATIONS.get(str(row.get("type")))
-    data = given.row_of(row.get("data"))
+    table = table_of(event.get("database"), event.get("table"), context)
+    source = given.source_of(context, NAME, given.number_of(event.get("server_id")))
+    operation = _OPERATIONS.get(kind)
     if operation is None:
-        reason = f"the type {given.short(row.get('type'))} is not one of Maxwell's row types: send insert, "
-        reason += "update, delete or bootstrap-insert"
-        given.refuse(parsed, index, event, reason, "unknown-operation", table=table, source=source)
-        return
-    if data is None:
-        encrypted = "encrypted" in row
-        reason = (
-            "the row is encrypted: set Maxwell's `encrypt` to none"
-            if encrypted
-            else "`data` is not an object of columns: send Maxwell's JSON as it is"
-        )
-        given.refuse(
-            parsed, index, event, reason, "encrypted" if encrypted else "no-row", table=table, source=source
-        )
-        return
-    old = given.row_of(row.get("old")) or {}
-    key = given.names_of(row.get("primary_key_columns"))
-    xid = given.number_of(row.get("xid"))
-    time_s = given.number_of(row.get("ts"))
+        known = "insert, update, delete and bootstrap-insert"
+        given.refuse_operation(event.get("type"), known, table, source)
+    if "encrypted" in event:
+        reason = "the row is encrypted: set Maxwell's `encrypt` to none"
+        raise given.RowRefused("encrypted", reason, table, source)
+    data = given.wanted_row(event.get("data"), "data", table, source)
+    old = given.row_of(event.get("old")) or {}
+    key = given.names_of(event.get("primary_key_columns"))
+    xid, time_s = given.number_of(event.get("xid")), given.number_of(event.get("ts"))
     parsed.changes.append(
         Change(
             index,
@@ -84,18 +69,18 @@ def _read(index: int, row: Row, event: object, context: Context, parsed: Parsed)
             after=None if operation == "delete" else {**dict.fromkeys(old), **data},
             key=key,
             source=source,
-            position=_position(row),
-            identity=given.identity_of(_identity(row, key), context, index),
+            position=_position(event),
+            identity=given.identity_of(_identity(event, key), context, index),
             transaction=None if xid is None else str(xid),
-            transaction_ends=xid is not None and row.get("commit") is True,
+            transaction_ends=xid is not None and event.get("commit") is True,
             time_ms=None if time_s is None else time_s * 1000,
         )
     )
 
 
-def _position(row: Row) -> str:
+def _position(event: Row) -> str:
     """`mysql-bin.000006:800911`, then the place in the transaction."""
-    text = row.get("position")
+    text = event.get("position")
     if not isinstance(text, str):
         return ""
     file, _, offset_text = text.rpartition(":")
@@ -103,17 +88,19 @@ def _position(row: Row) -> str:
     if offset is None or not file:
         return ""
     file_number = given.number_of(file.rpartition(".")[2])
-    place = _LAST if row.get("commit") is True else given.number_of(row.get("xoffset")) or 0
+    place = _LAST if event.get("commit") is True else given.number_of(event.get("xoffset")) or 0
     return position_of(file if file_number is None else file_number, offset, place)
 
 
-def _identity(row: Row, key: tuple[str, ...] | None) -> str:
+def _identity(event: Row, key: tuple[str, ...] | None) -> str:
     """A transaction id begins again when the server does: the time and the position tell the two apart."""
-    xid, xoffset = given.number_of(row.get("xid")), given.number_of(row.get("xoffset"))
-    place = "end" if row.get("commit") is True else xoffset
-    where = (row.get("server_id"), row.get("ts"), row.get("position"), row.get("gtid"))
+    xid, xoffset = given.number_of(event.get("xid")), given.number_of(event.get("xoffset"))
+    place = "end" if event.get("commit") is True else xoffset
+    where = [event.get(part) for part in ("server_id", "ts", "position", "gtid")]
     if xid is not None and place is not None:
-        return given.fingerprint(xid, place, *where)
-    if key and isinstance(row.get("position"), str):
-        return given.fingerprint(*where, *(row.get(part) for part in ("database", "table", "data", "old")))
+        return fingerprint(xid, place, *where)
+    if key and isinstance(event.get("position"), str):
+        return fingerprint(
+            *where, *(event.get(part) for part in ("database", "table", "type", "data", "old"))
+        )
     return ""

@@ -11,6 +11,7 @@ from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, position_of
 from ingest.formats import events as given
+from ingest.formats.contract import table_of
 
 NAME = "sequin"
 _OPERATIONS: dict[str, Operation] = {
@@ -30,34 +31,20 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    for index, event in events:
-        _read(index, event, context, parsed)
+    given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, event: object, context: Context, parsed: Parsed) -> None:
-    message = given.row_of(event) or {}
-    metadata = given.row_of(message.get("metadata")) or {}
-    table = given.table_of(context, metadata.get("table_name"), metadata.get("table_schema"))
-    if table is None:
-        given.refuse(parsed, index, event, given.NO_TABLE, "no-table")
-        return
+def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    metadata = given.row_of(event.get("metadata")) or {}
+    table = table_of(metadata.get("table_schema"), metadata.get("table_name"), context)
     source = _source(metadata, context)
-    operation = _OPERATIONS.get(str(message.get("action")))
+    operation = _OPERATIONS.get(str(event.get("action")))
     if operation is None:
-        reason = (
-            f"the action {given.short(message.get('action'))} is none of insert, update, delete and read: "
-            "send Sequin's own message, without a transform"
-        )
-        given.refuse(parsed, index, event, reason, "unknown-operation", table=table, source=source)
-        return
-    record = given.row_of(message.get("record"))
-    if record is None:
-        reason = "`record` is not an object of columns: send Sequin's own message, without a transform"
-        given.refuse(parsed, index, event, reason, "no-row", table=table, source=source)
-        return
-    lsn, place = given.number_of(metadata.get("commit_lsn")), given.number_of(metadata.get("commit_idx"))
-    before, after = _images(operation, record, given.row_of(message.get("changes")) or {})
-    key = metadata.get("idempotency_key")
+        given.refuse_operation(event.get("action"), "insert, update, delete and read", table, source)
+    record = given.wanted_row(event.get("record"), "record", table, source)
+    before, after = _images(operation, record, given.row_of(event.get("changes")) or {})
+    lsn = None if operation == "read" else given.number_of(metadata.get("commit_lsn"))
+    place = given.number_of(metadata.get("commit_idx")) or 0
     parsed.changes.append(
         Change(
             index,
@@ -66,9 +53,9 @@ def _read(index: int, event: object, context: Context, parsed: Parsed) -> None:
             before=before,
             after=after,
             source=source,
-            position="" if lsn is None or operation == "read" else position_of(lsn, place or 0),
-            identity=given.identity_of(key if isinstance(key, str) else "", context, index),
-            transaction=None if lsn is None or operation == "read" else str(lsn),
+            position="" if lsn is None else position_of(lsn, place),
+            identity=given.identity_of(metadata.get("idempotency_key"), context, index),
+            transaction=None if lsn is None else str(lsn),
             time_ms=given.time_ms_of(metadata.get("commit_timestamp")),
         )
     )
@@ -79,9 +66,7 @@ def _images(operation: Operation, record: Row, changes: Row) -> tuple[Row | None
         return record, None
     if operation != "update":
         return None, record
-    after = {
-        column: value for column, value in record.items() if value != _UNCHANGED or column in changes
-    }
+    after = {column: value for column, value in record.items() if value != _UNCHANGED or column in changes}
     return ({**after, **changes} if changes else None), after
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed
+from ingest.change import Change, Context, Operation, Parsed, Row
 from ingest.formats import events as given
+from ingest.formats.contract import table_of
 
 NAME = "supabase"
 _OPERATIONS: dict[str, Operation] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
@@ -27,37 +28,21 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    for index, event in events:
-        _read(index, event, context, parsed)
+    given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, event: object, context: Context, parsed: Parsed) -> None:
-    body = given.row_of(event) or {}
-    table = given.table_of(context, body.get("table"), body.get("schema"))
-    if table is None:
-        given.refuse(parsed, index, event, given.NO_TABLE, "no-table")
-        return
+def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    table = table_of(event.get("schema"), event.get("table"), context)
     source = given.source_of(context, NAME)
-    operation = _OPERATIONS.get(str(body.get("type")))
+    operation = _OPERATIONS.get(str(event.get("type")))
     if operation is None:
-        reason = f"the type {given.short(body.get('type'))} is none of INSERT, UPDATE and DELETE: "
-        reason += "send the webhook's own payload"
-        given.refuse(parsed, index, event, reason, "unknown-operation", table=table, source=source)
-        return
-    record, old = given.row_of(body.get("record")), given.row_of(body.get("old_record"))
-    if (old if operation == "delete" else record) is None:
-        wanted = "old_record" if operation == "delete" else "record"
-        reason = f"`{wanted}` is not an object of columns: send the webhook's own payload"
-        given.refuse(parsed, index, event, reason, "no-row", table=table, source=source)
-        return
-    parsed.changes.append(
-        Change(
-            index,
-            table,
-            operation,
-            before=None if operation == "insert" else old,
-            after=None if operation == "delete" else record,
-            source=source,
-            identity=given.identity_of("", context, index),
-        )
-    )
+        given.refuse_operation(event.get("type"), "INSERT, UPDATE and DELETE", table, source)
+    change = Change(index, table, operation, source=source)
+    change.identity = given.identity_of("", context, index)
+    if operation == "delete":
+        change.before = given.wanted_row(event.get("old_record"), "old_record", table, source)
+    else:
+        change.after = given.wanted_row(event.get("record"), "record", table, source)
+    if operation == "update":
+        change.before = given.row_of(event.get("old_record"))
+    parsed.changes.append(change)

@@ -15,14 +15,8 @@ from typing import Any
 
 from ingest.change import Change, Context, Parsed, Row, TransactionEnd, position_of
 from ingest.formats import events as given
-from ingest.formats.wal2json_rows import (
-    RowChange,
-    Unreadable,
-    columns_of_tables,
-    declared_of,
-    key_of,
-    row_change,
-)
+from ingest.formats.contract import Refused, fingerprint, table_of
+from ingest.formats.wal2json_rows import RowChange, columns_of_tables, declared_of, key_of, row_change
 
 NAME = "wal2json"
 _ACTIONS = frozenset("IUDTBCM")
@@ -42,32 +36,31 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    bodies = [(index, given.row_of(event) or {}, event) for index, event in events]
-    rows = {index: _rows(body) for index, body, _ in bodies}
+    rows = {index: _rows(event) for index, event in events}
     columns = columns_of_tables(row for some in rows.values() for row in some)
-    reading = _Reading(context, parsed, given.source_of(context, NAME), columns)
-    for index, body, event in bodies:
-        if isinstance(body.get("change"), list):
-            reading.transaction(index, body, rows[index])
-        elif body.get("action") in ("B", "C", "M"):
-            reading.border(index, body)
+    reading = _Reading(given.source_of(context, NAME), columns)
+
+    def read_one(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+        if isinstance(event.get("change"), list):
+            reading.transaction(index, event, rows[index], context, parsed)
+        elif event.get("action") in ("B", "C", "M"):
+            reading.border(index, event, parsed)
         else:
-            reading.row(index, body, event, rows[index][0])
+            parsed.changes.append(reading.row(index, event, rows[index][0], context))
+
+    given.read_each(events, context, parsed, read_one)
 
 
-def _rows(body: Row) -> list[RowChange | Unreadable]:
+def _rows(event: object) -> list[RowChange | Refused]:
     """As long as version 1's list; one for an object of version 2."""
-    change = body.get("change")
-    elements: list[Any] = change if isinstance(change, list) else [body]
-    return [row_change(given.row_of(element) or {}) for element in elements]
+    change = event.get("change") if isinstance(event, dict) else None
+    return [row_change(element) for element in (change if isinstance(change, list) else [event])]
 
 
 @dataclass(slots=True)
 class _Reading:
-    """One request: what the B before the rows said, and what came before in it."""
+    """One request: what the B before the rows said, and what else came before in it."""
 
-    context: Context
-    parsed: Parsed
     source: str
     columns: dict[tuple[str, str], set[str]]
     seen: Counter[str] = field(default_factory=Counter)
@@ -75,93 +68,91 @@ class _Reading:
     open_end: int | None = None
     place: int = 0
 
-    def transaction(self, index: int, body: Row, rows: list[RowChange | Unreadable]) -> None:
+    def transaction(
+        self, index: int, event: Row, rows: list[RowChange | Refused], context: Context, parsed: Parsed
+    ) -> None:
         """Version 1: all of it in one object."""
-        xid, end = given.number_of(body.get("xid")), _lsn(body.get("nextlsn"))
-        name = str(xid) if xid is not None else body["nextlsn"] if end is not None else given.fingerprint(body)
-        known = xid is not None or end is not None
+        end = _lsn(event.get("nextlsn"))
+        name = _name(event, end)
         last: Change | None = None
-        refused = False
-        for ordinal, (element, row) in enumerate(zip(body["change"], rows, strict=True)):
+        refusals = len(parsed.rejects)
+        for ordinal, (element, row) in enumerate(zip(event["change"], rows, strict=True)):
             if isinstance(element, dict) and element.get("kind") == "message":
                 continue
-            change = self._change(index, {**body, "change": [element]}, row)
-            if change is None:
-                refused = True
+            try:
+                change = self._change(index, row, context)
+            except Refused as refused:
+                given.add_reject(index, {**event, "change": [element]}, refused, context, parsed)
                 continue
+            parts = (event.get("xid"), event.get("nextlsn"), event.get("timestamp"), ordinal)
+            change.identity = given.identity_of(fingerprint(*parts) if name else "", context, index, ordinal)
             change.position = "" if end is None else position_of(end, ordinal)
-            parts = (xid, body.get("nextlsn"), body.get("timestamp"), ordinal)
-            identity = given.fingerprint(*parts) if known else ""
-            change.identity = given.identity_of(identity, self.context, index, ordinal)
-            change.transaction = name
-            change.time_ms = given.time_ms_of(body.get("timestamp"))
-            self.parsed.changes.append(change)
+            change.transaction = name or fingerprint(event)
+            change.time_ms = given.time_ms_of(event.get("timestamp"))
+            parsed.changes.append(change)
             last = change
         if last is not None:
             last.transaction_ends = True
-        elif not refused:
-            self.parsed.ignored[index] = _MESSAGE if body["change"] else "a transaction without changes"
+        elif len(parsed.rejects) == refusals:
+            parsed.ignored[index] = _MESSAGE if event["change"] else "a transaction without changes"
 
-    def border(self, index: int, body: Row) -> None:
+    def border(self, index: int, event: Row, parsed: Parsed) -> None:
         """Version 2: begin, commit, or a message in between."""
-        xid, end = given.number_of(body.get("xid")), _lsn(body.get("nextlsn")) or _lsn(body.get("lsn"))
-        if body["action"] == "M":
-            self.parsed.ignored[index] = _MESSAGE
-        elif body["action"] == "B":
-            self.open_name = str(xid) if xid is not None else None if end is None else f"{end:x}"
-            self.open_end, self.place = end, 0
-            self.parsed.ignored[index] = "begin of a transaction"
-        else:
-            name = str(xid) if xid is not None else None if end is None else f"{end:x}"
-            if name is None:
-                self.parsed.ignored[index] = "end of a transaction that has no name (include-xids)"
-            else:
-                self.parsed.ends.append(TransactionEnd(index, self.source, name))
-            self.open_name, self.open_end, self.place = None, None, 0
-
-    def row(self, index: int, body: Row, event: object, row: RowChange | Unreadable) -> None:
-        """Version 2: a row, of the transaction that is open or that it names."""
-        change = self._change(index, event, row)
-        if change is None:
+        if event["action"] == "M":
+            parsed.ignored[index] = _MESSAGE
             return
-        xid = given.number_of(body.get("xid"))
+        end = _lsn(event.get("nextlsn"))
+        if event["action"] == "B":
+            self.open_name, self.open_end, self.place = _name(event, end), end, 0
+            parsed.ignored[index] = "begin of a transaction"
+            return
+        name = _name(event, end)
+        if name is None:
+            parsed.ignored[index] = "end of a transaction without a name: set include-xids"
+        else:
+            parsed.ends.append(TransactionEnd(index, self.source, name))
+        self.open_name, self.open_end = None, None
+
+    def row(self, index: int, event: Row, row: RowChange | Refused, context: Context) -> Change:
+        """Version 2: a row, of the transaction that it names or that is open."""
+        change = self._change(index, row, context)
         if self.open_end is not None:
             change.position = position_of(self.open_end, self.place)
             self.place += 1
-        change.transaction = str(xid) if xid is not None else self.open_name
-        change.identity = given.identity_of(self._identity(body), self.context, index)
-        change.time_ms = given.time_ms_of(body.get("timestamp"))
-        self.parsed.changes.append(change)
+        change.transaction = _name(event, None) or self.open_name
+        change.identity = given.identity_of(self._identity(event), context, index)
+        change.time_ms = given.time_ms_of(event.get("timestamp"))
+        return change
 
-    def _identity(self, body: Row) -> str:
+    def _identity(self, event: Row) -> str:
         """Rows of one COPY share an lsn; equal ones among them are counted."""
-        if _lsn(body.get("lsn")) is None:
+        if _lsn(event.get("lsn")) is None:
             return ""
-        print_ = given.fingerprint(body)
+        print_ = fingerprint(event)
         self.seen[print_] += 1
         return print_ if self.seen[print_] == 1 else f"{print_}#{self.seen[print_]}"
 
-    def _change(self, index: int, event: object, row: RowChange | Unreadable) -> Change | None:
-        if isinstance(row, Unreadable):
-            table = self.context.table
-            given.refuse(self.parsed, index, event, row.reason, row.code, table=table, source=self.source)
-            return None
-        table = given.table_of(self.context, row.table, row.schema)
-        if table is None:
-            given.refuse(self.parsed, index, event, given.NO_TABLE, "no-table", source=self.source)
-            return None
-        new = row.new.values if row.new is not None else None
-        old = row.old.values if row.old is not None else None
+    def _change(self, index: int, row: RowChange | Refused, context: Context) -> Change:
+        if isinstance(row, Refused):
+            raise row
         return Change(
             index,
-            table,
+            table_of(row.schema, row.table, context),
             row.operation,
-            before=old if row.operation in ("update", "delete") else None,
-            after=new if row.operation in ("insert", "update") else None,
+            before=row.old.values if row.old is not None and row.operation in ("update", "delete") else None,
+            after=row.new.values if row.new is not None and row.operation in ("insert", "update") else None,
             key=key_of(row, self.columns.get(row.name, set())),
             source=self.source,
             declared=declared_of(row),
         )
+
+
+def _name(event: Row, end: int | None) -> str | None:
+    """A transaction's: its xid, else where it ends."""
+    xid = given.number_of(event.get("xid"))
+    if xid is not None:
+        return str(xid)
+    return None if end is None else f"{end:x}"
 
 
 def _lsn(value: object) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ingest.change import Declared, Operation, Row
 from ingest.formats import events as given
+from ingest.formats.contract import Refused
 from ingest.formats.sql_types import from_postgres
 
 _OPERATIONS: dict[str, Operation] = {
@@ -45,30 +46,27 @@ class RowChange:
         return str(self.schema), str(self.table)
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    reason: str
-    code: str
-
-
-def row_change(body: Row) -> RowChange | Unreadable:
+def row_change(body: object) -> RowChange | Refused:
     """An element of version 1's `change`, or an object of version 2."""
+    if not isinstance(body, dict):
+        return Refused("not-object", f"a change is not a JSON object: {_AS_IT_IS}")
     first = "kind" in body
     said = body.get("kind") if first else body.get("action")
     operation = _OPERATIONS.get(said) if isinstance(said, str) else None
     if operation is None:
-        return Unreadable(f"{given.short(said)} is not an operation of wal2json: {_AS_IT_IS}", "unknown-operation")
+        return Refused(
+            "unknown-operation", f"{given.short(said)} is not an operation of wal2json: {_AS_IT_IS}"
+        )
     new = _columns(body, "column") if first else _listed(body.get("columns"))
     keys = given.row_of(body.get("oldkeys")) or {}
     old = _columns(keys, "key") if first else _listed(body.get("identity"))
     if operation in ("insert", "update") and new is None:
-        return Unreadable(f"the columns of the row are missing or do not match: {_AS_IT_IS}", "no-row")
+        return Refused("no-row", f"the columns of the row are missing or do not match: {_AS_IT_IS}")
     if operation == "delete" and old is None:
-        return Unreadable(
-            "the deleted row is not named: give the table a primary key, or set its REPLICA IDENTITY", "no-key"
-        )
-    primary = _primary_key(body.get("pk"))
-    return RowChange(operation, body.get("schema"), body.get("table"), new, old, primary)
+        reason = "the deleted row is not named: give the table a primary key, or set its REPLICA IDENTITY"
+        return Refused("no-key", reason)
+    primary_key = _primary_key(body.get("pk"))
+    return RowChange(operation, body.get("schema"), body.get("table"), new, old, primary_key)
 
 
 def columns_of_tables(rows: Iterable[object]) -> dict[tuple[str, str], set[str]]:

@@ -82,6 +82,8 @@ class Ledger:
             row.ended = True
             row.expected = end.size if row.expected is None else row.expected
         self._shared += [frozenset(row.tables) for row in touched.values() if len(row.tables) > 1]
+        for source in newest:
+            self._forget_complete(source)
 
     def _row(self, source: str, transaction: str, now_ms: int) -> Spanning:
         rows = self._known.setdefault(source, {})
@@ -93,11 +95,16 @@ class Ledger:
         return row
 
     def _follow(self, source: str, newest: str) -> None:
+        """A source that goes on to another transaction is done with all others."""
         for transaction, row in self._known[source].items():
-            followed = transaction != newest
-            if row.followed != followed and row.is_open | (not followed):
-                row.followed = followed
-                row.is_changed = True
+            if transaction == newest:
+                row.followed = False
+            elif row.is_open and not row.followed:
+                row.followed = row.is_changed = True
+
+    def _forget_complete(self, source: str) -> None:
+        rows = self._known[source]
+        self._known[source] = {key: row for key, row in rows.items() if row.is_stored or row.must_be_kept}
 
     def shared(self) -> list[frozenset[str]]:
         """Sets of tables that met in one transaction."""

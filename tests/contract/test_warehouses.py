@@ -86,4 +86,4 @@ def test_a_database_that_is_newer_is_refused(own_stack: Stack) -> None:
 
 def test_migrating_twice_changes_nothing(own_stack: Stack) -> None:
     done = own_stack.server.command("migrate")
-    assert (done.returncode, done.stdout.strip()) == (0, "schema version 1")
+    assert (done.returncode, done.stdout.strip()) == (0, "schema version 2")

@@ -14,7 +14,7 @@ from catalog.api.lake.access import CallerOf, CatalogOf, Readable, Writable
 from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
 from catalog.names import check_transaction_name
 from catalog.rows import Staged, Transaction
-from catalog.service import garbage, transactions
+from catalog.service import transactions
 
 router = APIRouter(tags=["Transactions"])
 
@@ -110,9 +110,7 @@ def extend_transaction(catalog: CatalogOf, warehouse: Writable, name: str, body:
 def publish_transaction(catalog: CatalogOf, caller: CallerOf, warehouse: Writable, name: str) -> Any:
     """Make all of it visible at once, or nothing: 409 names the tables that moved meanwhile."""
     number, staged = transactions.publish(catalog, warehouse, caller.name, check_transaction_name(name))
-    for held in staged:
-        if held.after is None and held.kind == "table" and held.detail.get("purge"):
-            garbage.purge_files(catalog, catalog.warehouse(warehouse).root, held.last)
+    catalog.purging.soon(warehouse, [held.last.uuid for held in staged if transactions.is_purged(held)])
     return {"number": number, "touched": [_touched(held) for held in staged]}
 
 

@@ -1,0 +1,114 @@
+"""Tables that were dropped for ever and whose files are still to be deleted.
+
+They are rows of `dropped` that nobody can bring back. `expires_ms` tells whose turn it is: 0 if nobody has
+begun, else minus the time until which one process has it to itself. A process that ends without a word loses
+it then, and another goes on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from catalog.changes import PURGE_WANTED, Entry
+from catalog.store.database import Database, Read
+from catalog.store.documents import pack, unpack
+from catalog.store.schema import dropped, wanted_purges
+from catalog.store.writing import Also
+
+READ_WANTED = Read(
+    sa.select(dropped.c.warehouse, dropped.c.uuid, -dropped.c.expires_ms)
+    .where(wanted_purges)
+    .order_by(dropped.c.expires_ms.desc())
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+READ_DOCUMENT = Read(
+    sa.select(dropped.c.name, dropped.c.metadata_location, dropped.c.document).where(
+        dropped.c.warehouse == sa.bindparam("warehouse"),
+        dropped.c.uuid == sa.bindparam("uuid"),
+        dropped.c.expires_ms == sa.bindparam("expires_ms"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPurge:
+    warehouse: str
+    uuid: str
+    held_until_ms: int  # by another process, perhaps one that is gone
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPurge:
+    """A purge that this process has to itself until `until_ms`."""
+
+    warehouse: str
+    uuid: str
+    name: str
+    metadata_location: str
+    document: bytes
+    until_ms: int
+
+
+class PurgeStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def wanted(self, limit: int) -> list[WantedPurge]:
+        """Those that are left, in all warehouses; first those that nobody has."""
+        return [WantedPurge(*row) for row in self._database.rows(READ_WANTED, {"limit": limit})]
+
+    def take(self, warehouse: str, uuid_: str, now_ms: int, until_ms: int) -> HeldPurge | None:
+        """Begin with one, or go on with it; None if another process has it, or if it is done."""
+        if not self._set(warehouse, uuid_, -until_ms, dropped.c.expires_ms.between(-now_ms, PURGE_WANTED)):
+            return None
+        params = {"warehouse": warehouse, "uuid": uuid_, "expires_ms": -until_ms}
+        row = self._database.row(READ_DOCUMENT, params)
+        return HeldPurge(warehouse, uuid_, row[0], row[1], unpack(row[2]), until_ms) if row else None
+
+    def hold(self, held: HeldPurge, until_ms: int) -> bool:
+        """Keep it for longer, or (with 0) no longer; False if it is ours no more."""
+        return self._set(held.warehouse, held.uuid, -until_ms, dropped.c.expires_ms == -held.until_ms)
+
+    def done(self, held: HeldPurge) -> None:
+        statement = sa.delete(dropped).where(
+            dropped.c.warehouse == held.warehouse, dropped.c.uuid == held.uuid, wanted_purges
+        )
+        self._database.write(lambda connection: connection.execute(statement))
+
+    def _set(self, warehouse: str, uuid_: str, expires_ms: int, where: Any) -> bool:
+        statement = (
+            sa.update(dropped)
+            .where(dropped.c.warehouse == warehouse, dropped.c.uuid == uuid_, where)
+            .values(expires_ms=expires_ms)
+        )
+        return self._database.write(lambda connection: connection.execute(statement).rowcount) == 1
+
+
+def wanting(warehouse: str, entries: Sequence[Entry], principal: str, now_ms: int, also: Also | None) -> Also:
+    """What puts these on the list, in the SQL transaction of their drop; then `also`."""
+
+    def add(connection: sa.Connection, number: int) -> None:
+        for entry in entries:
+            values = {
+                "warehouse": warehouse,
+                "id": str(uuid.uuid4()),
+                "kind": entry.kind,
+                "namespace": entry.namespace,
+                "name": entry.name,
+                "uuid": entry.uuid,
+                "metadata_location": entry.metadata_location,
+                "document": pack(entry.document or b"{}"),
+                "dropped_ms": now_ms,
+                "expires_ms": PURGE_WANTED,
+                "principal": principal,
+            }
+            connection.execute(sa.insert(dropped).values(**values))
+        if also is not None:
+            also(connection, number)
+
+    return add

@@ -1,0 +1,83 @@
+"""What all parts of the door share, one for each server process: the journal behind it, the landing side, who may
+enter, the threads that work, the numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from catalog.errors import Unavailable
+from catalog.identity.ports import Identity
+from catalog.service.catalog import Catalog
+from ingest.door.access import Access
+from ingest.door.intake import Intake
+from ingest.door.measures import Measures
+from ingest.door.ports import Landing, Metrics
+from ingest.door.settings import DoorSettings
+from ingest.door.sockets.limits import Connections
+from ingest.door.sources import Sources
+from ingest.door.waiting import Arrivals
+from ingest.journal.journal import Journal
+
+T = TypeVar("T")
+
+
+class Room:
+    def __init__(
+        self,
+        journal: Journal,
+        landing: Landing,
+        identity: Identity,
+        catalog: Catalog,
+        settings: DoorSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.journal = journal
+        self.landing = landing
+        self.catalog = catalog
+        self.settings = settings
+        self.access = Access(identity, catalog, settings)
+        self.intake = Intake(journal)
+        self.measures = Measures(metrics)
+        # Apart, so that changes are taken while many questions wait for a database that does not answer.
+        self.takers = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="take")
+        self.askers = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="ask")
+        self.arrivals = Arrivals(landing, self.askers, settings.look_every_ms)
+        self.sources = Sources(settings.sources_remembered_max)
+        self.connections = Connections(settings)
+        self.stopping = False
+        self.failures = 0  # batches in a row that the journal could not store
+
+    def require_running(self) -> None:
+        if self.stopping:
+            raise Unavailable("the server is stopping: send the request again in a moment", retry_after_s=1)
+
+    async def take(self, size: int, work: Callable[[], T]) -> T:
+        """Do what reads a body of this size: here if it is quick, else in a thread."""
+        if size <= self.settings.inline_bytes_max and self.access.is_quick:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self.takers, work)
+
+    async def ask(self, work: Callable[[], T]) -> T:
+        """Do what asks a database, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.askers, work)
+
+    def close(self) -> None:
+        self.takers.shutdown(wait=True)
+        self.askers.shutdown(wait=True)
+
+    @property
+    def circuit(self) -> str:
+        """As clients know it: `open` while the database of the journal does not take anything."""
+        return "open" if self.failures >= FAILURES_UNTIL_OPEN else "closed"
+
+
+FAILURES_UNTIL_OPEN = 5
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,245 @@
+"""The schema block of Kafka Connect's JSON, as column types.
+
+Debezium says what a value means by the name of its schema (`io.debezium.time.Date`), and how it is written by
+its type (`int32`). A few kinds are written as objects that no column type has; `Block.reshape` turns those into
+the usual form. Encodings of elements, of a map's values and of nested fields stand under dotted names:
+`prices.element`, `prices.value`, `address.since`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from ingest.change import Declared, Row
+
+Type = str | dict[str, Any]
+
+DECIMAL_DIGITS_MAX = 38
+_LEVELS_MAX = 32
+
+_PRIMITIVES: dict[str, tuple[str, str | None]] = {
+    "int8": ("int", None),
+    "int16": ("int", None),
+    "int32": ("int", None),
+    "int64": ("long", None),
+    "float": ("float", None),
+    "float32": ("float", None),
+    "double": ("double", None),
+    "float64": ("double", None),
+    "boolean": ("boolean", None),
+    "string": ("string", None),
+    "bytes": ("binary", "base64"),
+}
+_NAMED: dict[str, tuple[str, str | None]] = {
+    "io.debezium.time.Date": ("date", "days"),
+    "io.debezium.time.Time": ("time", "ms"),
+    "io.debezium.time.MicroTime": ("time", "us"),
+    "io.debezium.time.NanoTime": ("time", "ns"),
+    "io.debezium.time.Timestamp": ("timestamp", "ms"),
+    "io.debezium.time.MicroTimestamp": ("timestamp", "us"),
+    "io.debezium.time.NanoTimestamp": ("timestamp", "ns"),
+    "io.debezium.time.ZonedTimestamp": ("timestamptz", None),
+    "io.debezium.time.ZonedTime": ("string", None),
+    "io.debezium.time.IsoDate": ("date", None),
+    "io.debezium.time.IsoTime": ("time", None),
+    "io.debezium.time.IsoTimestamp": ("timestamp", None),
+    "io.debezium.time.MicroDuration": ("long", None),
+    "io.debezium.time.NanoDuration": ("long", None),
+    "io.debezium.time.Interval": ("string", None),
+    "io.debezium.time.Year": ("int", None),
+    "org.apache.kafka.connect.data.Date": ("date", "days"),
+    "org.apache.kafka.connect.data.Time": ("time", "ms"),
+    "org.apache.kafka.connect.data.Timestamp": ("timestamp", "ms"),
+    "io.debezium.data.Json": ("string", None),
+    "io.debezium.data.Xml": ("string", None),
+    "io.debezium.data.Uuid": ("uuid", None),
+    "io.debezium.data.Ltree": ("string", None),
+    "io.debezium.data.Enum": ("string", None),
+    "io.debezium.data.EnumSet": ("string", None),
+    "io.debezium.data.Bits": ("binary", "bits-base64"),
+    "io.debezium.data.VariableScaleDecimal": ("string", "decimal-struct"),
+}
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The types of a row's columns, and what brings unusual values into the usual form."""
+
+    declared: Declared
+    reshape: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    def reshaped(self, row: Row | None) -> Row | None:
+        if not self.reshape or row is None:
+            return row
+        return {
+            name: self.reshape[name](value) if name in self.reshape else value for name, value in row.items()
+        }
+
+
+def block_of_envelope(schema: object) -> Block | None:
+    """The types of `after` (or `before`) in the schema of an envelope; None if it has none."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    if not isinstance(fields, list):
+        return None
+    for wanted in ("after", "before"):
+        for held in fields:
+            if isinstance(held, dict) and held.get("field") == wanted:
+                found = block_of_row(held)
+                if found is not None:
+                    return found
+    return None
+
+
+def block_of_row(schema: object) -> Block | None:
+    """The types of a row whose schema this is."""
+    if not isinstance(schema, dict) or schema.get("type") != "struct":
+        return None
+    fields = schema.get("fields")
+    return _block(orjson.dumps(fields)) if isinstance(fields, list) else None
+
+
+@lru_cache(maxsize=128)
+def _block(raw: bytes) -> Block:
+    """Each event repeats its schema, so the work is done once for each text."""
+    columns: dict[str, Type] = {}
+    encodings: dict[str, str] = {}
+    required: set[str] = set()
+    reshape: dict[str, Callable[[Any], Any]] = {}
+    for column in orjson.loads(raw):
+        name = column.get("field") if isinstance(column, dict) else None
+        type_ = _type(column, name, encodings, 0) if isinstance(name, str) else None
+        if type_ is None:
+            continue
+        columns[name] = type_
+        if column.get("optional") is False:
+            required.add(name)
+        former = _RESHAPED.get(_text(column.get("name")))
+        if former is not None:
+            reshape[name] = former[1]
+    return Block(Declared(columns, encodings, frozenset(required)), reshape)
+
+
+def _type(schema: object, path: str, encodings: dict[str, str], level: int) -> Type | None:
+    """The type of one schema; notes the encodings under `path`. None if it is not understood."""
+    if not isinstance(schema, dict) or level > _LEVELS_MAX:
+        return None
+    name, kind = _text(schema.get("name")), _text(schema.get("type"))
+    simple = _reshaped_type(name) or _decimal(schema, name) or _NAMED.get(name) or _PRIMITIVES.get(kind)
+    if simple is not None:
+        if simple[1] is not None:
+            encodings[path] = simple[1]
+        return simple[0]
+    if kind == "array":
+        element = _type(schema.get("items"), f"{path}.element", encodings, level + 1)
+        return element and {"type": "list", "element": element, "element-required": False}
+    if kind == "map":
+        return _map(schema, path, encodings, level)
+    return _struct(schema, path, encodings, level) if kind == "struct" else None
+
+
+def _map(schema: dict[str, Any], path: str, encodings: dict[str, str], level: int) -> Type | None:
+    keys = schema.get("keys")
+    value = _type(schema.get("values"), f"{path}.value", encodings, level + 1)
+    if value is None or not isinstance(keys, dict) or keys.get("type") != "string":
+        return None  # other keys are written as a list of pairs
+    return {"type": "map", "key": "string", "value": value, "value-required": False}
+
+
+def _struct(schema: dict[str, Any], path: str, encodings: dict[str, str], level: int) -> Type | None:
+    fields = schema.get("fields")
+    parts = []
+    for held in fields if isinstance(fields, list) else ():
+        name = held.get("field") if isinstance(held, dict) else None
+        type_ = _type(held, f"{path}.{name}", encodings, level + 1) if isinstance(name, str) else None
+        if type_ is None:
+            return None
+        parts.append({"name": name, "required": False, "type": type_})
+    return {"type": "struct", "fields": parts} if parts else None
+
+
+def _decimal(schema: dict[str, Any], name: str) -> tuple[str, str] | None:
+    if name != _DECIMAL:
+        return None
+    parameters = schema.get("parameters")
+    given = parameters if isinstance(parameters, dict) else {}
+    scale, precision = _whole(given.get("scale")), _whole(given.get("connect.decimal.precision"))
+    digits = DECIMAL_DIGITS_MAX if precision is None else precision
+    if scale is None or not 0 <= scale <= digits or not 0 < digits <= DECIMAL_DIGITS_MAX:
+        return "string", "decimal-base64"  # no Iceberg decimal holds it; its digits do
+    return f"decimal({digits},{scale})", "decimal-base64"
+
+
+def _reshaped_type(name: str) -> tuple[str, str | None] | None:
+    known = _RESHAPED.get(name)
+    return known[0] if known else None
+
+
+def _whole(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, str | int) else None
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _shape(value: Any) -> Any:
+    """A geometry is an object with its well-known binary in base64 and more; the binary has it all."""
+    return value.get("wkb") if isinstance(value, dict) else value
+
+
+def _calendar(value: Any) -> Any:
+    """A date, time or timestamp in parts, as ISO text; infinity is null, as no type has it."""
+    if not isinstance(value, dict):
+        return value
+    if value.get("specialValue") is not None:
+        return None
+    date = _joined("-", (value.get("year"), 4), (value.get("month"), 2), (value.get("day"), 2))
+    time = _joined(":", (value.get("hour"), 2), (value.get("minute"), 2), (value.get("second"), 2))
+    if date is None and time is None:
+        return value  # not what it says; the column's type will refuse it
+    if time is not None:
+        time += _fraction(value) + _offset(value.get("offsetSeconds"))
+    return "T".join(part for part in (date, time) if part is not None)
+
+
+def _joined(separator: str, *parts: tuple[object, int]) -> str | None:
+    if not all(isinstance(part, int) for part, _ in parts):
+        return None
+    return separator.join(f"{part:0{width}d}" for part, width in parts)
+
+
+def _fraction(value: dict[str, Any]) -> str:
+    for name, digits in (("picoseconds", 12), ("nanos", 9)):
+        part = value.get(name)
+        if isinstance(part, int) and part:
+            return "." + f"{part:0{digits}d}"[:6]  # microseconds are what a column keeps
+    return ""
+
+
+def _offset(seconds: object) -> str:
+    if not isinstance(seconds, int):
+        return ""
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("+", seconds)
+    return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
+
+
+_RESHAPED: dict[str, tuple[tuple[str, str | None], Callable[[Any], Any]]] = {
+    "io.debezium.data.geometry.Point": (("binary", "base64"), _shape),
+    "io.debezium.data.geometry.Geometry": (("binary", "base64"), _shape),
+    "io.debezium.data.geometry.Geography": (("binary", "base64"), _shape),
+    "io.debezium.time.StructuredDate": (("date", None), _calendar),
+    "io.debezium.time.StructuredTime": (("time", None), _calendar),
+    "io.debezium.time.StructuredTimestamp": (("timestamp", None), _calendar),
+    "io.debezium.time.StructuredZonedTimestamp": (("timestamptz", None), _calendar),
+    "io.debezium.time.StructuredZonedTime": (("string", None), _calendar),
+    "io.debezium.time.StructuredDuration": (("string", "json"), lambda value: value),
+}

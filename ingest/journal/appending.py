@@ -1,0 +1,233 @@
+"""One SQL transaction that appends a group of requests: all of them, or none.
+
+The order inside is: lock the head of each warehouse (sorted, so that no two wait for each other), refuse what
+no longer fits, find duplicates, write entries, numbers, marks, transactions, companions, count up the head. What
+is remembered in memory changes only after COMMIT.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog import faults
+from catalog.store.database import Database, Prepared
+from ingest.journal import companions, heads, spanning
+from ingest.journal.duplicates import Marks, Numbers, load_window
+from ingest.journal.errors import JournalFull
+from ingest.journal.keys import table_name
+from ingest.journal.limits import JournalLimits
+from ingest.journal.packing import Packed, PackedEntry
+from ingest.journal.receipts import Receipt
+from ingest.journal.schema import entries
+from ingest.journal.statements import run_many
+from ingest.journal.transactions import Ledger, new_steps
+from ingest.journal.windows import Window
+
+_INSERT_ENTRY = Prepared(sa.insert(entries), entries.columns.keys())
+
+Answer = Receipt | JournalFull
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Appended:
+    """What the transaction did to one warehouse, for memory to follow."""
+
+    head: heads.Head
+    marks: Marks | None = None
+    groups: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    answers: list[Answer]
+    pending: tuple[int, int]  # events and bytes, over all warehouses
+    appended: dict[str, Appended] = field(default_factory=dict)
+
+
+class Appender:
+    """Used by one thread."""
+
+    def __init__(self, database: Database, limits: JournalLimits) -> None:
+        self._database = database
+        self._limits = limits
+        self._windows: dict[str, Window] = {}
+        self._groups: dict[str, Mapping[str, str]] = {}
+
+    def append(self, requests: Sequence[Packed], now_ms: int) -> Result:
+        """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
+        for warehouse in {request.warehouse for request in requests if request.marks}:
+            load_window(self._database, warehouse, self._window(warehouse), now_ms)
+        expires_ms = now_ms + self._limits.window_ms
+        result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
+        faults.reach("journal.committed")
+        for warehouse, appended in result.appended.items():
+            if appended.marks is not None:
+                appended.marks.remember(appended.head.id, expires_ms)
+                self._forget(warehouse, now_ms)
+            if appended.groups is not None:
+                self._groups[warehouse] = appended.groups
+        return result
+
+    def _window(self, warehouse: str) -> Window:
+        if warehouse not in self._windows:
+            self._windows[warehouse] = Window(self._limits.window_ms, self._limits.marks_max)
+        return self._windows[warehouse]
+
+    def _forget(self, warehouse: str, now_ms: int) -> None:
+        early = self._windows[warehouse].forget(now_ms)
+        if early:
+            log.warning(
+                "identities were forgotten before their time: raise marks_max, or lower window_ms",
+                extra={"warehouse": warehouse, "identities": early},
+            )
+
+    def _work(self, connection: sa.Connection, requests: Sequence[Packed], now_ms: int) -> Result:
+        warehouses = sorted({request.warehouse for request in requests})
+        locked = {warehouse: heads.lock(connection, warehouse) for warehouse in warehouses}
+        faults.reach("journal.locked")
+        events, stored_bytes = heads.pending_inside(connection)
+        answers: list[Answer | None] = self._refusals(requests, stored_bytes)
+        result = Result([], (events, stored_bytes))
+        for warehouse, head in locked.items():
+            places = [
+                place
+                for place, request in enumerate(requests)
+                if request.warehouse == warehouse and answers[place] is None
+            ]
+            one = _OneWarehouse(connection, warehouse, head, now_ms)
+            taken = [requests[place] for place in places]
+            receipts = one.append(taken, self._windows.get(warehouse), now_ms + self._limits.window_ms)
+            for place, receipt in zip(places, receipts, strict=True):
+                answers[place] = receipt
+            shared = [
+                tables
+                for tables in one.ledger.shared()
+                if not companions.are_together(self._groups.get(warehouse, {}), tables)
+            ]
+            one.appended.groups = companions.join(connection, warehouse, shared) if shared else None
+            events += one.appended.head.events - head.events
+            stored_bytes += one.appended.head.stored_bytes - head.stored_bytes
+            result.appended[warehouse] = one.appended
+        faults.reach("journal.before-commit")
+        result.answers = [answer for answer in answers if answer is not None]
+        result.pending = (events, stored_bytes)
+        return result
+
+    def _refusals(self, requests: Sequence[Packed], stored_bytes: int) -> list[Answer | None]:
+        """JournalFull for each request that no longer fits; None for the others."""
+        answers: list[Answer | None] = []
+        for request in requests:
+            if request.entries and stored_bytes + request.stored_bytes > self._limits.bound(request.priority):
+                answers.append(JournalFull(stored_bytes / self._limits.bytes_max))
+            else:
+                stored_bytes += request.stored_bytes
+                answers.append(None)
+        return answers
+
+
+class _OneWarehouse:
+    """The part of the transaction that concerns one warehouse."""
+
+    def __init__(self, connection: sa.Connection, warehouse: str, head: heads.Head, now_ms: int) -> None:
+        self._connection = connection
+        self._warehouse = warehouse
+        self._now_ms = now_ms
+        self._id = head.id
+        self._rows: list[dict[str, Any]] = []
+        self.ledger = Ledger()
+        self.appended = Appended(head)
+
+    def append(
+        self, requests: Sequence[Packed], window: Window | None, expires_ms: int
+    ) -> list[Receipt]:
+        if not requests:
+            return []
+        began = self._id
+        numbers = Numbers(self._connection, self._warehouse, requests)
+        marks = self._marks(requests, window)
+        self._learn_transactions(requests)
+        receipts = [self._one(request, numbers, marks) for request in requests]
+        run_many(_INSERT_ENTRY, self._connection, self._rows)
+        faults.reach("journal.entries-written")
+        numbers.store()
+        faults.reach("journal.numbers-written")
+        if marks is not None:
+            marks.store(self._id, expires_ms)
+            faults.reach("journal.marks-written")
+        spanning.store(self._connection, self._warehouse, self.ledger.kept(), self.ledger.gone())
+        if self._id != began:
+            self.appended.head = heads.advance(
+                self._connection,
+                self._warehouse,
+                self._id - began,
+                sum(row["events"] for row in self._rows),
+                sum(row["stored_bytes"] for row in self._rows),
+            )
+        self.appended.marks = marks
+        return receipts
+
+    def _marks(self, requests: Sequence[Packed], window: Window | None) -> Marks | None:
+        if window is None or not any(request.marks for request in requests):
+            return None
+        return Marks(self._connection, self._warehouse, window, self._now_ms)
+
+    def _learn_transactions(self, requests: Sequence[Packed]) -> None:
+        touched: dict[str, set[str]] = {}
+        for request in requests:
+            for one in (*request.steps, *request.ends):
+                touched.setdefault(one.source, set()).add(one.transaction)
+        if touched:
+            self.ledger.learn(spanning.load(self._connection, self._warehouse, touched))
+
+    def _one(self, request: Packed, numbers: Numbers, marks: Marks | None) -> Receipt:
+        duplicates = set(numbers.take(request))
+        if marks is not None:
+            duplicates.update(marks.take(request))
+        rows = [row for entry in request.entries if (row := self._row(entry, duplicates)) is not None]
+        first = None
+        if rows:
+            self._id += 1
+            first = self._id
+            for row in rows:
+                row["id"] = first
+            self._rows += rows
+        if request.steps or request.ends:
+            steps = new_steps(request.steps, duplicates)
+            self.ledger.take(steps, request.ends, self._id, self._now_ms)
+        return Receipt(
+            first=first,
+            last=first,
+            duplicates=_indexes(request.indexes, duplicates),
+            tables=tuple(table_name(row["table_key"]) for row in rows),
+            head=self._id,
+        )
+
+    def _row(self, entry: PackedEntry, duplicates: set[int]) -> dict[str, Any] | None:
+        skips = [place for place, slot in enumerate(entry.slots) if slot in duplicates] if duplicates else []
+        if len(skips) == len(entry.slots):
+            return None
+        return {
+            "warehouse": self._warehouse,
+            "table_key": entry.key,
+            "events": len(entry.slots) - len(skips),
+            "stored_bytes": len(entry.blob),
+            "received_ms": self._now_ms,
+            "skips": orjson.dumps(skips) if skips else None,
+            "blob": entry.blob,
+        }
+
+
+def _indexes(indexes: Sequence[int], duplicates: set[int]) -> frozenset[int]:
+    """The events of which every part is a duplicate: one event may have become several changes."""
+    if not duplicates:
+        return frozenset()
+    new = {index for slot, index in enumerate(indexes) if slot not in duplicates}
+    return frozenset(indexes[slot] for slot in duplicates) - new

@@ -1,0 +1,181 @@
+"""Which events of a request were here before: by number for ever, by identity within the window.
+
+Inside an append's transaction. What is found stands on committed rows and on requests of the same transaction,
+so a duplicate is only ever answered after the event it repeats is durable; and nothing is remembered of a
+request whose transaction did not commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from catalog.store.database import Database, Prepared, Read
+from ingest.journal.keys import MARK_BYTES
+from ingest.journal.packing import Packed
+from ingest.journal.ranges import Ranges, Span, difference
+from ingest.journal.schema import marks, ranges
+from ingest.journal.statements import run_many
+from ingest.journal.windows import Window
+
+ROWS_AT_A_TIME = 100
+
+_of_source = (ranges.c.warehouse == sa.bindparam("w"), ranges.c.source == sa.bindparam("s"))
+# Intervals are disjoint, so of all that begin below only the last one can reach up to here.
+_below = (
+    sa.select(sa.func.max(ranges.c.first)).where(*_of_source, ranges.c.first < sa.bindparam("low")).scalar_subquery()
+)
+_NEAR = Prepared(
+    sa.select(ranges.c.first, ranges.c.last)
+    .where(
+        *_of_source,
+        ranges.c.first <= sa.bindparam("high"),
+        ranges.c.first >= sa.func.coalesce(_below, sa.bindparam("low")),
+    )
+    .order_by(ranges.c.first)
+)
+_SET_RANGE = Prepared(
+    sa.text(
+        "INSERT INTO journal_ranges (warehouse, source, first, last) VALUES (:w, :s, :first, :last)"
+        " ON CONFLICT (warehouse, source, first) DO UPDATE SET last = excluded.last"
+    )
+)
+_DELETE_RANGE = Prepared(sa.delete(ranges).where(*_of_source, ranges.c.first == sa.bindparam("first")))
+_newer_marks = (
+    sa.select(marks.c.id, marks.c.expires_ms, marks.c.marks)
+    .where(
+        marks.c.warehouse == sa.bindparam("w"),
+        marks.c.id > sa.bindparam("after"),
+        marks.c.expires_ms > sa.bindparam("now"),
+    )
+    .order_by(marks.c.id)
+    .limit(ROWS_AT_A_TIME)
+)
+_NEWER_MARKS = Prepared(_newer_marks)
+_NEWER_MARKS_NOW = Read(_newer_marks)
+_INSERT_MARKS = Prepared(sa.insert(marks), marks.columns.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What one append brought."""
+
+    journal_id: int
+    expires_ms: int
+    marks: list[bytes]
+
+
+class Numbers:
+    """The numbered sources of one group commit, in one warehouse."""
+
+    def __init__(self, connection: sa.Connection, warehouse: str, requests: Iterable[Packed]) -> None:
+        self._connection = connection
+        self._warehouse = warehouse
+        self._before: dict[str, list[Span]] = {}
+        self._now: dict[str, Ranges] = {}
+        spans: dict[str, Span] = {}
+        for request in requests:
+            for one in request.numbered:
+                low, high = min(one.numbers), max(one.numbers)
+                known = spans.get(one.source, (low, high))
+                spans[one.source] = (min(low, known[0]), max(high, known[1]))
+        for source, (low, high) in sorted(spans.items()):
+            params = {"w": warehouse, "s": source, "low": low - 1, "high": high + 1}
+            found = [(row[0], row[1]) for row in _NEAR.run(connection, params).fetchall()]
+            self._before[source] = found
+            self._now[source] = Ranges(found)
+
+    def take(self, request: Packed) -> list[int]:
+        """The slots of the request whose numbers were seen; the others now are."""
+        return [
+            one.slots[place] for one in request.numbered for place in self._now[one.source].take(one.numbers)
+        ]
+
+    def store(self) -> None:
+        gone, grown = [], []
+        for source, before in self._before.items():
+            firsts, spans = difference(before, self._now[source].spans())
+            gone += [{"w": self._warehouse, "s": source, "first": first} for first in firsts]
+            grown += [
+                {"w": self._warehouse, "s": source, "first": first, "last": last} for first, last in spans
+            ]
+        run_many(_DELETE_RANGE, self._connection, gone)
+        run_many(_SET_RANGE, self._connection, grown)
+
+
+class Marks:
+    """The identities of one group commit, in one warehouse.
+
+    The window is not touched before the transaction has committed (`remember`): what others appended and what
+    this group adds may both be undone, if they share the transaction.
+    """
+
+    def __init__(self, connection: sa.Connection, warehouse: str, window: Window, now_ms: int) -> None:
+        self._connection = connection
+        self._warehouse = warehouse
+        self._window = window
+        self._new: set[bytes] = set()
+        self._others: list[Learned] = []  # appended by other processes since this one looked last
+        after = window.read_to
+        while True:
+            params = {"w": warehouse, "after": after, "now": now_ms}
+            rows = [_learned(row) for row in _NEWER_MARKS.run(connection, params).fetchall()]
+            self._others += rows
+            if len(rows) < ROWS_AT_A_TIME:
+                break
+            after = rows[-1].journal_id
+
+    def take(self, request: Packed) -> list[int]:
+        """The slots of the request whose identities were seen; the others now are."""
+        if not request.marks:
+            return []
+        distinct = set(request.marks)
+        known = self._window.known(distinct).union(*(distinct.intersection(one.marks) for one in self._others))
+        seen = known | (self._new & distinct)
+        self._new |= distinct - known
+        if not seen and len(distinct) == len(request.marks):
+            return []
+        repeated = []
+        for slot, mark in zip(request.mark_slots, request.marks, strict=True):
+            if mark in seen:
+                repeated.append(slot)
+            seen.add(mark)
+        return repeated
+
+    def store(self, journal_id: int, expires_ms: int) -> None:
+        if self._new:
+            row = {
+                "warehouse": self._warehouse,
+                "id": journal_id,
+                "expires_ms": expires_ms,
+                "marks": b"".join(self._new),
+            }
+            _INSERT_MARKS.run(self._connection, row)
+
+    def remember(self, journal_id: int, expires_ms: int) -> None:
+        """After COMMIT."""
+        for one in self._others:
+            self._window.add(one.marks, one.expires_ms)
+        self._window.add(self._new, expires_ms)
+        self._window.read_to = journal_id
+
+
+def load_window(database: Database, warehouse: str, window: Window, now_ms: int) -> None:
+    """Before the first append: what was seen in the last minutes, without holding anybody up."""
+    while not window.is_loaded:
+        params = {"w": warehouse, "after": window.read_to, "now": now_ms}
+        rows = [_learned(row) for row in database.rows(_NEWER_MARKS_NOW, params)]
+        for one in rows:
+            window.add(one.marks, one.expires_ms)
+            window.read_to = one.journal_id
+        window.is_loaded = len(rows) < ROWS_AT_A_TIME
+
+
+def _learned(row: tuple[int, int, bytes]) -> Learned:
+    return Learned(row[0], row[1], split(row[2]))
+
+
+def split(blob: bytes) -> list[bytes]:
+    return [blob[at : at + MARK_BYTES] for at in range(0, len(blob), MARK_BYTES)]

@@ -1,0 +1,53 @@
+"""What the journal answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingest.change import Change, Reject, TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A request is durable. `first` and `last` are its journal ids, None if all of it had been here before.
+
+    `head` is the newest id of the warehouse at that moment: whatever the request repeats is not behind it.
+    """
+
+    first: int | None
+    last: int | None
+    duplicates: frozenset[int]  # event indexes of which nothing was new
+    tables: tuple[TableName, ...]  # that got something new; () stands for rejects without a table
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How much waits to land, over all warehouses. `level` is pending bytes as a part of `bytes_max`."""
+
+    pending_events: int
+    pending_bytes: int
+    bytes_max: int
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the journal holds of one table."""
+
+    table: TableName
+    events: int
+    stored_bytes: int
+    oldest_ms: int
+    first_id: int
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one request brought for one table, in order."""
+
+    id: int
+    received_ms: int
+    changes: list[Change]
+    rejects: list[Reject]
