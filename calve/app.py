@@ -33,7 +33,8 @@ STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException", 422:
 def create_app(settings: Settings) -> App:
     """The whole application, ready to serve. Call it after a fork: it opens connections and threads."""
     app = described_app(settings)
-    return Edge.of(on_raw_paths(app, RouteTree(app.state.endpoints.routes())), settings)
+    operations = RouteTree(app.state.endpoints.routes())
+    return Edge.of(on_raw_paths(app, operations), settings, operations.find)
 
 
 def described_app(settings: Settings) -> FastAPI:

@@ -24,7 +24,8 @@ from ingest.jobs.dispatch import Dispatch
 from ingest.jobs.lanes import Lanes
 from ingest.jobs.view import LandingView
 from ingest.journal import schema as journal_schema
-from ingest.journal.journal import Journal, JournalLimits
+from ingest.journal.journal import Journal
+from ingest.journal.limits import JournalLimits
 from ingest.landing import schema as landing_schema
 from ingest.landing.jobs import Jobs
 from ingest.landing.tables import LandingTables

@@ -136,7 +136,7 @@ def _show(client: httpx.Client, sent: int, took_ms: float | None) -> int:
     tables = {
         name: table for name, table in status.get("tables", {}).items() if name.startswith(f"{NAMESPACE}.")
     }
-    waiting = sum(table["pending-events"] for table in tables.values())
+    waiting: int = sum(table["pending-events"] for table in tables.values())
     landed = sum(table["events"] for table in tables.values())
     lag_s = max((table["lag-ms"] for table in tables.values()), default=0) / 1000
     acked = f"acknowledged in {took_ms:5.1f} ms" if took_ms is not None else "no more are sent     "

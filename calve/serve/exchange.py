@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from calve.serve.answers import error_body
+from calve.serve.answers import Whole, error_body
 from calve.serve.bodies import Message
 from calve.telemetry.metrics import metrics
 
@@ -30,7 +30,7 @@ CLIENT_CLOSED = 499  # never sent: the client is gone. The number that others lo
 TICK_S = 1.0
 UNKNOWN = "The server did not finish in time. The change may still happen: look before you try again."
 
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
+NOSNIFF = (b"x-content-type-options", b"nosniff")
 _expired = metrics.counter("calve_http_deadline_exceeded_total", "Requests answered with 408 or 504.")
 _in_flight = metrics.gauge("calve_http_requests_in_flight", "Requests being served.")
 
@@ -38,7 +38,7 @@ _in_flight = metrics.gauge("calve_http_requests_in_flight", "Requests being serv
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_late", "_send", "expired", "id", "reading", "scope", "started_s", "status")
+    __slots__ = ("_late", "_send", "expired", "id", "reading", "scope", "started_s", "status", "whole")
 
     def __init__(self, scope: Scope, send: Send, request_id: str, started_s: float) -> None:
         self.scope = scope
@@ -47,6 +47,7 @@ class Exchange:
         self.status = 0  # of the answer, once there is one
         self.expired = False
         self.reading = False  # the body has not arrived yet
+        self.whole: Callable[[Whole], Awaitable[None]] | None = None  # the server's way to take one
         self._send = send
         self._late: asyncio.Task[None] | None = None
 
@@ -56,9 +57,17 @@ class Exchange:
             return _dropped()
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", self.id.encode()), _NOSNIFF]
+            headers = [*message.get("headers", ()), (b"x-request-id", self.id.encode()), NOSNIFF]
             message = {**message, "headers": headers}
         return self._send(message)
+
+    def reply(self, answer: Whole) -> Awaitable[None]:
+        """The application's way to answer with one message."""
+        if self.expired:
+            return _dropped()
+        assert self.whole is not None, "offered only where the server takes it"
+        self.status = answer[0]
+        return self.whole((answer[0], (*answer[1], (b"x-request-id", self.id.encode()), NOSNIFF), answer[2]))
 
     async def answer(self, status: int, error_type: str, message: str, *, linger: bool = False) -> None:
         """Answer with an error and end the connection. With `linger` the answer is left open for `finish`."""
@@ -68,7 +77,7 @@ class Exchange:
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
             (b"x-request-id", self.id.encode()),
-            _NOSNIFF,
+            NOSNIFF,
         ]
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

@@ -12,18 +12,23 @@ What `Protocol` does beyond uvicorn's `HttpToolsProtocol`:
   however slowly it trickles.
 - **Trailers** do not become headers of the request.
 - **Refusals** have Iceberg's form, and never take the place of an answer to an earlier, sound request.
+- **Reads that wait for nothing** are answered where their head ends (`Edge.at_once`), with one write.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from calve.serve.answers import raw_answer
+from calve.serve.answers import Whole, raw_answer, wire_answer
+from calve.serve.cycle import Cycle
+from calve.serve.exchange import SAFE_METHODS
 from calve.telemetry.metrics import metrics
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -43,11 +48,23 @@ class _Deaf:
         """Nothing."""
 
 
+class _Answered:
+    """Stands in for the cycle of a request that was answered at once."""
+
+    response_complete = True
+    message_event = asyncio.Event()
+
+
+_ANSWERED = _Answered()
+
+
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._at_once: Callable[..., Whole | None] | None = getattr(self.app, "at_once", None)
+        self._answered_s = 0.0  # when a request was last answered at once, on the clock of the loop
         # Bytes since the last sign of progress: a head that ended, or a piece of a body.
         self._waiting_bytes = 0
         self._read_bytes = 0
@@ -89,13 +106,79 @@ class Protocol(HttpToolsProtocol):
         # A head that came in one read was never waited for. It can only be too large if that read was.
         if self._waiting_bytes + self._read_bytes > HEAD_BYTES_MAX and self._head_bytes() > HEAD_BYTES_MAX:
             raise _HeadTooLarge
-        self._unset_keepalive_if_required()
-        if self.parser.should_upgrade() and not self._should_upgrade():
-            return  # data_received is about to decline the offer, and this head will come again
-        super().on_headers_complete()
+        offers_upgrade = self.parser.should_upgrade()
+        if offers_upgrade:
+            self._unset_keepalive_if_required()
+            if self._should_upgrade():
+                super().on_headers_complete()
+                self._waiting_bytes = 0
+            return  # else data_received is about to decline the offer, and this head will come again
+        method, url = self.parser.get_method().decode("ascii"), httptools.parse_url(self.url)
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        if not (keep_alive and self._is_answered_at_once(method, url)):
+            self._unset_keepalive_if_required()
+            self._begin(method, url, keep_alive)
         self._waiting_bytes = 0
-        if not self.parser.should_upgrade():
-            self.headers = []  # what follows are trailers, and nobody reads them
+        self.headers = []  # what follows are trailers, and nobody reads them
+
+    def _begin(self, method: str, url: Any, keep_alive: bool) -> None:
+        """The long way: a cycle, and a task for the application; after the request before, if it is open."""
+        path = url.path.decode("ascii")
+        cycle = Cycle(
+            self.scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            self.access_log,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            keep_alive,
+            self.on_response_complete,
+        )
+        scope = cast("dict[str, Any]", self.scope)
+        scope["http_version"] = self.parser.get_http_version()
+        scope["method"] = method
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        scope["calve.reply"] = cycle.reply
+        before, self.cycle = cast("RequestResponseCycle | None", self.cycle), cycle
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _is_answered_at_once(self, method: str, url: Any) -> bool:
+        """Answer the request whose head has just ended, if it is one of the usual reads."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if (
+            self._at_once is None
+            or method not in SAFE_METHODS
+            or (cycle is not None and not cycle.response_complete)
+            or self.flow.write_paused  # the client does not take what it has asked for already
+            or self.expect_100_continue
+            or self.transport.is_closing()
+            or not url.path.isascii()
+        ):
+            return False
+        answer = self._at_once(method, url.path, url.query or b"", self.headers)
+        if answer is None:
+            return False
+        self.transport.writelines(wire_answer(answer, self.server_state.default_headers))
+        self.cycle = cast("RequestResponseCycle", _ANSWERED)
+        self.server_state.total_requests += 1
+        self._answered_s = self.loop.time()  # the keep-alive timer runs on, and looks at this when it ends
+        return True
+
+    def timeout_keep_alive_handler(self) -> None:
+        left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
+        if left_s <= 0:
+            super().timeout_keep_alive_handler()
+            return
+        self.timeout_keep_alive_task = self.loop.call_later(left_s, self.timeout_keep_alive_handler)
 
     def on_body(self, body: bytes) -> None:
         self._waiting_bytes = 0

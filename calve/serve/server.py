@@ -140,6 +140,7 @@ class _Lifespan:
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self.at_once = getattr(app, "at_once", None)  # see Edge.at_once
         self.failure: Exception | None = None
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:

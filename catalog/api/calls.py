@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -21,16 +22,39 @@ from catalog.service.writing import Asked
 
 JSON = (b"content-type", b"application/json")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
+BODILESS = frozenset({204, 304})
 QUERY_PARAMETERS_MAX = 50
+KNOWN_TEXTS = 4096  # how many different paths and queries are remembered as parsed
+KNOWN_TEXT_CHARS_MAX = 256  # longer ones are parsed each time: nobody fills the memory with them
 
 
-@dataclass(slots=True)
 class Answer:
-    """Status, headers and body, ready for the wire."""
+    """Status, headers and body, ready for the wire. A large body stays in parts: they are not copied."""
 
-    status: int
-    body: bytes = b""
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    __slots__ = ("headers", "parts", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        headers: list[tuple[bytes, bytes]] | None = None,
+        *,
+        parts: Sequence[bytes] = (),
+    ) -> None:
+        self.status = status
+        self.headers = headers if headers is not None else []
+        self.parts = parts or (body,)
+
+    def whole(self, method: str) -> tuple[int, list[tuple[bytes, bytes]], Sequence[bytes]]:
+        """Status, headers with the length of the body, and the body, as an answer to this method."""
+        if self.status in BODILESS:
+            return self.status, self.headers, ()
+        headers = [*self.headers, (b"content-length", b"%d" % sum(map(len, self.parts)))]
+        return self.status, headers, () if method == "HEAD" else self.parts
+
+    @property
+    def body(self) -> bytes:
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
@@ -79,12 +103,12 @@ class Call:
 
     @property
     def namespace(self) -> Namespace:
-        return namespace_from_segment(self.path["namespace"], self._separator)
+        return _namespace(self.path["namespace"], self._separator)
 
     @property
     def identifier(self) -> Identifier:
         raw = self.path.get("table") or self.path["view"]
-        return Identifier(self.namespace, decode_segment(raw))
+        return _identifier(self.path["namespace"], raw, self._separator)
 
     def parsed_namespace(self, raw: str) -> Namespace:
         return namespace_from_segment(raw, self._separator)
@@ -97,21 +121,9 @@ class Call:
         if not self._query:
             return {}
         if self._decoded_query is None:
-            self._decoded_query = self._decode_query()
+            short = len(self._query) <= KNOWN_TEXT_CHARS_MAX
+            self._decoded_query = (_known_query if short else _decode_query)(self._query)
         return self._decoded_query
-
-    def _decode_query(self) -> dict[str, str]:
-        try:
-            pairs = parse_qsl(
-                self._query.decode("ascii"),
-                keep_blank_values=True,
-                max_num_fields=QUERY_PARAMETERS_MAX,
-                encoding="utf-8",
-                errors="strict",
-            )
-        except ValueError as error:
-            raise Invalid("The query string cannot be read: it must be percent-encoded UTF-8") from error
-        return dict(pairs)
 
     @property
     def raw_query(self) -> dict[str, str]:
@@ -181,3 +193,39 @@ class Call:
         expires_ms = self.catalog.now_ms() + lifetime_ms
         status = int(min(code for code in self.operation.responses if code.startswith("2")))
         return Record(self.principal, self.operation.id, target, key.lower(), body_hash, expires_ms, status)
+
+
+def _decode_query(query: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=QUERY_PARAMETERS_MAX,
+            encoding="utf-8",
+            errors="strict",
+        )
+    except ValueError as error:
+        raise Invalid("The query string cannot be read: it must be percent-encoded UTF-8") from error
+    return dict(pairs)
+
+
+# The same few names and queries come again and again. What these give is shared and never changed.
+_known_query = lru_cache(KNOWN_TEXTS)(_decode_query)
+_known_namespace = lru_cache(KNOWN_TEXTS)(namespace_from_segment)
+
+
+def _namespace(raw: str, separator: str) -> Namespace:
+    if len(raw) > KNOWN_TEXT_CHARS_MAX:
+        return namespace_from_segment(raw, separator)
+    return _known_namespace(raw, separator)
+
+
+@lru_cache(KNOWN_TEXTS)
+def _known_identifier(namespace: str, name: str, separator: str) -> Identifier:
+    return Identifier(_namespace(namespace, separator), decode_segment(name))
+
+
+def _identifier(namespace: str, name: str, separator: str) -> Identifier:
+    if len(namespace) + len(name) > KNOWN_TEXT_CHARS_MAX:
+        return Identifier(_namespace(namespace, separator), decode_segment(name))
+    return _known_identifier(namespace, name, separator)

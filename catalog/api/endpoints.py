@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any
@@ -134,24 +134,41 @@ class Endpoint:
         body = scope.get("calve.body")
         if body is None:
             body = await read_body(receive)
-        call = Call(
-            self.shared.catalog,
-            self.operation,
-            scope["path_params"],
-            scope["query_string"],
-            scope.get("calve.headers") or dict(scope["headers"]),
-            body,
-            self._separator,
-        )
-        perform = self.timed if b"x-calve-timing" in call.headers else self.perform
-        prefix = call.path.get("prefix", "")
-        if self._may_stay and "@" not in prefix and "~" not in prefix and "%" not in prefix:
-            answer = perform(call)
+        path, headers = scope["path_params"], scope.get("calve.headers") or dict(scope["headers"])
+        call = self.call(path, scope["query_string"], headers, body)
+        if self.stays(path):
+            answer = self.answer(call)
         else:
-            answer = await asyncio.get_running_loop().run_in_executor(self._threads, perform, call)
+            answer = await self._answer_in_thread(call)
         if call.caller is not None:
             scope["calve.caller"] = call.caller.name
-        await send_answer(send, answer, self.operation.method)
+        whole = answer.whole(self.operation.method)
+        reply = scope.get("calve.reply")
+        await (reply(whole) if reply is not None else send_answer(send, *whole))
+
+    def _answer_in_thread(self, call: Call) -> asyncio.Future[Answer]:
+        """As run_in_executor, with one future instead of three that watch each other."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+
+        def work() -> None:
+            loop.call_soon_threadsafe(_settle, answered, self.answer(call))
+
+        self._threads.submit(work)
+        return answered
+
+    def stays(self, path: dict[str, str]) -> bool:
+        """Whether the call is answered on the event loop, at once: a read of the present on SQLite."""
+        prefix = path.get("prefix", "")
+        return self._may_stay and "@" not in prefix and "~" not in prefix and "%" not in prefix
+
+    def call(
+        self, path: dict[str, str], query: bytes, headers: dict[bytes, bytes], body: bytes = b""
+    ) -> Call:
+        return Call(self.shared.catalog, self.operation, path, query, headers, body, self._separator)
+
+    def answer(self, call: Call) -> Answer:
+        return self.timed(call) if b"x-calve-timing" in call.headers else self.perform(call)
 
     def timed(self, call: Call) -> Answer:
         """`perform`, telling where its time went."""
@@ -238,9 +255,13 @@ async def read_body(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-async def send_answer(send: Send, answer: Answer, method: str) -> None:
-    headers = answer.headers
-    if answer.status not in (204, 304):
-        headers = [*headers, (b"content-length", str(len(answer.body)).encode())]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
+def _settle(answered: asyncio.Future[Answer], answer: Answer) -> None:
+    if not answered.done():  # cancelled, at the end of a stop that took too long
+        answered.set_result(answer)
+
+
+async def send_answer(
+    send: Send, status: int, headers: list[tuple[bytes, bytes]], parts: Sequence[bytes]
+) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"".join(parts)})

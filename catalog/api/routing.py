@@ -7,9 +7,14 @@ FastAPI, which answers 404 or 405.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from starlette.routing import Route
+
+KNOWN_PATHS = 4096  # how many are remembered with what was found
+KNOWN_PATH_CHARS_MAX = 512  # longer ones are walked each time: nobody fills the memory with them
+Found = tuple[Any, dict[str, str]]
 
 
 class Node:
@@ -31,6 +36,7 @@ class RouteTree:
         self._root = Node()
         for route in routes:
             self._add(route)
+        self._known = lru_cache(KNOWN_PATHS)(self._search)
 
     def _add(self, route: Route) -> None:
         node, names = self._root, []
@@ -45,11 +51,14 @@ class RouteTree:
             if method != "HEAD" or method not in node.endpoints:
                 node.endpoints.setdefault(method, (route.endpoint, tuple(names)))
 
-    def find(self, method: str, path: str) -> tuple[Any, dict[str, str]] | None:
-        """The endpoint and its path parameters.
+    def find(self, method: str, path: str) -> Found | None:
+        """The endpoint and its path parameters, which are shared: not to be changed.
 
         A fixed segment is preferred to a parameter, all the way down.
         """
+        return (self._known if len(path) <= KNOWN_PATH_CHARS_MAX else self._search)(method, path)
+
+    def _search(self, method: str, path: str) -> Found | None:
         segments = path.split("/")[1:]
         found = self._walk(self._root, segments, 0, [], method)
         if found is None:

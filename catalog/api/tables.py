@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from typing import NamedTuple
 
 import orjson
 
@@ -20,6 +21,14 @@ GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 REFERENCED_BY_MAX = 32
 GZIP = (b"content-encoding", b"gzip")
 VARY = (b"vary", b"Accept-Encoding")
+
+
+class Framed(NamedTuple):
+    """The body of an answer, in parts: the text of the document is the one that is kept anyway."""
+
+    parts: tuple[bytes, ...]
+    tag: bytes
+    size: int
 
 
 def list_tables(call: Call) -> Answer:
@@ -55,12 +64,18 @@ def load_table(call: Call) -> Answer:
     if shape not in ("all", "refs"):
         raise Invalid("snapshots must be all or refs")
     _check_referenced_by(call)
-    tag = call.headers.get(b"if-none-match")
-    if tag is not None:
+    wanted = call.headers.get(b"if-none-match")
+    if call.state.is_present or wanted is not None:
+        # Which version it is, first: most clients have it, or somebody asked for it a moment ago.
         entry = tables.require(call.state, call.identifier)
         _require_file(call, entry)
-        if _matches(tag, etag(entry, shape)):
-            return Answer(304, b"", [(b"etag", etag(entry, shape))])
+        if wanted is not None:
+            tag = etag(entry, shape)
+            if _matches(wanted, tag):
+                return Answer(304, b"", [(b"etag", tag)])
+        framed: Framed | None = call.catalog.documents.get(document_key(entry), "framed-" + shape)
+        if framed is not None:
+            return _answered(call, entry, shape, framed)
     entry = tables.load(call.state, call.identifier)
     _require_file(call, entry)
     return loaded(call, entry, shape)
@@ -141,33 +156,18 @@ def etag(entry: Entry, shape: str) -> bytes:
 
 def loaded(call: Call, entry: Entry, shape: str = "all") -> Answer:
     """LoadTableResult or CommitTableResponse: the stored bytes with a frame around them."""
-    body, tag = _framed(call, entry, shape)
-    headers = [JSON, (b"etag", tag)]
-    if len(body) >= GZIP_BYTES_MIN and b"gzip" in call.headers.get(b"accept-encoding", b""):
-        return Answer(200, _gzipped(call, entry, shape, body), [*headers, GZIP, VARY])
-    return Answer(200, body, headers)
-
-
-def _framed(call: Call, entry: Entry, shape: str) -> tuple[bytes, bytes]:
-    """Body and tag. Small ones are kept whole; a large one costs a copy, and keeping it twice costs more."""
-    key, form = document_key(entry), "framed-" + shape
-    kept: tuple[bytes, bytes] | None = call.catalog.documents.get(key, form)
-    if kept is not None:
-        return kept
     text = _shaped(call, entry, shape)
-    body = b"".join(
-        (
-            b'{"metadata-location":',
-            orjson.dumps(entry.metadata_location),
-            b',"metadata":',
-            text,
-            b',"config":{}}',
-        )
-    )
-    framed = (body, etag(entry, shape))
-    if len(body) < GZIP_BYTES_MIN:
-        call.catalog.documents.put(key, form, framed, len(body))
-    return framed
+    before = b'{"metadata-location":' + orjson.dumps(entry.metadata_location) + b',"metadata":'
+    framed = Framed((before, text, b',"config":{}}'), etag(entry, shape), len(before) + len(text))
+    call.catalog.documents.put(document_key(entry), "framed-" + shape, framed, framed.size)
+    return _answered(call, entry, shape, framed)
+
+
+def _answered(call: Call, entry: Entry, shape: str, framed: Framed) -> Answer:
+    headers = [JSON, (b"etag", framed.tag)]
+    if framed.size >= GZIP_BYTES_MIN and b"gzip" in call.headers.get(b"accept-encoding", b""):
+        return Answer(200, _gzipped(call, entry, shape, framed), [*headers, GZIP, VARY])
+    return Answer(200, headers=headers, parts=framed.parts)
 
 
 def _shaped(call: Call, entry: Entry, shape: str) -> bytes:
@@ -182,12 +182,12 @@ def _shaped(call: Call, entry: Entry, shape: str) -> bytes:
     return text
 
 
-def _gzipped(call: Call, entry: Entry, shape: str, body: bytes) -> bytes:
+def _gzipped(call: Call, entry: Entry, shape: str, framed: Framed) -> bytes:
     """Compressed once for each version, then kept: large documents are read more often than written."""
     key = document_key(entry)
     zipped: bytes | None = call.catalog.documents.get(key, "gzip-" + shape)
     if zipped is None:
-        zipped = gzip.compress(body, 1)
+        zipped = gzip.compress(b"".join(framed.parts), 1)
         call.catalog.documents.put(key, "gzip-" + shape, zipped, len(zipped))
     return zipped
 
@@ -201,6 +201,8 @@ def _check_referenced_by(call: Call) -> None:
 
     It must be well formed and bounded; rights through views come later.
     """
+    if "referenced-by" not in call.query:
+        return
     raw = call.raw_query.get("referenced-by")
     if not raw:
         return

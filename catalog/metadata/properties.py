@@ -17,6 +17,7 @@ from catalog.metadata.top_level import upgrade
 
 FORMAT_VERSION = "format-version"
 PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 # These steer a request, or describe the table to engines; they are never kept.
 RESERVED = frozenset(
@@ -95,3 +96,8 @@ def previous_versions_max(properties: dict[str, str]) -> int:
     if not isinstance(value, str) or _INTEGER.fullmatch(value) is None:
         return METADATA_LOG_ENTRIES_DEFAULT
     return max(1, int(value))
+
+
+def deletes_old_metadata(properties: dict[str, str]) -> bool:
+    """Whether metadata files that fall out of the log are deleted."""
+    return str(properties.get(DELETE_AFTER_COMMIT, "false")).lower() == "true"

@@ -1,7 +1,10 @@
 """A past version of a document, made again from a later one, for when the metadata file of the past is gone.
 
 Metadata is mostly additive: a later document still holds the schemas, specs and snapshots of an earlier one.
-What was current then is in the note that the history keeps of each version (`note`).
+What was current then is in the note that the history keeps of each version (`note`). A table that has its old
+metadata files deleted needs this sooner or later, so the note of its versions holds their properties too; a
+version that lost its file in another way is rebuilt with the properties of the later document. Format version
+and location are always those of the later one.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import orjson
 
 from catalog.errors import FileNotFound
 from catalog.metadata.document import set_current_snapshot_id
+from catalog.metadata.properties import deletes_old_metadata
 
 CURRENT = (
     "current-snapshot-id",
@@ -20,15 +24,24 @@ CURRENT = (
     "default-sort-order-id",
     "last-updated-ms",
 )
+NOTED = (*CURRENT, "refs", "properties")
 
 
 def note(metadata: dict[str, Any]) -> dict[str, Any]:
     """What the history keeps of a version, so that it can be rebuilt: which of everything was current."""
     kept = {key: metadata[key] for key in CURRENT if metadata.get(key) is not None}
+    properties = metadata.get("properties") or {}
+    if deletes_old_metadata(properties):
+        kept["properties"] = properties
     refs = metadata.get("refs") or {}
     if len(refs) > 1 or (refs and "main" not in refs):
         kept["refs"] = refs
     return kept
+
+
+def noted_again(detail: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the history keeps, with the note of this version in place of that of an earlier one."""
+    return {key: value for key, value in detail.items() if key not in NOTED} | note(metadata)
 
 
 def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
@@ -48,7 +61,7 @@ def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
             "this moment can no longer be read"
         )
     updated_ms = noted.get("last-updated-ms", metadata["last-updated-ms"])
-    metadata |= {key: noted[key] for key in CURRENT if key in noted}
+    metadata |= {key: noted[key] for key in (*CURRENT, "properties") if key in noted}
     set_current_snapshot_id(metadata, None if snapshot_id in (None, -1) else snapshot_id)
     metadata["snapshots"] = [s for s in snapshots.values() if s["timestamp-ms"] <= updated_ms]
     known = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}

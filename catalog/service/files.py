@@ -13,11 +13,11 @@ from typing import Any
 
 from catalog.errors import Invalid, TooLarge
 from catalog.locations import Location
+from catalog.metadata.properties import deletes_old_metadata
 from catalog.ports import READ_BYTES_MAX
 
 _NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search
 GZIP_CODEC = "gzip"
-DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 
 def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> str:
@@ -56,7 +56,7 @@ def decode_metadata(location: str, data: bytes) -> bytes:
 def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
     """Metadata files that fell out of the log, if the table wants them deleted."""
     properties = after.get("properties") or {}
-    if before is None or str(properties.get(DELETE_AFTER_COMMIT, "false")).lower() != "true":
+    if before is None or not deletes_old_metadata(properties):
         return []
     kept = {entry["metadata-file"] for entry in after.get("metadata-log") or []}
     had = [entry["metadata-file"] for entry in before.get("metadata-log") or []]

@@ -16,6 +16,7 @@ import orjson
 from catalog.changes import Change, Entry, LostRace, Write
 from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid, NoSuchTransaction
 from catalog.metadata.apply import apply
+from catalog.metadata.rebuild import noted_again
 from catalog.metadata.squash import stamped
 from catalog.names import Namespace, check_transaction_name
 from catalog.rows import Staged, Transaction
@@ -162,12 +163,19 @@ def _decide(
             held.name,
             live,
             after,
-            held.detail,
+            _detail(held, after),
             _new_places(live, after),
             _keep_until_ms(catalog, held, after, now_ms),
         )
     )
     return True
+
+
+def _detail(held: Staged, after: Entry | None) -> dict[str, Any]:
+    """What the history says: a note of the version that is published, not of those on the way to it."""
+    if after is None or after.kind != "table":
+        return held.detail
+    return noted_again(held.detail, orjson.loads(after.document or b"{}"))
 
 
 def _keep_until_ms(catalog: Catalog, held: Staged, after: Entry | None, now_ms: int) -> int | None:

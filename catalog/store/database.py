@@ -186,7 +186,7 @@ class Database:
     def _alone(self, work: Work[Any]) -> Outcome[Any]:
         try:
             return Outcome(self._write_once(work))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again in the thread whose work it was
             return Outcome(error=error)
 
     def _apart(self, connection: sa.Connection, work: Work[Any]) -> Outcome[Any]:

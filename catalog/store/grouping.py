@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import sqlalchemy as sa
 
@@ -66,7 +66,7 @@ class Jobs:
         assert outcome is not None, "whoever leads leaves no job without an outcome"
         if outcome.error is not None:
             raise outcome.error
-        return outcome.result  # type: ignore[no-any-return]
+        return cast("T", outcome.result)
 
     def _is_ours(self, job: Job) -> bool:
         """Whether nobody writes, so that this job does; else it is in the queue."""
@@ -94,9 +94,10 @@ class Jobs:
                 group.append(self._waiting.popleft())
         try:
             outcomes = self._run([one.work for one in group])
-        except BaseException as error:  # nothing that `run` foresaw, so nobody knows how far it came
-            unknown = "the write was interrupted; look before you retry"
-            outcomes = [Outcome(error=error), *(Outcome(error=CommitStateUnknown(unknown)) for _ in group[1:])]
+        except BaseException as error:  # noqa: BLE001 - nobody may be left waiting
+            # Nothing that `run` foresaw, so nobody knows how far it came.
+            unknown = CommitStateUnknown("the write was interrupted; look before you retry")
+            outcomes = [Outcome(error=error), *(Outcome(error=unknown) for _ in group[1:])]
         for one, outcome in zip(group, outcomes, strict=True):
             one.outcome = outcome
         with self._lock:

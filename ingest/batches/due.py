@@ -29,11 +29,16 @@ class Thresholds:
 class Waiting(Protocol):
     """What the journal says of one table."""
 
-    table: TableName
-    events: int
-    stored_bytes: int
-    oldest_ms: int
-    last_id: int
+    @property
+    def table(self) -> TableName: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def oldest_ms(self) -> int: ...
+    @property
+    def last_id(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def current_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if metadata is None:
         return None
     wanted = metadata["current-schema-id"]
-    return next(schema for schema in metadata["schemas"] if schema["schema-id"] == wanted)
+    found: dict[str, Any] = next(s for s in metadata["schemas"] if s["schema-id"] == wanted)
+    return found
 
 
 def with_row_ids(changes: Sequence[Change]) -> None:

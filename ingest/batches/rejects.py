@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from ingest.change import Change, TableName
-from ingest.journal.dead_letters import DeadLetter
+from ingest.journal.dead_letters import DeadLetter, letter_id
 
 REJECTS_ARROW = pa.schema(
     [
@@ -60,7 +59,7 @@ def dead_letters(
     """The same event is the same letter, however often it is staged."""
     return [
         DeadLetter(
-            id=letter_id(warehouse, table, item),
+            id=letter_id(warehouse, table, item.journal_id, item.ordinal),
             warehouse=warehouse,
             table=table,
             journal_id=item.journal_id,
@@ -75,12 +74,6 @@ def dead_letters(
         )
         for item in refused
     ]
-
-
-def letter_id(warehouse: str, table: TableName, item: Refused) -> str:
-    """Short, and the same for the same event."""
-    text = "\x1f".join((warehouse, *table, str(item.journal_id), str(item.ordinal)))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def key_text(change: Change | None, key: Sequence[str]) -> str | None:

@@ -29,6 +29,7 @@ from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
 from ingest.landing.tables import LandedTable, Step
 
 STAGED_FOLDER = "_calve/staged"
+UNROUTED: TableName = ("default", "unrouted")
 
 
 def stage(ground: Ground, cut: Cut) -> StagedBatch:
@@ -40,8 +41,7 @@ def stage(ground: Ground, cut: Cut) -> StagedBatch:
         known.setdefault(mark.table, {})[mark.source] = mark.position
     batch = StagedBatch([], [], commit_us, [])
     for number, (table, span) in enumerate(sorted(cut.spans.items())):
-        one = _OneTable(ground, cut, number, landed[table], known.get(table, {}))
-        one.stage(table, span, batch)
+        _OneTable(ground, cut, number, landed[table], known.get(table, {})).stage(table, span, batch)
     return batch
 
 
@@ -59,6 +59,8 @@ class _OneTable:
 
     def stage(self, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
         arrived, refused = self._read(table, span)
+        key = table
+        table = table or UNROUTED  # rejects that name no table
         ordered = without_repeats(in_order(arrived))
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = self._namespaces(table)
@@ -75,7 +77,7 @@ class _OneTable:
         batch.tables.append(described)
         batch.steps.append(
             Step(
-                table,
+                key,
                 span[0],
                 span[1],
                 len(kept),

@@ -136,13 +136,21 @@ def _decimal(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding:
         wide = pa.decimal128(wanted.scale + _LONG_DIGITS, wanted.scale)
         return pa.array(values, pa.int64()).cast(wide).cast(wanted)
     if kinds <= {int, float}:
-        texts = pa.array([None if value is None else repr(value) for value in values], pa.string())
-        return texts.cast(wanted)
+        return _decimal_text([None if value is None else repr(value) for value in values], wanted)
     if kinds == _STR and encoding is None:
-        return pa.array(values, pa.string()).cast(wanted)
+        return _decimal_text(values, wanted)
     if kinds == _STR and encoding in ("decimal-base64", f"decimal-base64:{wanted.scale}"):
         return _unscaled(values, wanted)
     return None
+
+
+def _decimal_text(texts: list[str | None], wanted: pa.DataType) -> Quick:
+    """Arrow overflows without a word, so only what cannot have more than 38 digits at the column's scale."""
+    digits = DECIMAL_DIGITS_MAX - wanted.scale
+    if not digits:
+        return None
+    fraction = rf"(\.[0-9]{{1,{wanted.scale}}})?" if wanted.scale else ""
+    return _cast_text(texts, f"^-?[0-9]{{1,{digits}}}{fraction}$", wanted)
 
 
 def _unscaled(values: list[Any], wanted: pa.DataType) -> Quick:

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from catalog.errors import Invalid
-from catalog.metadata.types import primitive
-from ingest.change import Declared
+from catalog.metadata.types import Primitive, primitive
+from ingest.change import Change, Declared
 from ingest.columns.temporal import NS_PER
+
+
+def distinct(changes: Sequence[Change]) -> tuple[list[Declared | None], list[int]]:
+    """The different declarations, in order of appearance, and for each change which of them is its own.
+
+    Changes of one table mostly share one, as an object or at least in what it says; so all that depends on it
+    is worked out once.
+    """
+    different: list[Declared | None] = []
+    by_object: dict[int, int] = {}
+    by_content: dict[bytes, int] = {}
+    places: list[int] = []
+    for change in changes:
+        declared = change.declared
+        place = by_object.get(id(declared))
+        if place is None:
+            place = by_content.setdefault(_content(declared), len(different))
+            if place == len(different):
+                different.append(declared)
+            by_object[id(declared)] = place
+        places.append(place)
+    return different, places
+
+
+def _content(declared: Declared | None) -> bytes:
+    if declared is None:
+        return b""
+    return orjson.dumps([dict(declared.columns), dict(declared.encodings)], default=str)
 
 
 def encoding_of(declared: Declared | None, column: str) -> str | None:
@@ -19,20 +50,21 @@ def encoding_of(declared: Declared | None, column: str) -> str | None:
     if declared is None:
         return None
     encoding = declared.encodings.get(column)
-    type_: Any = declared.columns.get(column)
-    if not isinstance(type_, str):
+    read = _innermost(declared.columns.get(column))
+    if read is None:
         return encoding
-    if encoding == "decimal-base64":
-        scale = _scale(type_)
-        return encoding if scale is None else f"{encoding}:{scale}"
-    if type_ == "time" and (encoding is None or encoding in NS_PER):
+    if encoding == "decimal-base64" and read.kind == "decimal":
+        return f"{encoding}:{read.scale}"
+    if read.kind == "time" and (encoding is None or encoding in NS_PER):
         return "time" if encoding is None else f"time-{encoding}"
     return encoding
 
 
-def _scale(type_: str) -> int | None:
+def _innermost(type_: Any) -> Primitive | None:
+    """The type of a column's single values: in a list its elements, in a map its values."""
+    while isinstance(type_, dict):
+        type_ = type_.get("element", type_.get("value"))
     try:
-        read = primitive(type_)
+        return primitive(type_) if isinstance(type_, str) else None
     except Invalid:  # the plan of the schema refuses the column with this very reason
         return None
-    return read.scale if read.kind == "decimal" else None

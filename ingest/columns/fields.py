@@ -30,7 +30,9 @@ class FieldIds:
         if isinstance(type_, str):
             return type_
         if type_["type"] == "struct":
-            fields = [{"name": each["name"], "required": False, "type": each["type"]} for each in type_["fields"]]
+            fields = [
+                {"name": each["name"], "required": False, "type": each["type"]} for each in type_["fields"]
+            ]
             return {"type": "struct", "fields": self.numbered(fields)}
         if type_["type"] == "list":
             id_ = self.next()
@@ -45,3 +47,57 @@ class FieldIds:
             "value": self.typed(type_["value"]),
             "value-required": False,
         }
+
+
+def evolved(type_: IcebergType, declared: Any, ids: FieldIds) -> IcebergType:
+    """A column's type (with ids), grown towards a declared one as far as the spec allows; else unchanged."""
+    try:
+        wanted = creatable(declared)
+    except Invalid:  # no type at all: the column has one already, and its values are looked at one by one
+        return type_
+    return type_ if wanted is None else _grown(type_, wanted, ids)
+
+
+def _grown(type_: IcebergType, wanted: IcebergType, ids: FieldIds) -> IcebergType:
+    if isinstance(type_, str) or isinstance(wanted, str):
+        both = isinstance(type_, str) and isinstance(wanted, str)
+        return wanted if both and shape(type_) != wanted and promotes(type_, wanted) else type_
+    if type_["type"] != wanted["type"]:
+        return type_
+    if type_["type"] == "struct":
+        return type_ | {"fields": _grown_fields(type_["fields"], wanted["fields"], ids)}
+    # The key of a map never changes.
+    part = "element" if type_["type"] == "list" else "value"
+    return type_ | {part: _grown(type_[part], wanted[part], ids)}
+
+
+def _grown_fields(
+    fields: list[dict[str, Any]], wanted: list[dict[str, Any]], ids: FieldIds
+) -> list[dict[str, Any]]:
+    types = {each["name"]: each["type"] for each in wanted}
+    known = {each["name"] for each in fields}
+    grown = [
+        each | {"type": _grown(each["type"], types[each["name"]], ids)} if each["name"] in types else each
+        for each in fields
+    ]
+    missing = [
+        {"name": name, "required": False, "type": type_} for name, type_ in types.items() if name not in known
+    ]
+    return grown + ids.numbered(missing)
+
+
+def full_names(fields: list[dict[str, Any]], prefix: str = "") -> set[str]:
+    """The names by which every field at any depth is known: "a", "a.b", "tags.element"."""
+    names: set[str] = set()
+    for each in fields:
+        names |= {prefix + each["name"]} | _inner_names(each["type"], f"{prefix}{each['name']}.")
+    return names
+
+
+def _inner_names(type_: IcebergType, prefix: str) -> set[str]:
+    if isinstance(type_, str):
+        return set()
+    if type_["type"] == "struct":
+        return full_names(type_["fields"], prefix)
+    parts = ("element",) if type_["type"] == "list" else ("key", "value")
+    return full_names([{"name": part, "type": type_[part]} for part in parts], prefix)

@@ -1,6 +1,6 @@
 """The type of a column of which nothing is declared, from the JSON values of one batch.
 
-The first value that is not null decides what the column is; what does not fit is refused later, value by value.
+The first value that is not null decides what the column is; what does not fit it is refused later, by itself.
 
     true, false          boolean
     whole numbers        long; beyond 64 bits decimal(38,0); beyond 38 digits string

@@ -1,8 +1,8 @@
 """Booleans and numbers: whatever a producer writes -> a Python value that fits the column exactly.
 
 Whole numbers and decimals are never rounded: what would lose a digit is refused. Floating point takes the
-nearest number, as the producer's own text already was one. A boolean is not a number. Text is read as a number,
-because some producers write every value as text.
+nearest number, as the producer's own text already was one. A boolean is not a number. Text is read as a
+number, because some producers write every value as text.
 
 A decimal may also come as the unscaled number in big-endian two's complement, in base64 (`decimal-base64`, or
 `decimal-base64:2` where the scale is not the column's), or with its scale in a struct (`decimal-struct`).
@@ -99,7 +99,13 @@ def _not_finite(text: str) -> float | None:
 
 def decimal(value: Any, precision: int, scale: int, encoding: str | None) -> Decimal:
     """For `decimal(precision,scale)`."""
-    number = to_decimal(value, encoding, scale)
+    try:
+        number = to_decimal(value, encoding, scale)
+    except Misfit:
+        if encoding is not None or type(value) is not str:
+            raise
+        # Producers that send no schema write decimals as base64 all the same.
+        number = _unscaled(value, scale)
     if not number.is_finite():
         raise Misfit("not a finite number")
     try:
@@ -130,17 +136,7 @@ def to_decimal(value: Any, encoding: str | None, scale: int) -> Decimal:
     text = value.strip()
     if len(text) <= _NUMBER_CHARS_MAX and _NUMBER.fullmatch(text):
         return Decimal(text)
-    if encoding is None:
-        return _guessed(text, scale)
     raise Misfit("not a number")
-
-
-def _guessed(text: str, scale: int) -> Decimal:
-    """Producers that send no schema write decimals as base64 all the same."""
-    try:
-        return _unscaled(text, scale)
-    except Misfit as wrong:
-        raise Misfit("not a number") from wrong
 
 
 def _unscaled(text: Any, scale: Any) -> Decimal:

@@ -37,7 +37,7 @@ def bits(text: str) -> int:
 
 
 def binary(value: Any, encoding: str | None, length: int | None) -> bytes:
-    """For `binary`, and `fixed` with its length. Bits are stored with the highest byte first, as they read."""
+    """For `binary`, and `fixed` with its length. Bits are stored highest byte first, as they read."""
     if type(value) is dict and type(value.get("wkb")) is str:
         value = value["wkb"]  # a point or geometry: the rest of the struct is in it
     if type(value) is not str:

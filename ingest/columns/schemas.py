@@ -1,4 +1,4 @@
-"""The schema plan of a table: which row columns a batch stages, and how the table's schema must change for it.
+"""The schema plan of a table: which row columns a batch stages, and how the schema must change for it.
 
     evolve   new columns are added at the end, types widen as the spec allows
     freeze   unknown columns are left out, and named in `refused`; nothing widens
@@ -14,19 +14,23 @@ no row column takes their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from catalog.errors import Invalid
-from ingest.change import Change, Declared
+from ingest.change import Change
 from ingest.columns.declared import encoding_of
-from ingest.columns.fields import FieldIds, evolved, full_names, new_field
+from ingest.columns.fields import FieldIds, evolved, full_names
 from ingest.columns.infer import infer
+from ingest.columns.numeric import FLOAT_MAX
+from ingest.columns.offences import offending
 from ingest.columns.partitioning import partition_spec
+from ingest.columns.plans import Column, Plan, Policy
 from ingest.columns.requests import create_request, schema_updates
 from ingest.columns.sightings import Sightings, sight
-from ingest.columns.types import IcebergType, arrow_type, creatable, merged, promotes, shape
+from ingest.columns.temporal import INT_END
+from ingest.columns.types import IcebergType, arrow_type, creatable, merged, promotes
 
 __all__ = [
     "ROW_ID",
@@ -40,8 +44,6 @@ __all__ = [
     "schema_updates",
 ]
 
-Policy = Literal["evolve", "freeze", "reject"]
-
 # The key of tables whose producer only says a name for each row. Iceberg's own `_row_id` cannot be used.
 ROW_ID = "_cdc_row_id"
 STAGING_PREFIX = "_calve_"
@@ -52,24 +54,6 @@ ICEBERG_NAMES = frozenset(
 _NEVER_IDENTIFIER = frozenset({"float", "double"})
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A row column to stage. `encoding` is what the newest declaration says; each change has its own."""
-
-    name: str
-    type: IcebergType
-    encoding: str | None = None
-    required: bool = False
-
-
-@dataclass(slots=True)
-class Plan:
-    columns: list[Column]  # in table order
-    schema: dict[str, Any] | None  # the new schema, with field ids, if it is created or changed
-    refused: dict[str, str] = field(default_factory=dict)  # column -> why it is not taken
-    policy: Policy = "evolve"
-
-
 def plan(
     existing: dict[str, Any] | None,
     changes: Sequence[Change],
@@ -78,16 +62,20 @@ def plan(
     key: Sequence[str],
     extra: Sequence[tuple[str, str]],
     last_column_id: int,
+    reserved: Collection[str] = (),
 ) -> Plan:
-    """The plan for these changes. `Invalid` only if the table has an added column with another type."""
-    making = _Making(existing, sight(changes, key), policy, key, extra, last_column_id)
+    """The plan for these changes. `Invalid` only if the table has an added column with another type.
+
+    `reserved` are further names that no row column may take: the added columns of the sister table.
+    """
+    making = _Making(existing, sight(changes, key, ROW_ID), policy, key, last_column_id)
+    making.added_columns = dict(extra)
+    making.reserved = frozenset(reserved) | making.added_columns.keys()
     return making.plan()
 
 
 class _Making:
     """One plan in the making."""
-
-    __slots__ = ("added", "existing", "extra", "fields", "ids", "key", "policy", "refused", "seen", "taken")
 
     def __init__(
         self,
@@ -95,71 +83,86 @@ class _Making:
         seen: Sightings,
         policy: Policy,
         key: Sequence[str],
-        extra: Sequence[tuple[str, str]],
         last_column_id: int,
     ) -> None:
         self.existing = existing
         self.seen = seen
         self.policy = policy
         self.key = list(key)
-        self.extra = dict(extra)
-        self.fields: list[dict[str, Any]] = list(existing["fields"]) if existing else []
-        self.taken = full_names(self.fields)
+        self.added_columns: dict[str, str] = {}
+        self.reserved: frozenset[str] = frozenset()
+        self.known: list[dict[str, Any]] = list(existing["fields"]) if existing else []
+        self.taken = full_names(self.known)
         self.ids = FieldIds(last_column_id)
+        self.new: list[dict[str, Any]] = []
         self.refused: dict[str, str] = {}
-        self.added: list[dict[str, Any]] = []
 
     def plan(self) -> Plan:
+        known_names = {each["name"] for each in self.known}
         if self.policy == "evolve":
-            self.fields = [self._widened(known) for known in self.fields]
-        known = {each["name"] for each in self.fields}
+            self.known = [self._widened(each) for each in self.known]
         for name in self.seen.names:
-            if name not in known:
+            if name not in known_names:
                 self._consider(name)
-        columns = [self._column(each) for each in self.fields + self.added if self._is_staged(each)]
-        for name, type_ in self.extra.items():
-            self._add_extra(name, type_)
-        return Plan(columns, self._schema(), self.refused, self.policy)
+            elif name in self.reserved:
+                self.refused[name] = self._name_refusal(name) or ""
+        for name, type_ in self.added_columns.items():
+            self._add(name, type_)
+        fields = self.known + self.ids.numbered(self.new)
+        columns = [self._column(each) for each in fields if self._is_staged(each)]
+        return Plan(columns, self._schema(fields), self.refused, self.policy)
 
-    def _widened(self, known: dict[str, Any]) -> dict[str, Any]:
-        name = known["name"]
-        if name in self.extra:
-            return known
-        type_ = known["type"]
+    def _widened(self, each: dict[str, Any]) -> dict[str, Any]:
+        name = each["name"]
+        if name in self.reserved:
+            return each
+        type_ = each["type"]
         for declared in self.seen.declared.get(name, ()):
             type_ = evolved(type_, declared, self.ids)
-        if name in self.seen.undeclared:
-            type_ = _needed(type_, self.seen.undeclared[name])
-        return known if type_ == known["type"] else known | {"type": type_}
+        type_ = _needed(type_, self.seen.undeclared.get(name, ()))
+        wider = each | {"type": type_}
+        grown = full_names([wider]) - full_names([each])
+        if type_ == each["type"] or grown & self.taken:
+            return each
+        self.taken |= grown
+        return wider
 
     def _consider(self, name: str) -> None:
-        """Add a column that the table lacks, or say why not."""
+        """Take a column that the table lacks, or say why not."""
         reason = self._name_refusal(name)
         if reason is None and self.existing is not None and self.policy != "evolve":
             reason = f"the table has no such column, and its schema policy is {self.policy}"
-        type_ = None
         if reason is None:
-            try:
-                type_ = self._new_type(name)
-            except Invalid as refused:
-                reason = refused.message
+            reason = self._take(name)
         if reason is not None:
             self.refused[name] = reason
-        elif type_ is not None:
-            self.added.append(new_field(name, type_, self.ids, required=name in self.key))
-            self.taken |= full_names(self.added[-1:])
+
+    def _take(self, name: str) -> str | None:
+        try:
+            type_ = self._new_type(name)
+        except Invalid as refused:
+            return refused.message
+        if type_ is None:
+            return None  # it is made when a value comes
+        # A table that has rows cannot get a required column.
+        required = self.existing is None and name in self.key
+        column = {"name": name, "required": required, "type": type_}
+        names = full_names([column])
+        if names & self.taken:
+            return f'"{min(names & self.taken)}" would be the full name of two fields'
+        self.taken |= names
+        self.new.append(column)
+        return None
 
     def _name_refusal(self, name: str) -> str | None:
         if not name:
             return "a column needs a name"
-        if name in self.extra:
-            return f'the column "{name}" of the table is written by the ingest itself; give it another name'
+        if name in self.reserved:
+            return f'"{name}" is written by the ingest itself: rename one of the two'
         if name.startswith(STAGING_PREFIX):
             return f'names that begin with "{STAGING_PREFIX}" are kept for staging'
         if name in ICEBERG_NAMES:
-            return f'"{name}" is a name of Iceberg\'s own; Spark cannot work on a table with such a column'
-        if name in self.taken:
-            return f'"{name}" is already the full name of a nested field'
+            return f'"{name}" is a name of Iceberg\'s own: Spark cannot work on a table with such a column'
         try:
             name.encode()
         except UnicodeEncodeError:
@@ -168,21 +171,21 @@ class _Making:
 
     def _new_type(self, name: str) -> IcebergType | None:
         """Declared, else inferred; None as long as nothing but nulls came."""
+        if self.key == [name] and self.seen.keyed_by_row_id:
+            return "string"
         found: IcebergType | None = None
         for declared in self.seen.declared.get(name, ()):
             wanted = creatable(declared)
-            if found is None:
-                found = wanted
-            elif wanted is not None:
+            if found is None or wanted is None:
+                found = found or wanted
+            else:
                 found = merged(found, wanted) or found
-        if found is None and self.key == [name] and self.seen.keyed_by_row_id:
-            found = "string"
         return found or infer(self.seen.undeclared.get(name, ()))
 
-    def _add_extra(self, name: str, type_: str) -> None:
-        known = next((each for each in self.fields if each["name"] == name), None)
+    def _add(self, name: str, type_: str) -> None:
+        known = next((each for each in self.known if each["name"] == name), None)
         if known is None:
-            self.added.append(new_field(name, type_, self.ids, required=False))
+            self.new.append({"name": name, "required": False, "type": type_})
         elif not promotes(type_, known["type"]):
             raise Invalid(
                 f'the column "{name}" of the table is {known["type"]}, but the ingest writes {type_} there: '
@@ -191,7 +194,7 @@ class _Making:
 
     def _is_staged(self, each: dict[str, Any]) -> bool:
         name = each["name"]
-        if name in self.extra or name.startswith(STAGING_PREFIX):
+        if name in self.reserved or name.startswith(STAGING_PREFIX):
             return False
         try:
             arrow_type(each["type"])
@@ -201,24 +204,22 @@ class _Making:
         return True
 
     def _column(self, each: dict[str, Any]) -> Column:
-        name = each["name"]
-        return Column(name, each["type"], encoding_of(self.seen.newest, name), bool(each["required"]))
+        encoding = encoding_of(self.seen.newest, each["name"])
+        return Column(each["name"], each["type"], encoding, bool(each["required"]))
 
-    def _schema(self) -> dict[str, Any] | None:
-        if self.existing is None:
-            fields = self.ids.numbered(self.added)
-            schema = {"type": "struct", "schema-id": 0, "fields": fields}
-            identifiers = _identifiers(fields, self.key)
-            return schema | ({"identifier-field-ids": identifiers} if identifiers else {})
-        fields = self.fields + self.ids.numbered(self.added)
-        return None if fields == self.existing["fields"] else self.existing | {"fields": fields}
+    def _schema(self, fields: list[dict[str, Any]]) -> dict[str, Any] | None:
+        if self.existing is not None:
+            return None if fields == self.existing["fields"] else self.existing | {"fields": fields}
+        schema = {"type": "struct", "schema-id": 0, "fields": fields}
+        identifiers = _identifiers(fields, self.key)
+        return schema | ({"identifier-field-ids": identifiers} if identifiers else {})
 
 
 def _needed(type_: IcebergType, values: Sequence[Any]) -> IcebergType:
     """A wider type only where a value that nobody declared asks for it."""
-    if type_ == "int" and any(type(v) is int and not -(2**31) <= v < 2**31 for v in values):
+    if type_ == "int" and any(type(v) is int and not -INT_END <= v < INT_END for v in values):
         return "long"
-    if type_ == "float" and any(type(v) is float and 3.5e38 < abs(v) < float("inf") for v in values):
+    if type_ == "float" and any(type(v) is float and FLOAT_MAX < abs(v) < math.inf for v in values):
         return "double"
     return type_
 
@@ -231,43 +232,3 @@ def _identifiers(fields: Iterable[dict[str, Any]], key: Sequence[str]) -> list[i
 
 def _may_identify(type_: IcebergType) -> bool:
     return isinstance(type_, str) and type_ not in _NEVER_IDENTIFIER
-
-
-def offending(changes: Sequence[Change], plan: Plan) -> dict[int, str]:
-    """Under the policy `reject`: the changes, by row number, that do not agree with the table, and why."""
-    if plan.policy != "reject":
-        return {}
-    types = {column.name: column.type for column in plan.columns}
-    verdicts: dict[int, str | None] = {}  # by the identity of a declaration: changes share them
-    found: dict[int, str] = {}
-    for row, change in enumerate(changes):
-        if change.after is None:
-            continue
-        unknown = next((name for name in change.after if name in plan.refused), None)
-        declared = change.declared
-        if unknown is not None:
-            found[row] = f'column "{unknown}": {plan.refused[unknown]}'
-        elif declared is not None:
-            if id(declared) not in verdicts:
-                verdicts[id(declared)] = _type_change(declared, types)
-            reason = verdicts[id(declared)]
-            if reason is not None:
-                found[row] = reason
-    return found
-
-
-def _type_change(declared: Declared, types: dict[str, IcebergType]) -> str | None:
-    for name, type_ in declared.columns.items():
-        known = types.get(name)
-        if known is not None and not _agrees(type_, known):
-            return f'column "{name}" is declared as {type_}, but is {known} in the table (policy reject)'
-    return None
-
-
-def _agrees(declared: Any, known: IcebergType) -> bool:
-    """Whether every value of the declared type has its place in the known one."""
-    try:
-        forms = [shape(declared), creatable(declared)]
-    except Invalid:
-        return False
-    return any(form is None or merged(form, known) == shape(known) for form in forms)

@@ -1,4 +1,4 @@
-"""What a batch of changes shows of its columns: their names, what is declared of them, and undeclared values."""
+"""What a batch of changes shows of its columns: names, declared types, and the values of undeclared ones."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from ingest.change import Change, Declared, Row
+from ingest.columns.declared import distinct
 
 
 @dataclass(slots=True)
 class Sightings:
     names: list[str] = field(default_factory=list)  # in the producer's order, as they were first seen
     declared: dict[str, list[Any]] = field(default_factory=dict)  # the different types, oldest first
-    undeclared: dict[str, list[Any]] = field(default_factory=dict)  # the values of changes that declare no type
+    undeclared: dict[str, list[Any]] = field(
+        default_factory=dict
+    )  # the values of changes that declare no type
     newest: Declared | None = None
     keyed_by_row_id: bool = False  # the only key column is in no row, but the rows have names
 
 
-def sight(changes: Sequence[Change], key: Sequence[str]) -> Sightings:
-    """Deletes count with their keys alone, for that is all that is staged of them."""
+def sight(changes: Sequence[Change], key: Sequence[str], row_id_key: str) -> Sightings:
+    """Deletes count with their keys alone, for that is all that is staged of them.
+
+    `row_id_key` is the key column that always holds the name of the row.
+    """
     seen = Sightings()
-    declarations: dict[int, Declared] = {}
     shapes: dict[tuple[str, ...], None] = {}
     bare: list[Row] = []  # rows without a declaration
     for change in changes:
@@ -31,14 +34,13 @@ def sight(changes: Sequence[Change], key: Sequence[str]) -> Sightings:
         if row is None:
             continue
         shapes[tuple(row)] = None
-        declared = change.declared
-        if declared is None:
+        if change.declared is None:
             bare.append(row)
-        elif id(declared) not in declarations:
-            declarations[id(declared)] = declared
-    _note_declared(seen, list(declarations.values()))
+    _note_declared(seen, [declared for declared in distinct(changes)[0] if declared is not None])
     names = dict.fromkeys([*seen.declared, *(name for shape in shapes for name in shape)])
-    _note_row_ids(seen, changes, key, names)
+    if list(key) == [row_id_key] or _is_keyed_by_row_id(changes, key, names):
+        seen.keyed_by_row_id = True
+        names[key[0]] = None
     seen.names = list(names)
     _note_undeclared(seen, bare, changes, names)
     return seen
@@ -47,30 +49,27 @@ def sight(changes: Sequence[Change], key: Sequence[str]) -> Sightings:
 def _row_of(change: Change, key: Sequence[str]) -> Row | None:
     if change.operation == "truncate":
         return None
-    if change.operation != "delete":
-        return change.after or {}
-    row = change.before if change.before is not None else change.after
-    return {name: row[name] for name in key if name in row} if row else {}
+    if change.operation == "delete":
+        row = change.before if change.before is not None else change.after
+        return {name: row[name] for name in key if name in row} if row else {}
+    row, before = change.after or {}, change.before
+    if before and any(name not in row for name in key):
+        # A partial row: of `before`, the key is certain.
+        return row | {name: before[name] for name in key if name not in row and name in before}
+    return row
 
 
 def _note_declared(seen: Sightings, declarations: list[Declared]) -> None:
-    """Each different type of each column once. Equal declarations are common, so they are told apart first."""
-    different: dict[bytes, Declared] = {}
     for declared in declarations:
-        text = orjson.dumps(dict(declared.columns), default=str)
-        different.setdefault(text, declared)
         seen.newest = declared
-    for declared in different.values():
         for name, type_ in declared.columns.items():
             types = seen.declared.setdefault(name, [])
             if type_ not in types:
                 types.append(type_)
 
 
-def _note_row_ids(seen: Sightings, changes: Sequence[Change], key: Sequence[str], names: dict[str, None]) -> None:
-    if len(key) == 1 and key[0] not in names and any(change.row_id is not None for change in changes):
-        seen.keyed_by_row_id = True
-        names[key[0]] = None
+def _is_keyed_by_row_id(changes: Sequence[Change], key: Sequence[str], names: dict[str, None]) -> bool:
+    return len(key) == 1 and key[0] not in names and any(change.row_id is not None for change in changes)
 
 
 def _note_undeclared(
@@ -78,7 +77,7 @@ def _note_undeclared(
 ) -> None:
     for name in names:
         values = [row[name] for row in bare if name in row]
-        if name not in seen.declared:
+        if seen.newest is not None and name not in seen.declared:
             # A declaration may leave out a column that its row has.
             values += [
                 change.after[name]

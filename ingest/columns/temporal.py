@@ -1,9 +1,9 @@
 """Dates, times and timestamps: whatever a producer writes -> days, or microseconds, since the epoch.
 
-A number needs its unit (`days`, `ms`, `us`, `ns`); only for a date it is plain: days. Finer units are cut down
-towards the past, so that -1 ns is the last microsecond of 1969. Text is ISO 8601 with T or a space, with or
-without a zone; without one it is UTC, and for a column without zone an offset is applied, so that the instant
-stays. Also read: Debezium's structs ({"year", "month", ...}), and PostgreSQL's years before Christ.
+A number needs its unit (`days`, `ms`, `us`, `ns`); only for a date it is plain: days. Finer units are cut
+down towards the past, so that -1 ns is the last microsecond of 1969. Text is ISO 8601 with T or a space, with
+or without a zone; without one it is UTC, and for a column without zone an offset is applied, so that the
+instant stays. Also read: Debezium's structs ({"year", "month", ...}), and PostgreSQL's years before Christ.
 
 What the source calls infinity, and MySQL's 0000-00-00, is null.
 """

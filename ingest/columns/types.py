@@ -1,7 +1,7 @@
 """Iceberg types, as a schema's JSON writes them: their shape, their Arrow type, and which widen into which.
 
-A type is a string (`long`, `decimal(10,2)`) or an object (struct, list, map). `shape` is the form in which two
-types are compared: one spelling, no ids, no docs, nothing about required. What is not a type is `Invalid`.
+A type is a string (`long`, `decimal(10,2)`) or an object (struct, list, map). `shape` is the form in which
+two types are compared: one spelling, no ids, no docs, nothing about required. No type at all is `Invalid`.
 
 Staged files are read by Spark, so the Arrow types are those that Spark writes into an Iceberg column: a uuid
 travels as text. A new column never gets a type that Spark's Iceberg cannot read (`creatable`), because one

@@ -1,18 +1,19 @@
-"""One JSON value, as the producer sent it -> the value for a column of an Iceberg type, or why it does not fit.
+"""One JSON value, as the producer sent it -> the value for a column of an Iceberg type, or why it is unfit.
 
-`convert(column, value, type, encoding)` does one and raises `Unfit`; `converter(type, encoding)` does many and
-raises `Misfit`. Null is null. The result is what Arrow takes for the staged type: numbers of days or
+`convert(column, value, type, encoding)` does one and raises `Unfit`; `converter(type, encoding)` does many
+and raises `Misfit`. Null is null. The result is what Arrow takes for the staged type: numbers of days or
 microseconds for dates and times, `Decimal`, `bytes`, text.
 
 Encodings are those of `Declared.encodings`, and two refinements that only this room makes of them
-(`declared.py`): `decimal-base64:<scale>`, and `time-ms`, `time-us`, `time-ns`, `time` for a time of day, which
-matters where it is stored as text. The encoding of a list or map is that of its elements or values. A value
-that already stands in its plain form (a number for a decimal, ISO text for a timestamp) is taken as it is,
-whatever the encoding.
+(`declared.py`): `decimal-base64:<scale>`, and `time-ms`, `time-us`, `time-ns`, `time` for a time of day,
+which matters where it is stored as text. The encoding of a list or map is that of its elements or values.
+A value that already stands in its plain form (a number for a decimal, ISO text for a timestamp) is taken as
+it is, whatever the encoding.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,8 @@ def _text(encoding: str | None) -> Conversion:
 
 
 def _plain_text(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Misfit("not a number that JSON knows")
     if not isinstance(value, str):
         return json_text(value)
     try:

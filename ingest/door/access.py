@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from catalog.errors import Forbidden, NotAuthorized, NoSuchWarehouse
+from catalog.errors import Forbidden, NoSuchWarehouse, NotAuthorized
 from catalog.identity.open import OpenIdentity
 from catalog.identity.ports import Identity
 from catalog.identity.roles import Caller, Role
@@ -36,11 +36,6 @@ class Access:
         self._now_s = now_s
         secret = settings.webhook_secret
         self._key = signatures.secret_key(secret) if secret is not None else None
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether asking takes less time than the way to a thread and back."""
-        return self._is_open or self._catalog.database.is_sqlite
 
     def poster(self, headers: Mapping[bytes, bytes], body: bytes, warehouse: str) -> Caller:
         """The caller of a POST with changes: identified by a token, by a signature, or by both."""

@@ -1,7 +1,7 @@
 """What a producer is told about its events. Pure.
 
-An event is `accepted`, `duplicate` (known from before: success, nothing to do), `dead_lettered` (kept, with the
-reason, for somebody to fix) or `ignored` (it says nothing about a row). Only those that are not plainly
+An event is `accepted`, `duplicate` (known from before: success, nothing to do), `dead_lettered` (kept, with
+the reason, for somebody to fix) or `ignored` (it says nothing about a row). Only those that are not plainly
 accepted are listed, unless all are asked for.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from catalog.errors import Invalid
 from ingest.change import Parsed, TableName
 from ingest.door.ports import LandedRow
+from ingest.journal.receipts import Receipt
 
 LISTED_MAX = 1000  # of events that are not plainly accepted; `truncated` says that there were more
 REASON_DUPLICATE = "received before"
@@ -25,9 +26,12 @@ class Outcome:
 
     warehouse: str
     parsed: Parsed
-    duplicates: frozenset[int]  # by index
-    token_id: int  # the journal id up to which this request needs to become visible
-    first_id: int | None = None  # of what it added to the journal; None: nothing new
+    receipt: Receipt
+
+    @property
+    def token_id(self) -> int:
+        """The journal id up to which everything that the request holds, new or repeated, becomes visible."""
+        return self.receipt.last if self.receipt.last is not None else self.receipt.head
 
     @property
     def token(self) -> str:
@@ -35,12 +39,16 @@ class Outcome:
 
     @property
     def accepted(self) -> int:
-        return len({change.index for change in self.parsed.changes} - self.duplicates)
+        return len({change.index for change in self.parsed.changes} - self.receipt.duplicates)
+
+    @property
+    def dead_lettered(self) -> int:
+        return len({reject.index for reject in self.parsed.rejects} - self.receipt.duplicates)
 
     @property
     def is_duplicate(self) -> bool:
         """Nothing of it was new."""
-        return bool(self.duplicates) and not self.accepted and not self.parsed.rejects
+        return bool(self.receipt.duplicates) and not self.accepted and not self.dead_lettered
 
 
 def receipt_answer(outcome: Outcome, *, verbose: bool = False) -> dict[str, Any]:
@@ -52,8 +60,8 @@ def receipt_answer(outcome: Outcome, *, verbose: bool = False) -> dict[str, Any]
         "eventsReceived": parsed.events,
         "eventsAccepted": outcome.accepted,
         "isDuplicate": outcome.is_duplicate,
-        "duplicates": len(outcome.duplicates),
-        "deadLettered": len(parsed.rejects),
+        "duplicates": len(outcome.receipt.duplicates),
+        "deadLettered": outcome.dead_lettered,
         "token": outcome.token,
         "format": parsed.format,
         "events": listed if verbose else listed[:LISTED_MAX],
@@ -92,8 +100,7 @@ def kafka_answer(outcome: Outcome) -> dict[str, Any]:
 
     A record that became a dead letter is kept, so it has an offset and no error.
     """
-    offset = outcome.first_id if outcome.first_id is not None else outcome.token_id
-    taken = {"partition": 0, "offset": offset, "error_code": None, "error": None}
+    taken = {"partition": 0, "offset": outcome.token_id, "error_code": None, "error": None}
     return {"key_schema_id": None, "value_schema_id": None, "offsets": [taken] * outcome.parsed.events}
 
 
@@ -115,8 +122,8 @@ def _events(outcome: Outcome, *, verbose: bool) -> Iterable[dict[str, Any]]:
     if verbose:
         found.update((index, ("accepted", None)) for index in range(parsed.events))
     found.update((index, ("ignored", why)) for index, why in parsed.ignored.items())
-    found.update((index, ("duplicate", REASON_DUPLICATE)) for index in outcome.duplicates)
     found.update((reject.index, ("dead_lettered", reject.reason)) for reject in parsed.rejects)
+    found.update((index, ("duplicate", REASON_DUPLICATE)) for index in outcome.receipt.duplicates)
     for index in sorted(found):
         status, reason = found[index]
         yield {"index": index, "status": status, "reason": reason}

@@ -23,7 +23,9 @@ QUERY_PARAMETERS_MAX = 50
 PRIORITIES = {
     **{str(number): number for number in range(4)},
     **{f"p{number}": number for number in range(4)},
-    **{"high": 0, "normal": 1, "low": 3},
+    "high": 0,
+    "normal": 1,
+    "low": 3,
 }
 NORMAL_PRIORITY = 1
 

@@ -1,23 +1,22 @@
 """From bytes to the journal: what HTTP and WebSocket share.
 
-`take` reads a body and hands its changes to the journal. It returns before they are durable; `committed` waits
-for that. Nothing here answers a producer, and whoever does must have awaited `committed`. A client that goes
-away, or a task that is cancelled, does not take its changes back: the journal finishes what it was given.
+`take` reads a body and hands its changes to the journal. It returns before they are durable; `committed`
+waits for that. Nothing here answers a producer, and whoever does must have awaited `committed`. A client that
+goes away, or a task that is cancelled, does not take its changes back: the journal finishes what it was
+given.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from catalog.errors import Invalid
 from ingest import formats
 from ingest.change import Context, Parsed, TableName
-from ingest.door.answers import Outcome
-from ingest.journal.journal import Journal, Receipt
+from ingest.journal.journal import Journal
+from ingest.journal.receipts import Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,9 @@ class Taken:
 
 
 class Intake:
-    def __init__(self, journal: Journal, *, now_ms: Callable[[], int] | None = None) -> None:
-        self.journal = journal
-        self.now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.level = 0.0  # how full the journal was when the last batch came
 
     def take(self, warehouse: str, body: bytes, context: Context, priority: int) -> Taken:
         """Read a body and submit it. Invalid if it holds nothing or cannot be read at all; JournalFull,
@@ -50,12 +49,9 @@ class Intake:
         return parsed
 
     def submit(self, warehouse: str, parsed: Parsed, priority: int) -> Taken:
-        return Taken(warehouse, parsed, self.journal.submit(warehouse, parsed, priority=priority))
-
-    def outcome(self, taken: Taken, receipt: Receipt) -> Outcome:
-        """What became of a batch. May ask the journal, if nothing of it was new."""
-        last = receipt.last if receipt.last is not None else self.journal.head(taken.warehouse)
-        return Outcome(taken.warehouse, taken.parsed, receipt.duplicates, last, receipt.first)
+        future = self._journal.submit(warehouse, parsed, priority=priority)
+        self.level = self._journal.fill().level
+        return Taken(warehouse, parsed, future)
 
 
 async def committed(future: Future[Receipt]) -> Receipt:

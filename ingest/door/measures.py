@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ingest.change import Parsed
+from ingest.door.answers import Outcome
 from ingest.door.ports import Metrics
 
 Transport = Literal["http", "ws"]
@@ -48,16 +48,15 @@ class Measures:
             "calve_ingest_connections_refused_total", "WebSocket connections refused.", ("reason",)
         )
 
-    def acknowledged(
-        self, transport: Transport, parsed: Parsed, duplicates: int, accepted: int, took_s: float
-    ) -> None:
+    def acknowledged(self, transport: Transport, outcome: Outcome, took_s: float) -> None:
         """A batch whose events are durable."""
+        parsed = outcome.parsed
         self._acks.labels(transport).observe(took_s)
         self._batches.labels(transport).observe(parsed.events)
         counts = (
-            ("accepted", accepted),
-            ("duplicate", duplicates),
-            ("dead_lettered", len(parsed.rejects)),
+            ("accepted", outcome.accepted),
+            ("duplicate", len(outcome.receipt.duplicates)),
+            ("dead_lettered", outcome.dead_lettered),
             ("ignored", len(parsed.ignored)),
         )
         for status, count in counts:
@@ -80,4 +79,3 @@ class Measures:
 
     def connection_refused(self, reason: str) -> None:
         self._refused.labels(reason).add()
-

@@ -1,8 +1,8 @@
 """What the door asks of others: the landing side, and a place for its numbers.
 
-`Landing` is everything behind the journal as the door sees it. Its methods may block (they ask a database) and
-are called from worker threads, never from the event loop. They raise `Unavailable` if the database does not
-answer.
+`Landing` is everything behind the journal as the door sees it. Its methods may block (they ask a database)
+and are called from worker threads, never from the event loop. They raise `Unavailable` if the database does
+not answer.
 """
 
 from __future__ import annotations

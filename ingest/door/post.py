@@ -12,17 +12,16 @@ import time
 from collections.abc import Mapping
 
 from catalog.api.calls import JSON, Answer, json_answer
-from catalog.api.endpoints import Receive, Scope, Send, read_body, send_answer
 from catalog.api.errors import error_answer, error_body
 from catalog.errors import CatalogError, Unavailable
 from ingest.change import TableName
 from ingest.door import sources
 from ingest.door.answers import Outcome, commit_answer, kafka_answer, receipt_answer
+from ingest.door.asgi import Receive, Scope, Send, body_of, headers_of, reply
 from ingest.door.asked import Asked, asked
-from ingest.door.intake import Taken, committed, tables_of
+from ingest.door.intake import Taken, tables_of
 from ingest.door.ports import LandedRow
 from ingest.door.room import Room, now_ms
-from ingest.journal.journal import Receipt
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +40,7 @@ class PostChanges:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_s = time.monotonic()
         scope["calve.operation"] = self._operation
-        body = scope.get("calve.body")
-        if body is None:
-            body = await read_body(receive)
+        body = await body_of(scope, receive)
         try:
             answer = await self._perform(scope, body, started_s)
         except CatalogError as error:
@@ -52,24 +49,21 @@ class PostChanges:
             log.exception("changes could not be taken")
             message = "Something went wrong in the server; nothing was confirmed: send the request again"
             answer = Answer(500, error_body(message, "InternalServerError", 500), [JSON])
-        await send_answer(send, answer, "POST")
+        await reply(send, answer)
 
     async def _perform(self, scope: Scope, body: bytes, started_s: float) -> Answer:
         room = self._room
         room.require_running()
-        headers = scope.get("calve.headers") or dict(scope["headers"])
+        headers = headers_of(scope)
         request = asked(scope["path_params"], scope["query_string"], headers, room.settings)
         taken = await room.take(len(body), lambda: self._take(scope, request, headers, body))
         source, sequence = sources.source_in(taken.parsed, request.context.source)
         heard = room.sources.received(request.warehouse, source, sequence, taken.parsed.events, now_ms())
-        receipt = await self._committed(taken)
-        outcome = await self._outcome(taken, receipt)
-        room.measures.acknowledged(
-            "http", taken.parsed, len(receipt.duplicates), outcome.accepted, time.monotonic() - started_s
-        )
+        outcome = Outcome(request.warehouse, taken.parsed, await room.committed(taken.future))
+        room.measures.acknowledged("http", outcome, time.monotonic() - started_s)
         sources.acked(heard, sequence, now_ms())
         if request.wait == "commit":
-            return await self._after_commit(scope, request, receipt, outcome)
+            return await self._after_commit(scope, request, outcome)
         if self._kafka:
             return _with_type(json_answer(kafka_answer(outcome)))
         return json_answer(receipt_answer(outcome, verbose=request.verbose), 202)
@@ -79,29 +73,12 @@ class PostChanges:
         scope["calve.caller"] = room.access.poster(headers, body, request.warehouse).name
         return room.intake.take(request.warehouse, body, request.context, request.priority)
 
-    async def _committed(self, taken: Taken) -> Receipt:
-        try:
-            receipt = await committed(taken.future)
-        except CatalogError:
-            self._room.failures += 1
-            raise
-        self._room.failures = 0
-        return receipt
-
-    async def _outcome(self, taken: Taken, receipt: Receipt) -> Outcome:
-        room = self._room
-        if receipt.last is None:  # asks the database
-            return await room.ask(lambda: room.intake.outcome(taken, receipt))
-        return room.intake.outcome(taken, receipt)
-
-    async def _after_commit(
-        self, scope: Scope, request: Asked, receipt: Receipt, outcome: Outcome
-    ) -> Answer:
+    async def _after_commit(self, scope: Scope, request: Asked, outcome: Outcome) -> Answer:
         """200 when all of it is visible; 202 if that takes longer than the request wants to wait."""
         room, begun_s = self._room, time.monotonic()
         deadline_s = scope.get("calve.deadline_s", float("inf"))
         timeout_s = max(0.0, min(request.timeout_s, deadline_s - begun_s - DEADLINE_MARGIN_S))
-        until = await self._until(request.warehouse, receipt, outcome)
+        until = await self._until(outcome)
         is_visible = await room.arrivals.wait(request.warehouse, until, timeout_s)
         room.measures.waited(committed=is_visible, took_s=time.monotonic() - begun_s)
         landed: Mapping[TableName, LandedRow] | None = None
@@ -111,13 +88,13 @@ class PostChanges:
         body = commit_answer(outcome, landed, verbose=request.verbose)
         return json_answer(body, 200 if is_visible else 202)
 
-    async def _until(self, warehouse: str, receipt: Receipt, outcome: Outcome) -> dict[TableName, int]:
+    async def _until(self, outcome: Outcome) -> dict[TableName, int]:
         """What must have landed. Events that came before may be on their way still: those are asked for."""
-        until = {table: outcome.token_id for table in receipt.tables}
+        until = dict.fromkeys(outcome.receipt.tables, outcome.token_id)
         others = tables_of(outcome.parsed) - until.keys()
         if others:
             room = self._room
-            pending = await room.ask(lambda: room.journal.pending(warehouse))
+            pending = await room.ask(lambda: room.journal.pending(outcome.warehouse))
             until.update((row.table, row.last_id) for row in pending if row.table in others)
         return until
 

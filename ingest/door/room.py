@@ -1,5 +1,5 @@
-"""What all parts of the door share, one for each server process: the journal behind it, the landing side, who may
-enter, the threads that work, the numbers.
+"""What all parts of the door share, one for each server process: the journal behind it, the landing side,
+who may enter, the threads that work, the numbers.
 """
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from catalog.errors import Unavailable
+from catalog.errors import CatalogError, Unavailable
 from catalog.identity.ports import Identity
 from catalog.service.catalog import Catalog
 from ingest.door.access import Access
-from ingest.door.intake import Intake
+from ingest.door.intake import Intake, committed
 from ingest.door.measures import Measures
 from ingest.door.ports import Landing, Metrics
 from ingest.door.settings import DoorSettings
@@ -22,6 +22,7 @@ from ingest.door.sockets.limits import Connections
 from ingest.door.sources import Sources
 from ingest.door.waiting import Arrivals
 from ingest.journal.journal import Journal
+from ingest.journal.receipts import Receipt
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ class Room:
         self.arrivals = Arrivals(landing, self.askers, settings.look_every_ms)
         self.sources = Sources(settings.sources_remembered_max)
         self.connections = Connections(settings)
+        # SQLite answers in less time than the way to a thread and back; a database elsewhere may hang.
+        self._is_quick = catalog.database.is_sqlite
         self.stopping = False
         self.failures = 0  # batches in a row that the journal could not store
 
@@ -58,9 +61,19 @@ class Room:
 
     async def take(self, size: int, work: Callable[[], T]) -> T:
         """Do what reads a body of this size: here if it is quick, else in a thread."""
-        if size <= self.settings.inline_bytes_max and self.access.is_quick:
+        if size <= self.settings.inline_bytes_max and self._is_quick:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self.takers, work)
+
+    async def committed(self, future: Future[Receipt]) -> Receipt:
+        """The receipt after COMMIT; raises what the journal raises."""
+        try:
+            receipt = await committed(future)
+        except CatalogError:
+            self.failures += 1
+            raise
+        self.failures = 0
+        return receipt
 
     async def ask(self, work: Callable[[], T]) -> T:
         """Do what asks a database, in a thread."""

@@ -12,7 +12,9 @@ class DoorSettings:
     # Requests
     default_warehouse: str = "main"
     default_namespace: tuple[str, ...] = ("default",)  # of a table that an event names without one
-    inline_bytes_max: int = 64 * 1024  # a smaller body is read in the event loop: the way to a thread costs more
+    inline_bytes_max: int = (
+        64 * 1024
+    )  # a smaller body is read in the event loop: the way to a thread costs more
     threads_max: int = 8
     retry_after_s_max: int = 3  # Debezium Server stops after about four seconds of refusals
     commit_wait_s: float = 30.0  # of ?wait=commit, if the request does not say

@@ -45,7 +45,7 @@ class Sources:
         return [
             {"id": source, **{_camel(name): value for name, value in asdict(state).items()}}
             for (where, source), state in self._states.items()
-            if where == warehouse
+            if where == warehouse and source
         ]
 
 

@@ -1,7 +1,7 @@
 """Waiting until changes are visible: any number of requests, one look for all of them.
 
-While somebody waits for a warehouse, its landing side is asked every few milliseconds, once for all tables that
-anybody waits for. A look that fails is logged and repeated: those who wait have their own time limits.
+While somebody waits for a warehouse, its landing side is asked every few milliseconds, once for all tables
+that anybody waits for. A look that fails is logged and repeated: those who wait have their own time limits.
 """
 
 from __future__ import annotations

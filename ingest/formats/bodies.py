@@ -1,8 +1,8 @@
 """The body of a request to its events.
 
 One JSON value, an array, an object that wraps an array, a value on each line, or values one after the other.
-What cannot be read becomes a reject for its own index and does not hurt the others; a body of which nothing can
-be read is one reject with all its bytes. Only a body without any event is refused as a whole.
+What cannot be read becomes a reject for its own index and does not hurt the others; a body of which nothing
+can be read is one reject with all its bytes. Only a body without any event is refused as a whole.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ingest.formats.decode import (
     NotJson,
     decode,
     decode_leniently,
+    has_long_number,
     is_sound,
     may_be_deep,
     values_in,
@@ -28,10 +29,9 @@ __all__ = ["add_events", "decompress", "split"]
 
 # Objects that wrap a list of events, by the list's name; and what else may stand in them.
 _WRAPPERS = {
-    "events": frozenset(
-        "events type timestamp correlationId sourceDoId sourceShardName sequenceNumber firstEventSequence "
-        "lastEventSequence sizeBytes isRetry retryCount".split()
-    ),
+    # the fields of a `cdc_batch` message
+    "events": frozenset({"events", "type", "timestamp", "correlationId", "sourceDoId", "sourceShardName"})
+    | {"sequenceNumber", "firstEventSequence", "lastEventSequence", "sizeBytes", "isRetry", "retryCount"},
     "data": frozenset({"data"}),
     "records": frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"}),
     "payload": frozenset({"payload", "length"}),
@@ -43,8 +43,8 @@ _LOOK_AT = 8  # elements, to see whether a list holds events
 
 _NOT_JSON = "the body is not JSON ({}): send a JSON object, an array, or one object on each line"
 _UNSOUND = (
-    f"the event has a number or text that cannot be kept (NaN, an infinite number, a broken character) or more "
-    f"than {DEPTH_MAX} levels: send null or text instead"
+    "the event has a number or text that cannot be kept (NaN, an infinite number, a broken character), or "
+    f"more than {DEPTH_MAX} levels: send null or text instead"
 )
 
 Recognises = Callable[[object], bool]
@@ -70,7 +70,7 @@ def split(body: bytes, context: Context, is_event: Recognises, parsed: Parsed) -
 
 
 def add_events(values: Iterable[Any], context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
-    """The same for events that are decoded already. Raises Invalid if there is none, or one is far too deep."""
+    """The same for decoded events. Raises Invalid if there is none, or one is far too deep."""
     events: list[tuple[int, Any]] = []
     try:
         _add(values, context, parsed, events)
@@ -98,13 +98,13 @@ def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any
     lines = [line for line in raw.split(b"\n") if line and not line.isspace()] if b"\n" in raw else []
     wanted = any(word in content_type.lower() for word in _LINES)
     if lines and (wanted or _is_value(lines[0])):
-        return _of_lines(lines, is_event)
+        return _of_lines(lines, is_event, plain=not has_long_number(raw))
     try:
         return [_judged(value) for value in _spread(decode_leniently(raw), is_event)]
     except NotJson:
         pass
     if lines and lines[0].strip() not in _LONE_OPENERS and any(_is_value(line) for line in lines):
-        return _of_lines(lines, is_event)
+        return _of_lines(lines, is_event, plain=False)
     pieces, rest = values_in(raw)
     if not pieces:
         raise whole
@@ -114,7 +114,7 @@ def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any
 
 def _spread(value: Any, is_event: Recognises) -> list[Any]:
     if value.__class__ is list:
-        return value  # type: ignore[no-any-return]
+        return value
     if value.__class__ is dict:
         inner = _unwrapped(value, is_event)
         if inner is not None:
@@ -144,13 +144,13 @@ def _is_value(line: bytes) -> bool:
         return False
 
 
-def _of_lines(lines: list[bytes], is_event: Recognises) -> list[Any]:
-    return [value for line in lines for value in _of_piece(line, is_event)]
+def _of_lines(lines: list[bytes], is_event: Recognises, *, plain: bool) -> list[Any]:
+    return [value for line in lines for value in _of_piece(line, is_event, plain=plain)]
 
 
-def _of_piece(piece: bytes, is_event: Recognises) -> list[Any]:
+def _of_piece(piece: bytes, is_event: Recognises, *, plain: bool = False) -> list[Any]:
     try:
-        return _spread(decode(piece), is_event)
+        return _spread(decode(piece, plain=plain), is_event)
     except NotJson as error:
         reason = str(error)
     pieces, rest = values_in(piece)

@@ -1,4 +1,4 @@
-"""Canal's FlatMessage: `{id, database, table, pkNames, isDdl, type, es, ts, sqlType, mysqlType, data[], old[]}`.
+"""Canal's FlatMessage: `{id, database, table, pkNames, isDdl, type, es, ts, mysqlType, sqlType, data, old}`.
 
 One message holds many rows, and every value is text: the types come from `mysqlType`, or `sqlType` (JDBC).
 `id` is the number of a batch: several messages share it, and it begins again with the server; `es` is when a
@@ -66,7 +66,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed, name: str) -
         given.refuse_operation(event.get("type"), "INSERT, UPDATE, DELETE, INIT and TRUNCATE", table, source)
     if operation == "truncate":
         change = _change(index, table, operation, event, source)
-        change.identity = given.identity_of(name, context, index)
+        change.identity = name
         parsed.changes.append(change)
         return
     rows, old = _list(event.get("data")), _list(event.get("old"))
@@ -82,7 +82,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed, name: str) -
             given.add_reject(index, alone, refused, context, parsed)
             continue
         change = _change(index, table, operation, event, source)
-        change.identity = given.identity_of(f"{name}:{ordinal}" if name else "", context, index, ordinal)
+        change.identity = f"{name}:{ordinal}" if name else ""
         change.declared = declared
         if operation == "delete":
             change.before = _binary_as_base64(columns, declared)

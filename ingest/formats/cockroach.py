@@ -1,9 +1,9 @@
 """CockroachDB changefeeds: the elements of a webhook's `payload`, in the wrapped or the enriched envelope.
 
-Wrapped: `{after, before?, key[], topic, updated?}`. Enriched: `{after, before?, key{}, op, source{...}, ts_ns}`,
-bare or as `{payload, schema}`. A delete is `after: null`, so the names of the key columns are needed: from the
-enriched envelope, from `diff`, or from the request. `updated` orders the versions of a row; without `diff` the
-wrapped envelope does not tell an insert from an update.
+Wrapped: `{after, before?, key[], topic, updated?}`. Enriched: `{after, before?, key{}, op, source{}, ts_ns}`,
+as it is or as `{payload, schema}`. A delete is `after: null`, so the names of the key columns are needed:
+from the enriched envelope, from `diff`, or from the request. `updated` orders the versions of a row; without
+`diff` the wrapped envelope does not tell an insert from an update.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
         change.time_ms = moment[0] // 1_000_000
         if body.get("key") is not None:
             change.identity = fingerprint(table, body.get("topic"), body["key"], moment)
-    change.identity = given.identity_of(change.identity, context, index)
     parsed.changes.append(change)
 
 

@@ -14,7 +14,7 @@ _ZSTD_WINDOW_BYTES_MAX = 8 * 2**20  # RFC 9659: what a sender may ask of a recei
 
 
 def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
-    """The body without its content encoding. Raises Invalid, or TooLarge if more than `bytes_max` come out."""
+    """The body without its content encoding. Raises Invalid, or TooLarge above `bytes_max`."""
     for name in reversed([part.strip().lower() for part in encoding.split(",")]):
         if name in ("gzip", "x-gzip"):
             body = _gunzipped(body, bytes_max)
@@ -28,7 +28,9 @@ def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
 
 
 def _too_large(bytes_max: int) -> TooLarge:
-    return TooLarge(f"The body is larger than {bytes_max} bytes when expanded: send fewer events in a request")
+    return TooLarge(
+        f"The body is larger than {bytes_max} bytes when expanded: send fewer events in a request"
+    )
 
 
 def _gunzipped(body: bytes, bytes_max: int) -> bytes:

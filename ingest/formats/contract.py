@@ -6,10 +6,10 @@ A format module is `ingest/formats/<name>.py` with
     def recognises(event: object) -> bool     # cheap, on one decoded event; never raises
     def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None
 
-`read` gets the events of a request with their indexes, and puts something for each index into `parsed`: changes,
-a reject, a transaction's end, or a word on why it is ignored. It never raises for what an event holds. Events
-are what orjson can write again: no number beyond 64 bits, no text that is not Unicode, no great depth
-(`decode.py` has seen to it).
+`read` gets the events of a request with their indexes, and puts something for each index into `parsed`:
+changes, a reject, a transaction's end, or a word on why it is ignored. It never raises for what an event
+holds. Events are objects of what JSON can say, without NaN, broken text or great depth; a number that 64 bits
+or a double cannot hold is a large int or a `Decimal` (`decode.py` has seen to it).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import orjson
 from catalog.errors import Invalid
 from catalog.names import check_name
 from ingest.change import Context, Parsed, Reject, TableName
+from ingest.formats.decode import write_decimal
 
 NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
 
@@ -49,7 +50,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-def reject(
+def reject(  # noqa: PLR0913 - all that may be known of a dead letter
     index: int,
     event: object,
     refused: Refused,
@@ -58,6 +59,8 @@ def reject(
     table: TableName | None = None,
     source: str = "",
     position: str = "",
+    identity: str = "",
+    number: int | None = None,
 ) -> Reject:
     """The dead letter of an event, with the event as it came in and what is known of its place."""
     return Reject(
@@ -68,20 +71,22 @@ def reject(
         context.table or table,
         context.source or source,
         position,
+        identity,
+        number,
     )
 
 
 def original_of(event: object) -> bytes:
     """The event as JSON text, even if it holds what orjson does not write."""
     try:
-        return orjson.dumps(event)
+        return orjson.dumps(event, default=write_decimal)
     except TypeError:
         return json.dumps(event, default=str, separators=(",", ":")).encode()
 
 
 def fingerprint(*parts: object) -> str:
     """The same for the same content, and for no other: 128 bits as 32 hex digits."""
-    return blake2b(orjson.dumps(parts), digest_size=16).hexdigest()
+    return blake2b(original_of(parts), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=4096)
@@ -126,7 +131,7 @@ def table_of_dotted(text: object, context: Context) -> TableName:
 def whole_number(value: object) -> int | None:
     """The number in an int, or in a text of digits; None if it is neither."""
     if value.__class__ is int:
-        return value  # type: ignore[return-value]
+        return value
     if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.isdigit():
         return int(value)
     return None

@@ -1,4 +1,4 @@
-"""Debezium's rows as rows: without the placeholders of values that were not sent, and MongoDB's out of its text.
+"""Debezium's rows as rows: without placeholders of values that were not sent, and MongoDB's out of its text.
 
 PostgreSQL does not log a large value that an update leaves alone (TOAST). Debezium puts a placeholder in its
 place, in a form that fits the column. Such a column is left out, so it keeps its value.
@@ -36,7 +36,8 @@ _DECIMALS = [b64encode(bytes([byte])).decode() for byte in _BYTES]
 _MAP = {_PLACEHOLDER: _PLACEHOLDER}
 
 # MongoDB's extended JSON, simple forms: the value is all that is of interest.
-_EXTENDED = ("$oid", "$numberLong", "$numberInt", "$numberDouble", "$numberDecimal", "$date", "$symbol", "$uuid")
+_NUMBER_MARKS = frozenset({"$numberLong", "$numberInt", "$numberDouble"})
+_MARKS = _NUMBER_MARKS | {"$oid", "$numberDecimal", "$date", "$symbol", "$uuid"}
 
 
 def row_of(value: object, what: str) -> Row | None:
@@ -85,7 +86,7 @@ def plain(value: Any) -> Any:
         return value
     if len(value) == 1:
         mark, held = next(iter(value.items()))
-        if mark in _EXTENDED:
+        if mark in _MARKS:
             return _number(held) if mark in _NUMBER_MARKS else plain(held)
     return {name: plain(held) for name, held in value.items()}
 
@@ -98,6 +99,3 @@ def _number(held: Any) -> Any:
     except NotJson:
         return held  # NaN and the like stay text
     return number if isinstance(number, int | float | str) else held
-
-
-_NUMBER_MARKS = frozenset({"$numberLong", "$numberInt", "$numberDouble"})

@@ -1,9 +1,9 @@
 """The schema block of Kafka Connect's JSON, as column types.
 
 Debezium says what a value means by the name of its schema (`io.debezium.time.Date`), and how it is written by
-its type (`int32`). A few kinds are written as objects that no column type has; `Block.reshape` turns those into
-the usual form. Encodings of elements, of a map's values and of nested fields stand under dotted names:
-`prices.element`, `prices.value`, `address.since`.
+its type (`int32`). A few kinds are written as objects that no column type has; `Block.reshape` brings those
+into the usual form. The encoding of a list or a map is that of its elements or values. A struct has none for
+its fields, so one that needs it is declared as text that holds its JSON.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import orjson
 from ingest.change import Declared, Row
 
 Type = str | dict[str, Any]
+Kind = tuple[Type, str | None]  # with its encoding
 
 DECIMAL_DIGITS_MAX = 38
 _LEVELS_MAX = 32
 
-_PRIMITIVES: dict[str, tuple[str, str | None]] = {
+_PRIMITIVES: dict[str, Kind] = {
     "int8": ("int", None),
     "int16": ("int", None),
     "int32": ("int", None),
@@ -35,7 +36,7 @@ _PRIMITIVES: dict[str, tuple[str, str | None]] = {
     "string": ("string", None),
     "bytes": ("binary", "base64"),
 }
-_NAMED: dict[str, tuple[str, str | None]] = {
+_NAMED: dict[str, Kind] = {
     "io.debezium.time.Date": ("date", "days"),
     "io.debezium.time.Time": ("time", "ms"),
     "io.debezium.time.MicroTime": ("time", "us"),
@@ -64,6 +65,7 @@ _NAMED: dict[str, tuple[str, str | None]] = {
     "io.debezium.data.Bits": ("binary", "bits-base64"),
     "io.debezium.data.VariableScaleDecimal": ("string", "decimal-struct"),
 }
+_AS_JSON: Kind = ("string", "json")
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
@@ -113,10 +115,12 @@ def _block(raw: bytes) -> Block:
     reshape: dict[str, Callable[[Any], Any]] = {}
     for column in orjson.loads(raw):
         name = column.get("field") if isinstance(column, dict) else None
-        type_ = _type(column, name, encodings, 0) if isinstance(name, str) else None
-        if type_ is None:
+        kind = _type(column)
+        if kind is None or not isinstance(name, str):
             continue
-        columns[name] = type_
+        columns[name] = kind[0]
+        if kind[1] is not None:
+            encodings[name] = kind[1]
         if column.get("optional") is False:
             required.add(name)
         former = _RESHAPED.get(_text(column.get("name")))
@@ -125,59 +129,58 @@ def _block(raw: bytes) -> Block:
     return Block(Declared(columns, encodings, frozenset(required)), reshape)
 
 
-def _type(schema: object, path: str, encodings: dict[str, str], level: int) -> Type | None:
-    """The type of one schema; notes the encodings under `path`. None if it is not understood."""
+def _type(schema: object, level: int = 0) -> Kind | None:
+    """The type of one schema and its encoding. None if it is not understood."""
     if not isinstance(schema, dict) or level > _LEVELS_MAX:
         return None
     name, kind = _text(schema.get("name")), _text(schema.get("type"))
-    simple = _reshaped_type(name) or _decimal(schema, name) or _NAMED.get(name) or _PRIMITIVES.get(kind)
+    if name in _RESHAPED:
+        return _RESHAPED[name][0] if level == 0 else _AS_JSON
+    simple = _decimal(schema, name) or _NAMED.get(name) or _PRIMITIVES.get(kind)
     if simple is not None:
-        if simple[1] is not None:
-            encodings[path] = simple[1]
-        return simple[0]
+        return simple
     if kind == "array":
-        element = _type(schema.get("items"), f"{path}.element", encodings, level + 1)
-        return element and {"type": "list", "element": element, "element-required": False}
+        element = _type(schema.get("items"), level + 1)
+        return element and ({"type": "list", "element": element[0], "element-required": False}, element[1])
     if kind == "map":
-        return _map(schema, path, encodings, level)
-    return _struct(schema, path, encodings, level) if kind == "struct" else None
+        return _map(schema, level)
+    return _struct(schema, level) if kind == "struct" else None
 
 
-def _map(schema: dict[str, Any], path: str, encodings: dict[str, str], level: int) -> Type | None:
-    keys = schema.get("keys")
-    value = _type(schema.get("values"), f"{path}.value", encodings, level + 1)
-    if value is None or not isinstance(keys, dict) or keys.get("type") != "string":
-        return None  # other keys are written as a list of pairs
-    return {"type": "map", "key": "string", "value": value, "value-required": False}
+def _map(schema: dict[str, Any], level: int) -> Kind | None:
+    keys, value = schema.get("keys"), _type(schema.get("values"), level + 1)
+    if value is None or not isinstance(keys, dict):
+        return None
+    if keys.get("type") != "string" or keys.get("name") is not None:
+        return _AS_JSON  # a list of pairs
+    return {"type": "map", "key": "string", "value": value[0], "value-required": False}, value[1]
 
 
-def _struct(schema: dict[str, Any], path: str, encodings: dict[str, str], level: int) -> Type | None:
+def _struct(schema: dict[str, Any], level: int) -> Kind | None:
     fields = schema.get("fields")
     parts = []
     for held in fields if isinstance(fields, list) else ():
-        name = held.get("field") if isinstance(held, dict) else None
-        type_ = _type(held, f"{path}.{name}", encodings, level + 1) if isinstance(name, str) else None
-        if type_ is None:
+        name, kind = (held.get("field"), _type(held, level + 1)) if isinstance(held, dict) else (None, None)
+        if kind is None or not isinstance(name, str):
             return None
-        parts.append({"name": name, "required": False, "type": type_})
-    return {"type": "struct", "fields": parts} if parts else None
+        if kind[1] is not None:
+            return _AS_JSON
+        parts.append({"name": name, "required": False, "type": kind[0]})
+    return ({"type": "struct", "fields": parts}, None) if parts else None
 
 
-def _decimal(schema: dict[str, Any], name: str) -> tuple[str, str] | None:
+def _decimal(schema: dict[str, Any], name: str) -> Kind | None:
     if name != _DECIMAL:
         return None
     parameters = schema.get("parameters")
     given = parameters if isinstance(parameters, dict) else {}
     scale, precision = _whole(given.get("scale")), _whole(given.get("connect.decimal.precision"))
     digits = DECIMAL_DIGITS_MAX if precision is None else precision
-    if scale is None or not 0 <= scale <= digits or not 0 < digits <= DECIMAL_DIGITS_MAX:
-        return "string", "decimal-base64"  # no Iceberg decimal holds it; its digits do
+    if scale is None:
+        return None
+    if not 0 <= scale <= digits <= DECIMAL_DIGITS_MAX or not digits:
+        return "string", f"decimal-base64:{scale}"  # no Iceberg decimal holds it; its digits do
     return f"decimal({digits},{scale})", "decimal-base64"
-
-
-def _reshaped_type(name: str) -> tuple[str, str | None] | None:
-    known = _RESHAPED.get(name)
-    return known[0] if known else None
 
 
 def _whole(value: object) -> int | None:
@@ -232,7 +235,7 @@ def _offset(seconds: object) -> str:
     return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
 
 
-_RESHAPED: dict[str, tuple[tuple[str, str | None], Callable[[Any], Any]]] = {
+_RESHAPED: dict[str, tuple[Kind, Callable[[Any], Any]]] = {
     "io.debezium.data.geometry.Point": (("binary", "base64"), _shape),
     "io.debezium.data.geometry.Geometry": (("binary", "base64"), _shape),
     "io.debezium.data.geometry.Geography": (("binary", "base64"), _shape),
@@ -241,5 +244,5 @@ _RESHAPED: dict[str, tuple[tuple[str, str | None], Callable[[Any], Any]]] = {
     "io.debezium.time.StructuredTimestamp": (("timestamp", None), _calendar),
     "io.debezium.time.StructuredZonedTimestamp": (("timestamptz", None), _calendar),
     "io.debezium.time.StructuredZonedTime": (("string", None), _calendar),
-    "io.debezium.time.StructuredDuration": (("string", "json"), lambda value: value),
+    "io.debezium.time.StructuredDuration": (_AS_JSON, lambda value: value),
 }

@@ -2,7 +2,7 @@
 
 orjson does the work. What it would lose or refuse as a whole is looked at again:
 
-- A number that neither 64 bits nor a double can hold stays as text, digit by digit (a decimal of 30 digits).
+- A whole number beyond 64 bits is a Python int, any other that a double would round is a `Decimal`.
 - One NaN, infinite number or broken surrogate in a large array must cost that event only, so such a body is
   read once more, leniently, and each event is judged by itself.
 - Deep nesting is refused here, because what is kept must be written again later.
@@ -20,6 +20,8 @@ import orjson
 DEPTH_MAX = 100
 _DUMP_DEPTH_MAX = 253  # what orjson writes
 
+_LARGE_BYTES = 32_768  # has as many brackets as can be, if anything has
+_DIGITS_MAX = 1_000  # a double ends at 308, so that orjson refuses whatever is longer
 _DIGITS_EXACT = 17  # what a double can hold in every case
 # Digits and points become "0", everything else a space: long numbers can then be found by a plain search.
 _NUMERALS = bytes(48 if chr(byte) in "0123456789." else 32 for byte in range(256))
@@ -41,13 +43,13 @@ class Unwritable:
         return self.text
 
 
-def decode(raw: bytes) -> Any:
-    """The one value in `raw`. Raises NotJson."""
+def decode(raw: bytes, *, plain: bool = False) -> Any:
+    """The one value in `raw`. Raises NotJson. `plain`: it is known that there is no long number."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise NotJson(str(error)) from None
-    return _exactly(raw, value) if has_long_number(raw) else value
+    return value if plain or not has_long_number(raw) else decode_leniently(raw)
 
 
 def decode_leniently(raw: bytes) -> Any:
@@ -76,17 +78,47 @@ def values_in(raw: bytes) -> tuple[list[bytes], bytes]:
 
 
 def is_sound(event: object) -> bool:
-    """Whether the event can be kept: it is written again as it is, and is not too deep."""
+    """Whether the event can be kept: it can be written again as it is, and is not too deep."""
     try:
-        orjson.dumps(_deepened(event))
-    except TypeError:
-        return False
+        orjson.dumps(_deepened(event), default=write_decimal)
+    except TypeError:  # also for a whole number beyond 64 bits, which is no fault
+        return _is_sound_inside(event)
     return True
 
 
+def write_decimal(value: object) -> orjson.Fragment:
+    """For orjson: a Decimal as the number it is."""
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value).encode())
+    raise TypeError(type(value).__name__)
+
+
+def _is_sound_inside(event: object) -> bool:
+    level: list[Any] = [event]
+    for _ in range(DEPTH_MAX + 1):
+        names = [name for value in level if isinstance(value, dict) for name in value]
+        if not all(_is_plain(value) for value in (*level, *names)):
+            return False
+        held = [value.values() if isinstance(value, dict) else value for value in level if _is_nest(value)]
+        level = [inner for values in held for inner in values]
+        if not level:
+            return True
+    return False
+
+
+def _is_nest(value: object) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return not isinstance(value, Unwritable)
+
+
 def may_be_deep(raw: bytes) -> bool:
-    """Whether it is worth asking `is_sound`; cheap, so that small requests pay nothing."""
-    return raw.count(b"[") + raw.count(b"{") >= DEPTH_MAX
+    """Whether to ask `is_sound` of what `decode` made; cheap, so that small requests pay nothing."""
+    return len(raw) >= _LARGE_BYTES or raw.count(b"[") + raw.count(b"{") >= DEPTH_MAX
 
 
 def has_long_number(raw: bytes) -> bool:
@@ -104,21 +136,11 @@ def has_long_number(raw: bytes) -> bool:
     return False
 
 
-def _exactly(raw: bytes, rounded: Any) -> Any:
-    try:
-        return _decoder.decode(raw.decode())
-    except RecursionError:
-        return rounded  # deeper than anything that is taken
+def _integer(text: str) -> int | Unwritable:
+    return int(text) if len(text) <= _DIGITS_MAX else Unwritable(text)
 
 
-def _integer(text: str) -> int | str:
-    if len(text) > 21:
-        return text
-    number = int(text)
-    return number if -(2**63) <= number < 2**64 else text
-
-
-def _fraction(text: str) -> float | str | Unwritable:
+def _fraction(text: str) -> float | Decimal | Unwritable:
     number = float(text)
     if not isfinite(number):
         return Unwritable(text)
@@ -126,9 +148,10 @@ def _fraction(text: str) -> float | str | Unwritable:
     if len(mantissa.replace(".", "").lstrip("-0").rstrip("0")) <= _DIGITS_EXACT:
         return number
     try:
-        return number if Decimal(text) == Decimal(repr(number)) else text
+        exact = Decimal(text)
     except InvalidOperation:  # an exponent beyond all bounds
-        return text
+        return number
+    return number if exact == Decimal(repr(number)) else exact
 
 
 def _next(text: str, at: int) -> int:

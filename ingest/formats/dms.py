@@ -58,7 +58,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
         row = given.wanted_row(data, "data", table, source)
         change.before = image if operation == "update" else None
         change.after = {**dict.fromkeys(change.before or ()), **row}
-    change.identity = given.identity_of(_identity(metadata, event), context, index)
+    change.identity = _identity(metadata, event)
     _place(change, metadata)
     parsed.changes.append(change)
 

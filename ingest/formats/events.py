@@ -1,5 +1,5 @@
-"""What the modules of row-by-row producers share: a loop that refuses one event without hurting the others, and
-readings of single fields, which are None where a value is not what it should be. Pure.
+"""What the modules of row-by-row producers share: a loop that refuses one event without hurting the others,
+and readings of single fields, which are None where a value is not what it should be. Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from ingest.change import Change, Context, Parsed, Row, TableName
+from ingest.change import Context, Parsed, Row, TableName
 from ingest.formats.contract import Refused, reject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ def refuse_operation(said: object, known: str, table: TableName, source: str) ->
 
 def wanted_row(value: object, name: str, table: TableName, source: str) -> Row:
     """The columns of a row that must be there."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         return value
     reason = f"`{name}` is not an object of columns: send the producer's events as they are"
     raise RowRefused("no-row", reason, table, source)
@@ -76,13 +76,8 @@ def source_of(context: Context, *parts: object) -> str:
     return ":".join(str(part) for part in parts if isinstance(part, str | int) and part != "")
 
 
-def identity_of(identity: object, context: Context, index: int, ordinal: int | None = None) -> str:
-    """`identity`, or the place in a named batch; `ordinal` where one event holds many changes."""
-    if isinstance(identity, str) and identity:
-        return identity
-    if not context.batch:
-        return ""
-    return f"{context.batch}:{index}" if ordinal is None else f"{context.batch}:{index}:{ordinal}"
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def row_of(value: object) -> Row | None:

@@ -51,7 +51,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
     data = given.row_of(inner.get("data")) or {}
     created_us = given.number_of(given.time_us_of(body.get("created_at")))
     change = Change(index, table, operation, source=source)
-    change.identity = given.identity_of(body.get("id"), context, index)
+    change.identity = given.text_of(body.get("id"))
     if operation == "delete":
         change.before = given.wanted_row(data.get("old"), "event.data.old", table, source)
     else:

@@ -1,8 +1,8 @@
 """Maxwell: `{database, table, type, ts, xid, xoffset, commit, position, data, old}`, one object for each row.
 
 `old` holds only the changed columns. All rows of a binlog event share its `position`; `xoffset` tells them
-apart, and the last row of a transaction has `commit` instead. Without `xoffset` (output_xoffset) two equal rows
-of a table without a key cannot be told from one row that came twice, so such rows have no identity.
+apart, and the last row of a transaction has `commit` instead. Without `xoffset` (output_xoffset) two equal
+rows of a table without a key cannot be told from one row that came twice, so such rows have no identity.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
             key=key,
             source=source,
             position=_position(event),
-            identity=given.identity_of(_identity(event, key), context, index),
+            identity=_identity(event, key),
             transaction=None if xid is None else str(xid),
             transaction_ends=xid is not None and event.get("commit") is True,
             time_ms=None if time_s is None else time_s * 1000,

@@ -54,7 +54,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
             after=after,
             source=source,
             position="" if lsn is None else position_of(lsn, place),
-            identity=given.identity_of(metadata.get("idempotency_key"), context, index),
+            identity=given.text_of(metadata.get("idempotency_key")),
             transaction=None if lsn is None else str(lsn),
             time_ms=given.time_ms_of(metadata.get("commit_timestamp")),
         )

@@ -1,7 +1,6 @@
 """Supabase database webhooks: `{type, table, schema, record, old_record}`.
 
-They say neither when nor in which order: changes count as they arrive, and none is ever a repetition of
-another, unless the request names its batch.
+They say neither when nor in which order: changes count as they arrive, and none has an identity of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
     if operation is None:
         given.refuse_operation(event.get("type"), "INSERT, UPDATE and DELETE", table, source)
     change = Change(index, table, operation, source=source)
-    change.identity = given.identity_of("", context, index)
     if operation == "delete":
         change.before = given.wanted_row(event.get("old_record"), "old_record", table, source)
     else:

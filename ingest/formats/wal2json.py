@@ -85,7 +85,7 @@ class _Reading:
                 given.add_reject(index, {**event, "change": [element]}, refused, context, parsed)
                 continue
             parts = (event.get("xid"), event.get("nextlsn"), event.get("timestamp"), ordinal)
-            change.identity = given.identity_of(fingerprint(*parts) if name else "", context, index, ordinal)
+            change.identity = fingerprint(*parts) if name else ""
             change.position = "" if end is None else position_of(end, ordinal)
             change.transaction = name or fingerprint(event)
             change.time_ms = given.time_ms_of(event.get("timestamp"))
@@ -120,7 +120,7 @@ class _Reading:
             change.position = position_of(self.open_end, self.place)
             self.place += 1
         change.transaction = _name(event, None) or self.open_name
-        change.identity = given.identity_of(self._identity(event), context, index)
+        change.identity = self._identity(event)
         change.time_ms = given.time_ms_of(event.get("timestamp"))
         return change
 

@@ -164,7 +164,7 @@ def list_jobs(
     jobs: JobsOf, warehouse: Readable, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> Any:
     """The newest jobs of a warehouse."""
-    return {"jobs": [_light(row) for row in jobs.list(warehouse, limit)]}
+    return {"jobs": [_light(row) for row in jobs.newest(warehouse, limit)]}
 
 
 def _shown(job: Job) -> dict[str, Any]:

@@ -96,23 +96,14 @@ class Lanes:
         """From where to where; nothing if an open source transaction is in the way."""
         head = self._journal.head(warehouse)
         after = {table: landed[table] for table in lane.tables}
-        up_to = head
-        if lane.events > self.thresholds.batch_events_max:
-            up_to = min(self._reach(warehouse, table, after[table], head) for table in lane.tables)
+        up_to = self._journal.reach(
+            warehouse, after, head, events_max=self.thresholds.batch_events_max
+        )
         border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.
             border = self._journal.border(warehouse, lane.tables, after, head, _now_ms())
         return {table: (start, border) for table, start in after.items() if border > start}
-
-    def _reach(self, warehouse: str, table: TableName, after: int, head: int) -> int:
-        """The id up to which a batch of the largest size reaches."""
-        last, events = head, 0
-        most = self.thresholds.batch_events_max
-        for entry in self._journal.read(warehouse, table, after, head, events_max=most):
-            last = entry.id
-            events += len(entry.changes) + len(entry.rejects)
-        return last if events >= most else head
 
 
 def _now_ms() -> int:

@@ -81,14 +81,14 @@ class LandingView:
             shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
             marks.setdefault(mark.table, {})[mark.source] = shown
         tables = {
-            ".".join(table): {
+            ".".join(table) or "(no table)": {
                 **_landed(rows.get(table)),
                 **_waiting(pending.get(table), rows.get(table), now_ms),
                 "watermarks": marks.get(table, {}),
             }
             for table in sorted({*rows, *pending})
         }
-        jobs = [job for job in self._jobs.list(warehouse, 50) if job["state"] != "done"]
+        jobs = [job for job in self._jobs.newest(warehouse, 50) if job["state"] != "done"]
         workers = [
             {"worker": name, "seen-ms": seen, "alive": now_ms - seen < WORKER_GONE_MS, **said}
             for name, seen, said in self._jobs.workers()
@@ -105,7 +105,10 @@ class LandingView:
             "last-publish-ms": max(published, default=None),
             "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
             "stalled": self._stalled(workers, bool(pending), jobs),
-            "dead-letters": sum(row.rejects for row in rows.values()),
+            "dead-letters": {
+                ".".join(table) or "(no table)": counts
+                for table, counts in self._journal.dead_letters.counts(warehouse).items()
+            },
         }
 
     def _stalled(

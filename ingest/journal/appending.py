@@ -1,8 +1,8 @@
 """One SQL transaction that appends a group of requests: all of them, or none.
 
-The order inside is: lock the head of each warehouse (sorted, so that no two wait for each other), refuse what
-no longer fits, find duplicates, write entries, numbers, marks, transactions, companions, count up the head. What
-is remembered in memory changes only after COMMIT.
+The order inside is: lock the head of each warehouse (sorted, so that no two wait for each other), refuse
+what no longer fits, find duplicates, write entries, numbers, marks, transactions, companions, count up the
+head. What is remembered in memory changes only after COMMIT.
 """
 
 from __future__ import annotations
@@ -145,9 +145,7 @@ class _OneWarehouse:
         self.ledger = Ledger()
         self.appended = Appended(head)
 
-    def append(
-        self, requests: Sequence[Packed], window: Window | None, expires_ms: int
-    ) -> list[Receipt]:
+    def append(self, requests: Sequence[Packed], window: Window | None, expires_ms: int) -> list[Receipt]:
         if not requests:
             return []
         began = self._id
@@ -182,8 +180,10 @@ class _OneWarehouse:
     def _learn_transactions(self, requests: Sequence[Packed]) -> None:
         touched: dict[str, set[str]] = {}
         for request in requests:
-            for one in (*request.steps, *request.ends):
-                touched.setdefault(one.source, set()).add(one.transaction)
+            for step in request.steps:
+                touched.setdefault(step.source, set()).add(step.transaction)
+            for end in request.ends:
+                touched.setdefault(end.source, set()).add(end.transaction)
         if touched:
             self.ledger.learn(spanning.load(self._connection, self._warehouse, touched))
 

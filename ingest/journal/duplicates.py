@@ -1,8 +1,8 @@
 """Which events of a request were here before: by number for ever, by identity within the window.
 
-Inside an append's transaction. What is found stands on committed rows and on requests of the same transaction,
-so a duplicate is only ever answered after the event it repeats is durable; and nothing is remembered of a
-request whose transaction did not commit.
+Inside an append's transaction. What is found stands on committed rows and on requests of the same
+transaction, so a duplicate is only ever answered after the event it repeats is durable; and nothing is
+remembered of a request whose transaction did not commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ROWS_AT_A_TIME = 100
 _of_source = (ranges.c.warehouse == sa.bindparam("w"), ranges.c.source == sa.bindparam("s"))
 # Intervals are disjoint, so of all that begin below only the last one can reach up to here.
 _below = (
-    sa.select(sa.func.max(ranges.c.first)).where(*_of_source, ranges.c.first < sa.bindparam("low")).scalar_subquery()
+    sa.select(sa.func.max(ranges.c.first))
+    .where(*_of_source, ranges.c.first < sa.bindparam("low"))
+    .scalar_subquery()
 )
 _NEAR = Prepared(
     sa.select(ranges.c.first, ranges.c.last)
@@ -132,7 +134,9 @@ class Marks:
         if not request.marks:
             return []
         distinct = set(request.marks)
-        known = self._window.known(distinct).union(*(distinct.intersection(one.marks) for one in self._others))
+        known = self._window.known(distinct).union(
+            *(distinct.intersection(one.marks) for one in self._others)
+        )
         seen = known | (self._new & distinct)
         self._new |= distinct - known
         if not seen and len(distinct) == len(request.marks):

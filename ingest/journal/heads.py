@@ -10,9 +10,7 @@ from catalog.store.database import Database, Prepared, Read
 from ingest.journal.schema import heads
 
 _of_warehouse = heads.c.warehouse == sa.bindparam("w")
-_LOCK = Prepared(
-    sa.select(heads.c.id, heads.c.events, heads.c.bytes).where(_of_warehouse).with_for_update()
-)
+_LOCK = Prepared(sa.select(heads.c.id, heads.c.events, heads.c.bytes).where(_of_warehouse).with_for_update())
 _CREATE = Prepared(
     sa.text(
         "INSERT INTO journal_heads (warehouse, id, events, bytes) VALUES (:w, 0, 0, 0) ON CONFLICT DO NOTHING"
@@ -28,7 +26,9 @@ _ADVANCE = Prepared(
     )
     .returning(heads.c.id, heads.c.events, heads.c.bytes)
 )
-_SUM = sa.select(sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0))
+_SUM = sa.select(
+    sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
+)
 _SUM_INSIDE = Prepared(_SUM)
 _SUM_NOW = Read(_SUM)
 _ID = Read(sa.select(heads.c.id).where(_of_warehouse))

@@ -128,7 +128,7 @@ def _claim(packed: Packed, events: Sequence[Change | Reject]) -> None:
     sources = [event.source for event in events]
     numbers = [event.number for event in events]
     if sources.count(sources[0]) == len(sources):
-        if None not in numbers and _fits(numbers):  # the usual case of a source that counts
+        if _fits(numbers):  # the usual case of a source that counts
             packed.numbered = [Numbered(name_key(sources[0]), numbers, range(len(numbers)))]
             return
         if numbers.count(None) == len(numbers):
@@ -162,4 +162,5 @@ def _claim_mixed(packed: Packed, events: Sequence[Change | Reject]) -> None:
 
 
 def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:
-    return -NUMBER_MAX < min(numbers) and max(numbers) < NUMBER_MAX
+    known = [number for number in numbers if number is not None]
+    return len(known) == len(numbers) and min(known) > -NUMBER_MAX and max(known) < NUMBER_MAX

@@ -50,9 +50,7 @@ class Ranges:
         for start, end in runs(numbers):
             if not self.take_span(numbers[start], numbers[end - 1]):
                 repeated += [
-                    place
-                    for place in range(start, end)
-                    if not self.take_span(numbers[place], numbers[place])
+                    place for place in range(start, end) if not self.take_span(numbers[place], numbers[place])
                 ]
         return repeated
 

@@ -120,9 +120,7 @@ dead_letters = sa.Table(
     sa.Column("state", Text, nullable=False),
     sa.Column("replaced", sa.LargeBinary),
     sa.Column("changed_ms", sa.BigInteger, nullable=False),
-    sa.Index(
-        "journal_dead_letters_by_place", "warehouse", "table_key", "journal_id", "ordinal", unique=True
-    ),
+    sa.Index("journal_dead_letters_by_place", "warehouse", "table_key", "journal_id", "ordinal", unique=True),
     sa.Index("journal_dead_letters_by_age", "warehouse", "journal_id", "ordinal", "id"),
     sa.Index("journal_dead_letters_by_state", "warehouse", "state", "table_key"),
 )

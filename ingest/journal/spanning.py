@@ -33,10 +33,10 @@ _TOUCHED = Prepared(
 )
 _SET = Prepared(
     sa.text(
-        "INSERT INTO journal_transactions (warehouse, source, \"transaction\", received, expected, ended,"
+        'INSERT INTO journal_transactions (warehouse, source, "transaction", received, expected, ended,'
         " followed, is_open, first_id, last_id, tables, updated_ms)"
-        " VALUES (:w, :s, :t, :received, :expected, :ended, :followed, :is_open, :first_id, :last_id, :tables,"
-        " :updated_ms)"
+        " VALUES (:w, :s, :t, :received, :expected, :ended, :followed, :is_open, :first_id, :last_id,"
+        " :tables, :updated_ms)"
         ' ON CONFLICT (warehouse, source, "transaction") DO UPDATE SET received = excluded.received,'
         " expected = excluded.expected, ended = excluded.ended, followed = excluded.followed,"
         " is_open = excluded.is_open, first_id = excluded.first_id, last_id = excluded.last_id,"
@@ -89,9 +89,7 @@ def store(
     connection: sa.Connection, warehouse: str, kept: Iterable[Spanning], gone: Iterable[Spanning]
 ) -> None:
     run_many(_SET, connection, [_row(warehouse, one) for one in kept])
-    run_many(
-        _DELETE, connection, [{"w": warehouse, "s": one.source, "t": one.transaction} for one in gone]
-    )
+    run_many(_DELETE, connection, [{"w": warehouse, "s": one.source, "t": one.transaction} for one in gone])
 
 
 def between(database: Database, warehouse: str, after: int, up_to: int) -> list[Spanning]:

@@ -1,9 +1,9 @@
-"""Source transactions that are spread over several requests: which are complete, and which ids they span. Pure.
+"""Source transactions over several requests: which are complete, and which ids they span. Pure.
 
-A request is never cut in two, so a transaction that begins and ends inside one needs no record. One is complete
-when its end was announced and all that it announced is there; or when its last change said so; or when the same
-source went on to another transaction. If its announced size says that changes are missing, only silence ends
-it: a transaction of which nothing more came for a while is taken as it is (`Spanning.is_open_at`).
+A request is never cut in two, so a transaction that begins and ends inside one needs no record. One is
+complete when its end was announced and all that it announced is there; or when its last change said so; or
+when the same source went on to another transaction. If its announced size says that changes are missing, only
+silence ends it: a transaction of which nothing more came for a while is taken as it is.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Ledger:
             newest[step.source] = step.transaction
             row = touched.get((step.source, step.transaction))
             if row is None:
-                row = touched[step.source, step.transaction] = self._row(step.source, step.transaction, now_ms)
+                row = touched[step.source, step.transaction] = self._row(
+                    step.source, step.transaction, now_ms
+                )
                 row.first_id = row.first_id or journal_id
                 row.last_id = journal_id
             row.received += 1

@@ -36,7 +36,7 @@ _LIST = Read(
 _DUE = Read(
     sa.select(jobs.c.id, jobs.c.epoch, jobs.c.state)
     .where(
-        jobs.c.state.in_(["staging", "ready", "leased"]),
+        jobs.c.state != "done",
         jobs.c.lease_ends_ms <= sa.bindparam("now"),
         jobs.c.not_before_ms <= sa.bindparam("now"),
     )
@@ -45,7 +45,7 @@ _DUE = Read(
 _CLAIMED = Read(sa.select(claims.c.table_key).where(claims.c.warehouse == sa.bindparam("w")))
 _TAKE = Prepared(
     sa.update(jobs)
-    .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state.in_(["ready", "leased"]))
+    .where(_by_id, jobs.c.epoch == sa.bindparam("e"), sa.or_(jobs.c.state == "ready", jobs.c.state == "leased"))
     .values(
         epoch=jobs.c.epoch + 1,
         state="leased",
@@ -72,7 +72,7 @@ _FINISH = Prepared(
         number=sa.bindparam("number"),
         finished_ms=sa.bindparam("now"),
         progress=sa.bindparam("progress"),
-        error=None,
+        error=sa.null(),
     )
 )
 _STAGED = Prepared(
@@ -141,7 +141,7 @@ class Jobs:
         row = self._database.row(_ONE, {"j": job_id})
         return Job(*row) if row is not None else None
 
-    def list(self, warehouse: str, limit: int) -> list[dict[str, Any]]:
+    def newest(self, warehouse: str, limit: int) -> list[dict[str, Any]]:
         names = [column.name for column in _light]
         rows = self._database.rows(_LIST, {"w": warehouse, "limit": limit})
         return [dict(zip(names, row, strict=True)) for row in rows]

@@ -146,5 +146,9 @@ def test_drop_keeps_the_files_and_purge_removes_them(
 def _files(stack: Stack, stacks: Stacks, location: str) -> list[Path]:
     server: S3Server | None = stacks.s3 if stack.s3 is not None else None
     folder = server.path(location) if server else Path(location.removeprefix("file://"))
-    # Spark writes local files with a checksum beside each, which no metadata knows of.
-    return [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".crc"]
+    # Also the checksums that Spark writes beside local files, which no metadata knows of, and the folders.
+    return [folder, *folder.rglob("*")] if server is None and folder.exists() else _files_in(folder)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

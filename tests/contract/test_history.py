@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.harness.rest import SCHEMA, Rest, append_body
-from tests.harness.stacks import Stack
+from tests.harness.stacks import Stack, Stacks
 
 
 @pytest.fixture
@@ -232,3 +233,57 @@ def test_a_protected_table_refuses_to_go(rest: Rest) -> None:
     rest.append(namespace, "t")
     rest.lake("PUT", flag, json={"protected": False})
     assert rest.call("DELETE", rest.table_path(namespace, "t")).status_code == 204
+
+
+FORGETFUL = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "1",
+}
+REBUILT_ALIKE = ("properties", "snapshots", "snapshot-log", "refs", "current-snapshot-id", "last-updated-ms")
+
+
+@pytest.fixture
+def forgetful(stacks: Stacks, tmp_path: Path) -> Iterator[Rest]:
+    """A server that remembers no document, so that it has to rebuild what it wrote a moment ago."""
+    with stacks.started("embedded", tmp_path, {"CALVE_DOCUMENT_CACHE_BYTES_MAX": "0"}) as stack:
+        yield Rest(stack.url)
+
+
+def test_a_rebuilt_version_has_the_properties_of_then(forgetful: Rest) -> None:
+    rest = forgetful
+    namespace = rest.fresh_namespace()
+    rest.create(namespace, "t", properties={**FORGETFUL, "word": "first"})
+    then, at = rest.append(namespace, "t"), rest.head()
+    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"word": "second"}}]}
+    assert rest.commit(namespace, "t", change).status_code == 200
+    for _ in range(3):
+        rest.append(namespace, "t")
+    past = rest.at(f"main@{at}").load(namespace, "t")
+    assert {key: past["metadata"][key] for key in REBUILT_ALIKE} == {
+        key: then["metadata"][key] for key in REBUILT_ALIKE
+    }
+
+
+def test_a_rebuilt_version_of_a_transaction_is_the_one_that_was_published(forgetful: Rest) -> None:
+    """Its times are those of the publish; what moved outside is in it; what came and went inside is not."""
+    rest = forgetful
+    namespace = rest.fresh_namespace()
+    rest.create(namespace, "t", properties=FORGETFUL)
+    rest.append(namespace, "t")
+    name = f"w-{random.randrange(2**40):x}"
+    inside = rest.open_transaction(name)
+    first = inside.append(namespace, "t")["metadata"]["current-snapshot-id"]
+    tag = {"action": "set-snapshot-ref", "ref-name": "tagged", "type": "tag", "snapshot-id": first}
+    for update in (tag, {"action": "remove-snapshot-ref", "ref-name": "tagged"}):
+        assert inside.commit(namespace, "t", {"requirements": [], "updates": [update]}).status_code == 200
+    outside = {"action": "set-properties", "updates": {"from": "outside"}}
+    assert rest.commit(namespace, "t", {"requirements": [], "updates": [outside]}).status_code == 200
+    time.sleep(0.01)
+    assert rest.publish(name).status_code == 200
+    then, at = rest.load(namespace, "t"), rest.head()
+    for _ in range(3):
+        rest.append(namespace, "t")
+    past = rest.at(f"main@{at}").load(namespace, "t")
+    assert {key: past["metadata"][key] for key in REBUILT_ALIKE} == {
+        key: then["metadata"][key] for key in REBUILT_ALIKE
+    }

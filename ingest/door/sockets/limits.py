@@ -6,6 +6,7 @@ The counts are those of one server process.
 from __future__ import annotations
 
 import ipaddress
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -80,6 +81,7 @@ class Connections:
         self._addresses: Counter[str] = Counter()
         self._subnets: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
+        self._lock = threading.Lock()  # of the sources: large messages are read in threads
         self._window_s = 0.0
         self._new = 0
         self.open = 0
@@ -88,9 +90,6 @@ class Connections:
     @property
     def sources(self) -> int:
         return len(self._sources)
-
-    def of_source(self, source: str) -> int:
-        return self._sources[source]
 
     def enter(self, address: str, source: str | None, now_s: float) -> Refusal | None:
         """Count a new connection in, or say what is against it."""
@@ -125,15 +124,16 @@ class Connections:
 
     def join(self, source: str) -> bool:
         """Count a connection to a source; False if it has enough of them."""
-        if self._sources[source] >= self._settings.connections_per_source_max:
-            if not self._sources[source]:
-                del self._sources[source]
-            return False
-        self._sources[source] += 1
-        return True
+        with self._lock:
+            count = self._sources.get(source, 0)
+            if count >= self._settings.connections_per_source_max:
+                return False
+            self._sources[source] = count + 1
+            return True
 
     def part(self, source: str) -> None:
-        _less(self._sources, source)
+        with self._lock:
+            _less(self._sources, source)
 
     def rate(self, now_s: float, clock_s: float) -> Rate:
         limit = self._settings.connections_per_s

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import orjson
-
 from ingest.door.sockets.limits import Rate
+from ingest.formats.contract import original_of
+from ingest.formats.decode import NotJson, decode, decode_leniently
 
 AckStatus = Literal["ok", "buffered", "persisted", "duplicate", "fallback"]
 NackReason = Literal[
@@ -55,25 +55,33 @@ class Batch:
     correlation: str | None
 
 
-def parse(raw: bytes | str) -> Json:
-    """The object of a message, with a known `type`."""
+def parse(raw: bytes) -> tuple[Json, bool]:
+    """The object of a message, with a known `type`; and whether it is plain JSON."""
     if not raw:
         raise Malformed("invalid_format", "The message is empty")
-    try:
-        message = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise Malformed("invalid_format", f"The message is not JSON: {error}") from None
+    message, is_plain = _decoded(raw)
     if not isinstance(message, dict):
         raise Malformed("invalid_format", "The message must be a JSON object")
     kind = message.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
         raise refusal(message, "invalid_format", f"type must be one of {', '.join(sorted(KINDS))}")
-    return message
+    return message, is_plain
 
 
-def batch_of(message: Json) -> Batch:
-    """The head of a batch; Malformed says what is missing."""
-    source = source_of(message)
+def _decoded(raw: bytes) -> tuple[Any, bool]:
+    """One number like NaN must not cost a whole batch, so a message that is not plain is read leniently."""
+    try:
+        return decode(raw), True
+    except NotJson as error:
+        try:
+            return decode_leniently(raw), False
+        except NotJson:
+            raise Malformed("invalid_format", f"The message is not JSON: {error}") from None
+
+
+def batch_of(message: Json, client: str | None = None, shard: str | None = None) -> Batch:
+    """The head of a batch; Malformed says what is missing. `client` and `shard` are the connection's own."""
+    source = source_of(message, client, shard)
     events = message.get("events")
     if not isinstance(events, list) or not events:
         raise refusal(message, "invalid_format", "events must be a list with at least one event")
@@ -84,9 +92,9 @@ def batch_of(message: Json) -> Batch:
     return Batch(source, int(message["sequenceNumber"]), correlation_of(message))
 
 
-def source_of(message: Json, shard: str | None = None) -> str:
+def source_of(message: Json, client: str | None = None, shard: str | None = None) -> str:
     """The name under which the events of a connection are counted."""
-    source, name = message.get("sourceDoId"), message.get("sourceShardName") or shard
+    source, name = message.get("sourceDoId", client), message.get("sourceShardName") or shard
     if not _is_name(source):
         raise refusal(message, "invalid_format", "sourceDoId must be a text")
     if name is None:
@@ -98,7 +106,7 @@ def source_of(message: Json, shard: str | None = None) -> str:
 
 def largest_event(message: Json) -> int:
     """The size of the largest event in bytes, as it would stand in JSON."""
-    return max(len(orjson.dumps(event)) for event in message["events"])
+    return max(len(original_of(event)) for event in message["events"])
 
 
 def correlation_of(message: Json) -> str | None:
@@ -115,9 +123,7 @@ def refusal(message: Json, reason: NackReason, text: str) -> Malformed:
 # -- what clients are told
 
 
-def ack(
-    batch: Batch, status: AckStatus, *, now_ms: int, batch_id: str, details: Json, rate: Rate
-) -> Json:
+def ack(batch: Batch, status: AckStatus, *, now_ms: int, batch_id: str, details: Json, rate: Rate) -> Json:
     return _answer(
         "ack",
         now_ms,

@@ -1,0 +1,58 @@
+"""What goes out on one connection, in order, without a task of its own while there is nothing to say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from ingest.door.asgi import Send
+
+
+class Outbox:
+    __slots__ = ("_drained", "_send", "_waiting", "_writer", "gone")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self.gone = False  # nobody listens any more
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, text: str) -> None:
+        self._put({"type": "websocket.send", "text": text})
+
+    def close(self, code: int, reason: str) -> None:
+        """After all that was put before."""
+        self._put({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def drained(self) -> None:
+        """Until everything is out, or nobody listens."""
+        if self._writer is None:
+            return
+        if self._drained is None:
+            self._drained = asyncio.get_running_loop().create_future()
+        await self._drained
+
+    def _put(self, message: dict[str, Any]) -> None:
+        if self.gone:
+            return
+        self._waiting.append(message)
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                await self._send(self._waiting.popleft())
+        except (OSError, RuntimeError):  # the client is gone, or the connection was closed meanwhile
+            self.gone = True
+            self._waiting.clear()
+        finally:
+            self._writer = None
+            drained, self._drained = self._drained, None
+            if drained is not None and not drained.done():
+                drained.set_result(None)

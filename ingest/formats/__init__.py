@@ -1,0 +1,74 @@
+"""Bytes to changes: `read(body, context)` for the body of a request, whichever producer sent it. Pure.
+
+Every event of the request is in the answer: as changes, as a reject with its reason, as the end of a
+transaction, or as ignored. `Invalid` is raised only where there is no event at all, or where the request
+names a format that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ingest.change import Change, Context, Parsed, Reject
+from ingest.formats import bodies, native
+from ingest.formats.bodies import decompress
+from ingest.formats.contract import Format, Refused, reject
+from ingest.formats.detect import FORMATS, detected, is_event, named
+
+__all__ = ["FORMATS", "decompress", "read", "read_events"]
+
+_UNREAD = Refused("unread", "the event is of a kind that is not known: say its format, or send another kind")
+
+
+def read(body: bytes, context: Context) -> Parsed:
+    """The changes in the body of a request, with its content encoding already undone."""
+    asked = named(context.format)
+    parsed = Parsed(context.format)
+    events = bodies.split(body, context, is_event, parsed)
+    return _read(asked, events, context, parsed, marked=native.MARK.encode() in body)
+
+
+def read_events(values: Sequence[Any], context: Context) -> Parsed:
+    """The same for events that came decoded, in a message of a connection."""
+    asked = named(context.format)
+    parsed = Parsed(context.format)
+    return _read(asked, bodies.add_events(values, context, parsed), context, parsed, marked=True)
+
+
+def _read(
+    asked: Format | None, events: list[tuple[int, Any]], context: Context, parsed: Parsed, *, marked: bool
+) -> Parsed:
+    if events:
+        chosen = asked or detected(events)
+        parsed.format = chosen.NAME
+        if chosen is native and not marked:
+            native.read_unmarked(events, context, parsed)
+        else:
+            chosen.read(events, context, parsed)
+        _add_unread(events, context, parsed)
+    if context.batch:
+        _name_by_batch(parsed, context.batch)
+    return parsed
+
+
+def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+    """Nothing is lost, even if a format has no word for an event."""
+    if len(parsed.changes) + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
+        return
+    told = {item.index for found in (parsed.changes, parsed.rejects, parsed.ends) for item in found}
+    told.update(parsed.ignored)
+    parsed.rejects.extend(
+        reject(index, event, _UNREAD, context) for index, event in events if index not in told
+    )
+
+
+def _name_by_batch(parsed: Parsed, batch: str) -> None:
+    """In a batch with a name, the place of an event is its identity where it has no other."""
+    last, ordinal = -1, 0
+    found: list[Change | Reject] = [*parsed.changes, *parsed.rejects]
+    for item in found:
+        ordinal = ordinal + 1 if item.index == last else 0
+        last = item.index
+        if not item.identity and item.number is None:
+            item.identity = f"{batch}:{item.index}:{ordinal}" if ordinal else f"{batch}:{item.index}"

@@ -1,0 +1,203 @@
+"""Debezium's envelope: `{before, after, source, op, ts_ms, transaction}`, bare or as `{schema, payload}`.
+
+Debezium Server's HTTP sink sends the value of a record only: no key, no topic, no tombstone. Between the rows
+come records of other kinds (the borders of transactions, heartbeats, changes of the schema, messages), which
+are recognised by their shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.change import Change, Context, Operation, Parsed, Row, TableName, TransactionEnd
+from ingest.formats.contract import Refused, fingerprint, reject, table_of, whole_number
+from ingest.formats.debezium_log import Place, place_of, transaction_id, transaction_of
+from ingest.formats.debezium_rows import row_of
+from ingest.formats.debezium_schema import Block, block_of_envelope
+
+NAME = "debezium"
+SIGNALS = "debezium_signal"  # the table that people steer a connector with
+
+OPERATIONS: dict[object, Operation] = {
+    "c": "insert",
+    "u": "update",
+    "d": "delete",
+    "r": "read",
+    "t": "truncate",
+}
+_NOTHING: Row = {}
+
+
+@dataclass(slots=True)
+class Envelope:
+    """One record, taken apart; of a CloudEvent too."""
+
+    op: object
+    before: object
+    after: object
+    source: Row
+    transaction: object = None
+    ts: Row = field(default_factory=dict)  # where the record's own time stands
+    block: Block | None = None
+
+
+def recognises(event: object) -> bool:
+    payload = _payload(event)
+    if payload is None:
+        return False
+    source = payload.get("source")
+    if "op" in payload and isinstance(source, dict):
+        return "table_name" not in source  # that is CockroachDB's
+    return _kind(payload) is not None
+
+
+def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+    borders: list[tuple[int, Row]] = []
+    repeats: Counter[str] = Counter()
+    name = ""
+    for index, event in events:
+        payload = _payload(event)
+        kind = _kind(payload) if payload is not None else _no_payload(event)
+        if kind == "transaction end" and payload is not None:
+            borders.append((index, payload))
+        elif kind is not None:
+            parsed.ignored[index] = kind
+        else:
+            envelope = _opened(event, payload or {})
+            name = add_change(index, event, envelope, context, parsed, repeats) or name
+    _add_ends(borders, context.source or name, parsed)
+
+
+def add_change(
+    index: int, event: object, envelope: Envelope, context: Context, parsed: Parsed, repeats: Counter[str]
+) -> str:
+    """Adds the record's change, or its reject. Answers the source's own name."""
+    name = envelope.source.get("name")
+    source = context.source or (name if isinstance(name, str) else "")
+    table: TableName | None = None
+    place = Place("", None)
+    try:
+        if envelope.op == "m" or envelope.source.get("table") == SIGNALS:
+            parsed.ignored[index] = "message" if envelope.op == "m" else "signal"
+            return source
+        transaction, total_order = transaction_of(envelope.transaction)
+        place = place_of(envelope.source, total_order, envelope.ts)
+        table = _table(envelope.source, context)
+        change = _change(index, envelope, table, context)
+        change.source, change.position, change.transaction = source, place.position, transaction
+        change.identity = identity_of(envelope, source, table, place, repeats)
+        parsed.changes.append(change)
+    except Refused as refused:
+        parsed.rejects.append(
+            reject(index, event, refused, context, table=table, source=source, position=place.position)
+        )
+    return source
+
+
+def identity_of(
+    envelope: Envelope, source: str, table: TableName, place: Place, repeats: Counter[str]
+) -> str:
+    """What stays the same if Debezium sends the record again, after a restart and in other batches too.
+
+    Rows of a first load share their place, so their content tells them apart; a row that is there twice in a
+    request is two rows.
+    """
+    parts = [source, str(envelope.source.get("db") or ""), ".".join(table), str(envelope.op)]
+    if envelope.op == "r":
+        found = "/".join([*parts, place.position, fingerprint(envelope.after)])
+        repeats[found] += 1
+        return found if repeats[found] == 1 else f"{found}#{repeats[found]}"
+    if place.mark is not None:
+        return "/".join([*parts, place.mark])
+    return "/".join([*parts, place.position, fingerprint(envelope.before, envelope.after)])
+
+
+def _change(index: int, envelope: Envelope, table: TableName, context: Context) -> Change:
+    operation = OPERATIONS.get(envelope.op) if isinstance(envelope.op, str) else None
+    if operation is None:
+        raise Refused("no-operation", "`op` is none of c, u, d, r, t, m: send Debezium's records unchanged")
+    before, after = row_of(envelope.before, "before"), row_of(envelope.after, "after")
+    block = envelope.block
+    if block is not None and block.reshape:
+        before, after = block.reshaped(before), block.reshaped(after)
+    if operation == "delete":
+        after = None
+        if not before:
+            raise Refused(
+                "no-before",
+                "the delete has no `before`, so it is not known which row it means: give the table a primary "
+                "key or REPLICA IDENTITY FULL",
+            )
+    elif operation == "truncate":
+        before = after = None
+    elif after is None:
+        raise Refused("no-after", f"the {operation} has no `after`: send Debezium's records unchanged")
+    key = context.key or (("_id",) if isinstance(envelope.after or envelope.before, str) else None)
+    time_ms = whole_number(envelope.source.get("ts_ms"))
+    if time_ms is None:
+        time_ms = whole_number(envelope.ts.get("ts_ms"))
+    declared = block.declared if block is not None else None
+    return Change(index, table, operation, before, after, key, time_ms=time_ms, declared=declared)
+
+
+def _table(source: Row, context: Context) -> TableName:
+    name = source.get("table") or source.get("collection")
+    return table_of(source.get("schema") or source.get("db"), name, context)
+
+
+def _opened(event: Any, payload: Row) -> Envelope:
+    source = payload.get("source")
+    return Envelope(
+        payload.get("op"),
+        payload.get("before"),
+        payload.get("after"),
+        source if isinstance(source, dict) else _NOTHING,
+        payload.get("transaction"),
+        payload,
+        block_of_envelope(event.get("schema")) if payload is not event and event.__class__ is dict else None,
+    )
+
+
+def _payload(event: object) -> Row | None:
+    """The record's value, out of `{schema, payload}` if it stands in one."""
+    if not isinstance(event, dict):
+        return None
+    if "payload" in event and "schema" in event and "op" not in event:
+        inner = event["payload"]
+        return inner if isinstance(inner, dict) else None
+    return event
+
+
+def _no_payload(event: object) -> str | None:
+    is_null = isinstance(event, dict) and "schema" in event and event.get("payload", "") is None
+    return "tombstone" if is_null else None
+
+
+def _kind(payload: Row) -> str | None:
+    """What a record is that changes no row; None if it should."""
+    if "op" in payload:
+        return None
+    status = payload.get("status")
+    if status in ("BEGIN", "END") and "id" in payload and payload.keys() <= _BORDER:
+        return "transaction begin" if status == "BEGIN" else "transaction end"
+    if "databaseName" in payload and ("ddl" in payload or "tableChanges" in payload):
+        return "schema change"
+    return "heartbeat" if payload.keys() <= _HEARTBEAT and "ts_ms" in payload else None
+
+
+def _add_ends(borders: list[tuple[int, Row]], source: str, parsed: Parsed) -> None:
+    """The records at the end of transactions do not say whose they are; the rows beside them do."""
+    for index, payload in borders:
+        transaction = transaction_id(payload.get("id"))
+        if transaction is None:
+            parsed.ignored[index] = "transaction end without id"
+        else:
+            size = whole_number(payload.get("event_count"))
+            parsed.ends.append(TransactionEnd(index, source, transaction, size))
+
+
+_HEARTBEAT = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_BORDER = _HEARTBEAT | {"status", "id", "event_count", "data_collections"}

@@ -1,0 +1,162 @@
+"""Dead letters over HTTP: list, show, fix, replay, drop."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.api.lake.access import Readable, Writable
+from catalog.errors import Conflict, NotFound
+from ingest.change import TableName
+from ingest.journal.dead_letters import DeadLetter
+from ingest.journal.journal import Journal
+
+router = APIRouter(prefix="/lake/v1", tags=["Dead letters"])
+REPLAYED_MAX = 100_000
+PAGE = 1_000
+
+State = Literal["open", "fixed", "replayed", "dropped"]
+
+
+class LetterAnswer(BaseModel):
+    id: str
+    table: list[str]
+    state: State
+    code: str
+    reason: str
+    key: str | None = Field(None, description="The key of the row as JSON, where it is known")
+    source: str
+    position: str
+    received_ms: int = Field(serialization_alias="received-ms")
+
+
+class LetterDetail(LetterAnswer):
+    original: str = Field(description="What came in; bytes that are no text are replaced")
+    replaced: str | None = Field(None, description="What a replay will send instead")
+
+
+class LetterList(BaseModel):
+    dead_letters: list[LetterAnswer] = Field(serialization_alias="dead-letters")
+    next_page_token: str | None = Field(None, serialization_alias="next-page-token")
+
+
+class FixRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    event: dict[str, Any] = Field(description="The event as it should have been, in any format")
+
+
+class ReplayRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    ids: list[str] | None = Field(None, description="These; else all that wait, of one table or of all")
+    table: list[str] | None = None
+
+
+class ReplayAnswer(BaseModel):
+    replayed: int = Field(description="Changes that are in the journal again")
+
+
+def _journal(request: Request) -> Journal:
+    journal: Journal = request.app.state.ingest.journal
+    return journal
+
+
+JournalOf = Annotated[Journal, Depends(_journal)]
+
+
+@router.get("/{warehouse}/dead-letters", operation_id="listDeadLetters", response_model=LetterList)
+def list_letters(
+    journal: JournalOf,
+    warehouse: Readable,
+    table: Annotated[str | None, Query(description="Only of this table: namespace.name")] = None,
+    state: State | None = None,
+    page_token: Annotated[str | None, Query(alias="pageToken")] = None,
+    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
+) -> Any:
+    """What could not land, in the order it came."""
+    if page_token:
+        _letter(journal, warehouse, page_token)
+    name = tuple(table.split(".")) if table else None
+    found = journal.dead_letters.all(warehouse, name, state, page_token or None, page_size)
+    return {
+        "dead_letters": [_shown(letter) for letter in found],
+        "next_page_token": found[-1].id if len(found) == page_size else None,
+    }
+
+
+@router.get("/{warehouse}/dead-letters/{letter}", operation_id="loadDeadLetter", response_model=LetterDetail)
+def load_letter(journal: JournalOf, warehouse: Readable, letter: str) -> Any:
+    """One dead letter with what came in."""
+    return _detail(_letter(journal, warehouse, letter))
+
+
+@router.put("/{warehouse}/dead-letters/{letter}", operation_id="fixDeadLetter", response_model=LetterDetail)
+def fix_letter(journal: JournalOf, warehouse: Writable, letter: str, body: FixRequest) -> Any:
+    """Set what a replay will send. 400 if that cannot be read either."""
+    import orjson
+
+    from ingest.jobs.replay import check
+
+    found = _letter(journal, warehouse, letter)
+    event = orjson.dumps(body.event)
+    check(found, event)
+    journal.dead_letters.fix(found.id, event)
+    return _detail(_letter(journal, warehouse, letter))
+
+
+@router.delete("/{warehouse}/dead-letters/{letter}", operation_id="dropDeadLetter", status_code=204)
+def drop_letter(journal: JournalOf, warehouse: Writable, letter: str) -> None:
+    """Give it up: it will not be replayed, and later changes of its key wait no longer."""
+    found = _letter(journal, warehouse, letter)
+    if found.state == "replayed":
+        raise Conflict(f"Dead letter {letter} has been replayed already")
+    journal.dead_letters.set_state([found.id], "dropped")
+
+
+@router.post(
+    "/{warehouse}/dead-letters/replay", operation_id="replayDeadLetters", response_model=ReplayAnswer
+)
+def replay_letters(journal: JournalOf, warehouse: Writable, body: ReplayRequest) -> Any:
+    """Send them again, in the order they came, each at its old place among the changes of its row."""
+    from ingest.jobs.replay import replay
+
+    if body.ids is not None:
+        found = [_letter(journal, warehouse, letter) for letter in body.ids]
+        over = [letter.id for letter in found if letter.state not in ("open", "fixed")]
+        if over:
+            raise Conflict(f"These are not waiting any more: {', '.join(over[:10])}")
+    else:
+        found = waiting(journal, warehouse, tuple(body.table) if body.table is not None else None)
+    return {"replayed": replay(journal, warehouse, found)}
+
+
+def waiting(journal: Journal, warehouse: str, table: TableName | None) -> list[DeadLetter]:
+    """All that are open or fixed."""
+    found: list[DeadLetter] = []
+    after: str | None = None
+    while len(found) < REPLAYED_MAX:
+        page = journal.dead_letters.all(warehouse, table, None, after, PAGE)
+        found += [letter for letter in page if letter.state in ("open", "fixed")]
+        if len(page) < PAGE:
+            break
+        after = page[-1].id
+    return found
+
+
+def _letter(journal: Journal, warehouse: str, letter: str) -> DeadLetter:
+    found = journal.dead_letters.get(letter)
+    if found.warehouse != warehouse:
+        raise NotFound(f"Dead letter does not exist: {letter}")
+    return found
+
+
+def _shown(letter: DeadLetter) -> dict[str, Any]:
+    names = ("id", "state", "code", "reason", "key", "source", "position", "received_ms")
+    return {name: getattr(letter, name) for name in names} | {"table": list(letter.table)}
+
+
+def _detail(letter: DeadLetter) -> dict[str, Any]:
+    replaced = letter.replaced.decode(errors="replace") if letter.replaced is not None else None
+    original = letter.original.decode(errors="replace")
+    return _shown(letter) | {"original": original, "replaced": replaced}

@@ -1,0 +1,205 @@
+"""Dead letters: events that could not land, kept with the reason and the original bytes.
+
+A letter is `open`; it is `fixed` when it got new bytes, and ends as `replayed` or `dropped`. Its id follows
+from its place in the journal, so that putting it in twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, get_args
+
+import sqlalchemy as sa
+
+from catalog.errors import Conflict, Invalid, NotFound
+from catalog.store.database import Database, Prepared, Read
+from ingest.change import TableName
+from ingest.journal.keys import table_key, table_name
+from ingest.journal.schema import dead_letters as letters
+from ingest.journal.statements import among, listed, run_many
+
+State = Literal["open", "fixed", "replayed", "dropped"]
+STATES: tuple[State, ...] = get_args(State)
+
+_COLUMNS = (
+    "id",
+    "warehouse",
+    "table_key",
+    "journal_id",
+    "ordinal",
+    "key",
+    "code",
+    "reason",
+    "original",
+    "source",
+    "position",
+    "received_ms",
+    "state",
+    "replaced",
+    "changed_ms",
+)
+_columns = [letters.c[name] for name in _COLUMNS]
+_INSERT = Prepared(
+    sa.text(
+        f"INSERT INTO journal_dead_letters ({', '.join(_COLUMNS)})"  # noqa: S608 - fixed names
+        f" VALUES ({', '.join(':' + name for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+    )
+)
+_ONE = Read(sa.select(*_columns).where(letters.c.id == sa.bindparam("id")))
+_place = sa.tuple_(letters.c.journal_id, letters.c.ordinal, letters.c.id)
+# An empty text for table or state means any.
+_ALL = Read(
+    sa.select(*_columns)
+    .where(
+        letters.c.warehouse == sa.bindparam("w"),
+        sa.or_(sa.bindparam("any_table", type_=sa.Integer) == 1, letters.c.table_key == sa.bindparam("t")),
+        sa.or_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state == sa.bindparam("s")),
+        _place
+        > sa.tuple_(
+            sa.bindparam("after_id", type_=sa.BigInteger),
+            sa.bindparam("after_ordinal", type_=sa.Integer),
+            sa.bindparam("after"),
+        ),
+    )
+    .order_by(letters.c.journal_id, letters.c.ordinal, letters.c.id)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+_COUNTS = Read(
+    sa.select(letters.c.table_key, letters.c.state, sa.func.count())
+    .where(letters.c.warehouse == sa.bindparam("w"))
+    .group_by(letters.c.table_key, letters.c.state)
+)
+_FIX = Prepared(
+    sa.update(letters)
+    .where(letters.c.id == sa.bindparam("letter"), letters.c.state.in_(["open", "fixed"]))
+    .values(state="fixed", replaced=sa.bindparam("bytes"), changed_ms=sa.bindparam("now"))
+)
+_SET_STATE = Prepared(
+    sa.update(letters)
+    .where(among(letters.c.id, "ids"))
+    .values(state=sa.bindparam("to"), changed_ms=sa.bindparam("now"))
+)
+_OPEN_KEYS = Read(
+    sa.select(letters.c.key)
+    .where(
+        letters.c.warehouse == sa.bindparam("w"),
+        letters.c.table_key == sa.bindparam("t"),
+        letters.c.state.in_(["open", "fixed"]),
+        letters.c.key.is_not(None),
+    )
+    .distinct()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    id: str
+    warehouse: str
+    table: TableName
+    journal_id: int
+    ordinal: int  # its place in the journal's entry
+    key: str | None  # of the row, as JSON, where it is known
+    code: str
+    reason: str
+    original: bytes
+    source: str
+    position: str
+    received_ms: int
+    state: State = "open"
+    replaced: bytes | None = None
+    changed_ms: int = 0
+
+
+def letter_id(warehouse: str, table: TableName, journal_id: int, ordinal: int) -> str:
+    """The same place, the same id; tables of one request share the journal id, hence the digest."""
+    where = f"{warehouse}\0{table_key(table)}".encode()
+    return f"{journal_id}.{ordinal}.{blake2b(where, digest_size=4).hexdigest()}"
+
+
+class DeadLetters:
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+
+    def add(self, found: Iterable[DeadLetter]) -> None:
+        """Those that are there already stay as they are."""
+        rows = [_row(letter) for letter in found]
+        if rows:
+            self._database.write(lambda connection: run_many(_INSERT, connection, rows))
+
+    def all(
+        self,
+        warehouse: str,
+        table: TableName | None = None,
+        state: State | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[DeadLetter]:
+        """In the order of the journal; `after` is the id of the last one seen."""
+        last = self.get(after) if after is not None else None
+        params = {
+            "w": warehouse,
+            "any_table": int(table is None),
+            "t": table_key(table),
+            "any_state": int(state is None),
+            "s": state or "",
+            "after_id": last.journal_id if last else -1,
+            "after_ordinal": last.ordinal if last else 0,
+            "after": last.id if last else "",
+            "limit": limit,
+        }
+        return [_letter(row) for row in self._database.rows(_ALL, params)]
+
+    def get(self, id_: str) -> DeadLetter:
+        row = self._database.row(_ONE, {"id": id_})
+        if row is None:
+            raise NotFound(f"Dead letter does not exist: {id_}")
+        return _letter(row)
+
+    def counts(self, warehouse: str) -> dict[TableName, dict[State, int]]:
+        found: dict[TableName, dict[State, int]] = {}
+        for key, state, count in self._database.rows(_COUNTS, {"w": warehouse}):
+            found.setdefault(table_name(key), {})[state] = count
+        return found
+
+    def fix(self, id_: str, replaced: bytes) -> None:
+        """Give it new bytes, which a replay sends instead of the original."""
+        params = {"letter": id_, "bytes": replaced, "now": self._clock()}
+        if self._database.write(lambda connection: _FIX.run(connection, params).rowcount) != 1:
+            raise Conflict(f"Dead letter {id_} is {self.get(id_).state}: only one that waits can be fixed")
+
+    def set_state(self, ids: Collection[str], state: State) -> None:
+        if state not in STATES:
+            raise Invalid(f"the state of a dead letter is one of {', '.join(STATES)}")
+
+        def work(connection: sa.Connection) -> None:
+            params = {"ids": listed(connection, ids), "to": state, "now": self._clock()}
+            _SET_STATE.run(connection, params)
+
+        self._database.write(work)
+
+    def open_keys(self, warehouse: str, table: TableName) -> set[str]:
+        """The keys of rows for which a letter still waits, fixed or not."""
+        rows = self._database.rows(_OPEN_KEYS, {"w": warehouse, "t": table_key(table)})
+        return {row[0] for row in rows}
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    texts = ("key", "reason", "source", "position")
+    row = {name: getattr(letter, name) for name in _COLUMNS if name != "table_key"}
+    row |= {name: _storable(row[name]) for name in texts}
+    return row | {"table_key": table_key(letter.table), "changed_ms": letter.changed_ms or letter.received_ms}
+
+
+def _storable(text: str | None) -> str | None:
+    """PostgreSQL holds no NUL, and neither database half of a surrogate pair."""
+    if text is None or (text.isascii() and "\0" not in text):
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{SYMBOL FOR NULL}")
+
+
+def _letter(row: Any) -> DeadLetter:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    return DeadLetter(table=table_name(values.pop("table_key")), **values)

@@ -1,0 +1,148 @@
+"""The journal of changes: an answer means that they are durable, and each is in it once.
+
+    journal = Journal(database, JournalLimits())
+    receipt = journal.submit("main", parsed).result()
+
+Ids count the requests of a warehouse in commit order, without gaps; all that one request brought has one id.
+What has landed is trimmed. Any number of processes may use one database at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+
+from catalog.errors import TooLarge
+from catalog.store.database import Database
+from ingest.change import Parsed, TableName
+from ingest.journal import companions, heads, reading, schema, trimming
+from ingest.journal.appending import Appender, Result
+from ingest.journal.committer import Committer, now_ms
+from ingest.journal.dead_letters import DeadLetters
+from ingest.journal.errors import JournalFull
+from ingest.journal.limits import JournalLimits
+from ingest.journal.packing import pack
+from ingest.journal.receipts import Entry, Fill, Pending, Receipt
+
+FILL_AGE_S_MAX = 0.25  # others append and trim too
+FULL_AGE_S_MAX = 0.02  # before somebody is refused
+
+
+class Journal:
+    def __init__(
+        self, database: Database, limits: JournalLimits | None = None, *, clock: Callable[[], int] = now_ms
+    ) -> None:
+        schema.tune(database)
+        self.limits = limits or JournalLimits()
+        self.dead_letters = DeadLetters(database, clock)
+        self._database = database
+        self._clock = clock
+        self._committer = Committer(Appender(database, self.limits), self.limits, clock, self._note)
+        self._lock = threading.Lock()
+        self._pending = (0, 0)
+        self._looked_s = float("-inf")
+
+    # -- in
+
+    def submit(self, warehouse: str, parsed: Parsed, *, priority: int = 1) -> Future[Receipt]:
+        """Append what a request brought; the future ends after COMMIT.
+
+        Raised here, or set in the future: JournalFull (nothing stored, try later), TooLarge and Invalid (can
+        never be stored), Unavailable (surely nothing stored), CommitStateUnknown (send it again to find out).
+        """
+        packed = pack(warehouse, parsed, priority=priority, deduplicate=self.limits.deduplicate)
+        bound = self.limits.bound(priority)
+        if packed.stored_bytes > bound:
+            raise TooLarge(
+                f"the request takes {packed.stored_bytes} bytes in the journal; it may take {bound}"
+            )
+        if packed.entries:
+            self._require_room(packed.stored_bytes, bound)
+        return self._committer.submit(packed)
+
+    def _require_room(self, stored_bytes: int, bound: int) -> None:
+        queued = self._committer.queued_bytes
+        if queued + stored_bytes > self.limits.queue_bytes_max and queued:
+            raise JournalFull(self.fill().level)
+        if self._fill(FILL_AGE_S_MAX)[1] + queued + stored_bytes > bound:
+            pending_bytes = self._fill(FULL_AGE_S_MAX)[1]
+            if pending_bytes + queued + stored_bytes > bound:
+                raise JournalFull(pending_bytes / self.limits.bytes_max)
+
+    def fill(self) -> Fill:
+        """How full it is; at most a moment old."""
+        events, stored_bytes = self._fill(FILL_AGE_S_MAX)
+        return Fill(events, stored_bytes, self.limits.bytes_max, stored_bytes / self.limits.bytes_max)
+
+    def _fill(self, age_s_max: float) -> tuple[int, int]:
+        if time.monotonic() - self._looked_s > age_s_max:
+            self._set_fill(heads.pending(self._database))
+        return self._pending
+
+    def _note(self, result: Result) -> None:
+        self._set_fill(result.pending)
+
+    def _set_fill(self, pending: tuple[int, int]) -> None:
+        with self._lock:
+            self._pending = pending
+            self._looked_s = time.monotonic()
+
+    # -- out
+
+    def pending(self, warehouse: str) -> list[Pending]:
+        return reading.pending(self._database, warehouse)
+
+    def head(self, warehouse: str) -> int:
+        """The newest id; 0 if nothing was ever appended."""
+        return heads.newest(self._database, warehouse)
+
+    def groups(self, warehouse: str) -> list[frozenset[TableName]]:
+        """Tables that must be published together; only groups of more than one."""
+        return companions.groups(self._database, warehouse)
+
+    def border(
+        self,
+        warehouse: str,
+        tables: Collection[TableName],
+        after: Mapping[TableName, int],
+        up_to: int,
+        now_ms: int,
+    ) -> int:
+        """Where to cut: see `reading.border`. A table that `after` does not name has landed nothing."""
+        starts = {table: after.get(table, 0) for table in tables}
+        linger_ms = self.limits.transaction_linger_ms
+        return reading.border(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
+
+    def reach(
+        self,
+        warehouse: str,
+        after: Mapping[TableName, int],
+        up_to: int,
+        *,
+        events_max: int,
+        bytes_max: int | None = None,
+    ) -> int:
+        """How far a batch of at most this size goes: see `reading.reach`."""
+        return reading.reach(self._database, warehouse, after, up_to, events_max, bytes_max)
+
+    def read(
+        self, warehouse: str, table: TableName, after: int, up_to: int, *, events_max: int | None = None
+    ) -> Iterator[Entry]:
+        """The entries of a table in (after, up_to], oldest first, without the duplicates."""
+        return reading.read(self._database, warehouse, table, after, up_to, events_max)
+
+    def trim(self, warehouse: str, landed: Mapping[TableName, int]) -> None:
+        """Forget what has landed, up to the id of each table. May be repeated."""
+        linger_ms = self.limits.transaction_linger_ms
+        trimming.trim(self._database, warehouse, landed, self._clock(), linger_ms)
+        self._set_fill(heads.pending(self._database))
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget identities whose window is over. To be called every few seconds, by any process."""
+        trimming.sweep(self._database, now_ms)
+
+    def close(self) -> None:
+        """Answer all that wait, and end. The database stays open: it is the caller's."""
+        self._committer.close()

@@ -1,0 +1,245 @@
+"""The door on a real server in this process: uvicorn with our protocol and edge, a real journal, and a landing
+side that a test moves by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+from calve.opening import open_catalog
+from calve.serve.middleware import Edge
+from calve.serve.protocol import Protocol
+from calve.settings import Settings
+from calve.telemetry.metrics import Metrics
+from calve.telemetry.request_log import RequestLog
+from catalog.api.errors import error_answer
+from catalog.api.routing import RouteTree
+from catalog.errors import CatalogError
+from catalog.identity.open import OpenIdentity
+from catalog.service.catalog import Catalog
+from catalog.store.database import Database
+from catalog.store.migrations import migrate
+from ingest.change import TableName
+from ingest.door import Door, DoorSettings, door
+from ingest.journal import schema as journal_schema
+from ingest.journal.journal import Journal
+from ingest.journal.limits import JournalLimits
+
+BODY_BYTES_MAX = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    landed_id: int
+    number: int | None
+    commit_us: int
+    mirror_snapshot_id: int | None
+    changes_snapshot_id: int | None
+
+
+@dataclass(slots=True)
+class HandMovedLanding:
+    """Lands when a test says so. What it keeps is what `ingest.door.ports.Landing` promises."""
+
+    journal: Journal
+    targets: dict[TableName, dict[str, Any]] = field(default_factory=dict)
+    flushes: list[Collection[TableName] | None] = field(default_factory=list)
+    lands_on_flush: bool = False
+    _rows: dict[tuple[str, TableName], Row] = field(default_factory=dict)
+    _number: int = 0
+
+    def land(self, warehouse: str = "main") -> None:
+        """Everything that is pending becomes visible in one publish."""
+        pending = self.journal.pending(warehouse)
+        self._number += 1
+        for waiting in pending:
+            row = Row(waiting.last_id, self._number, time.time_ns() // 1000, 100 + self._number, None)
+            self._rows[warehouse, waiting.table] = row
+        self.journal.trim(warehouse, {waiting.table: waiting.last_id for waiting in pending})
+
+    def landed(self, warehouse: str, tables: Collection[TableName]) -> Mapping[TableName, int]:
+        return {table: row.landed_id for table, row in self.rows(warehouse, tables).items()}
+
+    def rows(self, warehouse: str, tables: Collection[TableName]) -> Mapping[TableName, Row]:
+        known = {table: self._rows.get((warehouse, table)) for table in tables}
+        return {table: row for table, row in known.items() if row is not None}
+
+    def waiting_up_to(self, warehouse: str, journal_id: int) -> list[TableName]:
+        return [row.table for row in self.journal.pending(warehouse) if row.first_id <= journal_id]
+
+    def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
+        self.flushes.append(tables)
+        if self.lands_on_flush:
+            self.land(warehouse)
+
+    def status(self, warehouse: str) -> dict[str, Any]:
+        return {"tables": {}, "workers": [], "last-publish-ms": None, "stalled": None}
+
+    def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
+        return self.targets.get(table)
+
+
+class DoorServer:
+    """A running server; `url` and `ws_url` are its addresses."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        identity: Any,
+        settings: DoorSettings,
+        *,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        timeout_s: float = 60.0,
+        foreign: Any = None,
+    ) -> None:
+        self.catalog, self.journal = catalog, journal
+        self.metrics = Metrics()
+        self.landing = HandMovedLanding(journal)
+        self.door = door(journal, self.landing, identity, catalog, settings, self.metrics, foreign)
+        edge = Edge(
+            application(self.door),
+            body_bytes_max=body_bytes_max,
+            timeout_s=timeout_s,
+            request_log=RequestLog(),
+            log_from_status=600,
+            log_reads=False,
+        )
+        config = uvicorn.Config(
+            edge,
+            http=Protocol,
+            interface="asgi3",
+            log_config=None,
+            lifespan="off",
+            access_log=False,
+            ws="websockets-sansio",
+            ws_max_size=16 * 2**20,
+            ws_per_message_deflate=False,
+        )
+        self._server = uvicorn.Server(config)
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def ws_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+    def __enter__(self) -> DoorServer:
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.005)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._socket.close()
+        self.door.close()
+        self.journal.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+def application(entrance: Door) -> Any:
+    """A small FastAPI app with the door mounted as a server should."""
+    app = FastAPI(docs_url=None, openapi_url=None, redoc_url=None)
+    app.include_router(entrance.router)
+    entrance.describe_in(app)
+
+    async def refuse(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, CatalogError)
+        answer = error_answer(error)
+        return Response(answer.body, answer.status, media_type="application/json")
+
+    app.add_exception_handler(CatalogError, refuse)
+    tree = RouteTree(entrance.routes)
+
+    async def routed(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket" and scope["path"] == "/ws":
+            await entrance.websocket(scope, receive, send)
+            return
+        if scope["type"] == "http":
+            found = tree.find(scope["method"], scope["raw_path"].decode("ascii", "replace"))
+            if found is not None:
+                endpoint, scope["path_params"] = found
+                await endpoint(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return routed
+
+
+def catalog_at(folder: Path, database: str | None = None) -> Catalog:
+    settings = Settings(home=folder, **({"database": database} if database else {}))
+    if database is not None:
+        prepared = Database(database)
+        migrate(prepared)
+        prepared.close()
+    return open_catalog(settings)
+
+
+def journal_at(folder: Path, database: str | None, limits: JournalLimits) -> Journal:
+    place = Database(database or f"sqlite:///{folder}/journal.db", pool_size=4)
+    journal_schema.migrate(place)
+    return Journal(place, limits)
+
+
+@contextlib.contextmanager
+def served(
+    folder: Path,
+    *,
+    database: str | None = None,
+    limits: JournalLimits | None = None,
+    settings: DoorSettings | None = None,
+    identity: Any = None,
+    **options: Any,
+) -> Iterator[DoorServer]:
+    """A running door with a catalog and a journal of its own."""
+    catalog = catalog_at(folder, database)
+    journal = journal_at(folder, database, limits or JournalLimits())
+    found = identity(catalog) if identity is not None else OpenIdentity()
+    with DoorServer(catalog, journal, found, settings or DoorSettings(), **options) as server:
+        yield server
+    catalog.database.close()
+
+
+def event(sequence: int, **fields: Any) -> dict[str, Any]:
+    """A native event."""
+    return {
+        "sequence": sequence,
+        "timestamp": 1_790_000_000_000 + sequence,
+        "operation": "INSERT",
+        "table": "shop.orders",
+        "rowId": str(sequence),
+        "after": {"id": sequence, "name": f"n{sequence}"},
+        **fields,
+    }
+
+
+def events_in(journal: Journal, warehouse: str = "main") -> list[Any]:
+    """All changes that the journal holds, in order."""
+    found = []
+    for waiting in journal.pending(warehouse):
+        for entry in journal.read(warehouse, waiting.table, 0, 2**60):
+            found += entry.changes
+    return found

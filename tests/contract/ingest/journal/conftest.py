@@ -1,0 +1,32 @@
+"""Journals on both databases: every behaviour is shown on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.journal.journal import Journal
+from tests.contract.ingest.journal.ground import Clock, Place
+
+DATABASES = ("sqlite", "postgres")
+
+
+@pytest.fixture(params=DATABASES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty journal of this test alone."""
+    if request.param == "sqlite":
+        return Place.fresh(f"sqlite:///{tmp_path}/journal.db")
+    return Place.fresh(request.getfixturevalue("postgres").database())
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def journal(place: Place, clock: Clock) -> Iterator[Journal]:
+    with place.opened(clock=clock) as opened:
+        yield opened

@@ -1,0 +1,128 @@
+"""A full journal refuses before it stores anything, the least important first."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.errors import TooLarge
+from ingest.journal.errors import JournalFull
+from ingest.journal.journal import Journal
+from ingest.journal.limits import JournalLimits
+from ingest.journal.packing import Packed, pack
+from tests.contract.ingest.journal.ground import (
+    WAREHOUSE,
+    A,
+    Place,
+    appended,
+    identified,
+    numbered,
+    numbers_in,
+    problems,
+)
+
+LIMITS = JournalLimits(bytes_max=10_000, fallback_bytes_max=5_000)
+
+
+def _fill_to(journal: Journal, level: float, start: int = 0) -> int:
+    """Append single events up to a level; the next number."""
+    number = start
+    while journal.fill().level < level:
+        appended(journal, numbered([number]), priority=0)
+        number += 1
+    return number
+
+
+def test_priorities_are_refused_in_order(place: Place) -> None:
+    with place.opened(LIMITS) as journal:
+        number, refused = 0, list[int]()
+        while len(refused) < 4:
+            for priority in (3, 2, 1, 0):
+                if priority in refused:
+                    continue
+                try:
+                    appended(journal, numbered([number]), priority=priority)
+                    number += 1
+                except JournalFull as full:
+                    refused.append(priority)
+                    bound = {3: 0.5, 2: 0.7, 1: 0.9, 0: 1.5}[priority]
+                    assert bound - 0.02 < full.level <= bound
+                    assert (full.status, full.retry_after_s) == (429, 1)
+        assert refused == [3, 2, 1, 0]
+        assert numbers_in(journal) == list(range(number))
+        assert journal.fill().pending_bytes <= 15_000
+
+
+def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(place: Place) -> None:
+    with place.opened(LIMITS) as journal:
+        number = _fill_to(journal, 0.91)
+        for parsed in (numbered([number, number + 1]), identified(["a", "b"])):
+            with pytest.raises(JournalFull):
+                appended(journal, parsed)
+        assert problems(journal) == []
+        journal.trim(WAREHOUSE, {A: journal.head(WAREHOUSE)})
+        assert appended(journal, numbered([number, number + 1])).duplicates == frozenset()
+        assert appended(journal, identified(["a", "b"])).duplicates == frozenset()
+
+
+def test_the_bound_holds_for_those_who_do_not_know_of_each_other(place: Place) -> None:
+    """The second has an old idea of how full it is; the transaction itself looks."""
+    with place.opened(LIMITS) as one, place.opened(LIMITS) as other:
+        assert other.fill().level == 0
+        number = _fill_to(one, 0.91)
+        other._set_fill((0, 0))
+        with pytest.raises(JournalFull):
+            appended(other, numbered([number]))
+        assert problems(other) == []
+
+
+def test_in_one_commit_those_that_fit_are_taken_and_the_others_refused(place: Place) -> None:
+    limits = JournalLimits(bytes_max=2_000, fallback_bytes_max=0, levels=(0.5, 0.7, 1.0))
+    with place.opened(limits) as journal:
+        size = _size_of_one(journal)
+        journal._committer._condition.acquire()  # nobody commits while these are queued
+        futures = [journal._committer.submit(one) for one in _packed(range(100, 100 + 2_000 // size + 10))]
+        journal._committer._condition.release()
+        answers = [future.exception(timeout=60) for future in futures]
+        taken = answers.count(None)
+        assert 0 < taken < len(answers)
+        assert all(isinstance(answer, JournalFull) for answer in answers if answer is not None)
+        assert answers[:taken] == [None] * taken
+        assert journal.fill().pending_bytes <= 2_000
+        assert problems(journal) == []
+
+
+def _size_of_one(journal: Journal) -> int:
+    appended(journal, numbered([0]))
+    return journal.fill().pending_bytes
+
+
+def _packed(numbers: range) -> list[Packed]:
+    return [pack(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in numbers]
+
+
+def test_a_request_that_can_never_fit_says_so(place: Place) -> None:
+    with place.opened(JournalLimits(bytes_max=100, fallback_bytes_max=0)) as journal, pytest.raises(TooLarge):
+        journal.submit(WAREHOUSE, identified(f"{n * 7919 % 10_007}" for n in range(1_000)))
+
+
+def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
+    with place.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
+        with journal._committer._condition:  # nobody commits
+            for number in range(1_000):
+                try:
+                    journal.submit(WAREHOUSE, numbered([number]))
+                except JournalFull:
+                    break
+            assert 500 < journal._committer.queued_bytes <= 1_000
+        assert journal.submit(WAREHOUSE, numbered([5_000]), priority=0).result(timeout=60).first
+        assert problems(journal) == []
+
+
+def test_it_takes_more_when_another_process_has_trimmed(place: Place) -> None:
+    with place.opened(LIMITS) as journal, place.opened(LIMITS) as worker:
+        number = _fill_to(journal, 0.91)
+        with pytest.raises(JournalFull):
+            appended(journal, numbered([number]))
+        worker.trim(WAREHOUSE, {A: worker.head(WAREHOUSE)})
+        journal._looked_s = float("-inf")  # as if a moment had passed
+        assert appended(journal, numbered([number])).first is not None

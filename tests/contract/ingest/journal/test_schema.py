@@ -1,0 +1,57 @@
+"""The journal's own version, beside the catalog's."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from catalog.store import migrations
+from catalog.store.database import Database
+from catalog.store.migrations import SchemaMismatch
+from ingest.journal import schema
+from tests.harness.postgres import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/journal.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.database()
+
+
+def test_migrate_brings_it_up_once(url: str) -> None:
+    database = Database(url)
+    with pytest.raises(SchemaMismatch, match="calve migrate"):
+        schema.require_current(database)
+    assert schema.migrate(database) == (0, schema.VERSION)
+    assert schema.migrate(database) == (schema.VERSION, schema.VERSION)
+    schema.require_current(database)
+    migrations.migrate(database)  # the catalog's tables are others
+    migrations.require_current(database)
+    schema.require_current(database)
+    database.close()
+
+
+def test_many_may_migrate_at_once(url: str) -> None:
+    databases = [Database(url) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(schema.migrate, databases))
+    assert sorted(found) == [(0, 1), (1, 1), (1, 1), (1, 1)]
+    for database in databases:
+        database.close()
+
+
+def test_a_newer_one_is_refused(url: str) -> None:
+    database = Database(url)
+    schema.migrate(database)
+    database.write(
+        lambda connection: connection.execute(sa.update(schema.journal_version).values(version=99))
+    )
+    for look in (schema.require_current, schema.migrate):
+        with pytest.raises(SchemaMismatch, match="newer"):
+            look(database)
+    database.close()

@@ -1,0 +1,156 @@
+"""Which format a request is in, and that nothing of it is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalog.errors import Invalid
+from ingest import formats
+from ingest.change import Context, Parsed
+from ingest.formats import debezium, detect, native, rows
+from tests.unit.ingest.formats.recorded import SAMPLES, broken, json_values, sample, samples_of
+
+NAMES = sorted(folder.name for folder in SAMPLES.iterdir())
+HERE = Context()
+CONTEXTS = (
+    HERE,
+    Context(source="s", batch="b"),
+    Context(table=("lake", "t"), key=("id",), topic="a.b"),
+    Context(content_type="application/x-ndjson"),
+    *(Context(format=name, table=("t",)) for name in formats.FORMATS),
+)
+
+
+def _assert_whole(parsed: Parsed) -> None:
+    """Each event is exactly one of: changes, a reject, an end, ignored."""
+    kinds = [
+        {change.index for change in parsed.changes},
+        {reject.index for reject in parsed.rejects},
+        {end.index for end in parsed.ends},
+        set(parsed.ignored),
+    ]
+    assert sorted(index for kind in kinds for index in kind) == list(range(parsed.events))
+    assert len(parsed.rejects) == len(kinds[1])
+    for reject in parsed.rejects:
+        assert ":" in reject.reason  # what is wrong, and what to do
+        assert reject.code == reject.code.lower()
+
+
+def test_there_are_samples_of_every_format_but_rows() -> None:
+    assert {name.replace("_", "-") for name in NAMES} == set(formats.FORMATS) - {"rows"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_recorded_event_is_its_own_formats(name: str) -> None:
+    for event in samples_of(name):
+        if event.get("payload", "") is None:
+            continue  # a tombstone with a schema is anybody's
+        found = detect.module_for(event)
+        assert found.NAME == name.replace("_", "-")
+        assert [module.NAME for module in detect.MODULES if module.recognises(event)] == [found.NAME, "rows"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_request_of_recorded_events(name: str) -> None:
+    events = samples_of(name)
+    for body in (
+        orjson.dumps(events),
+        b"\n".join(map(orjson.dumps, events)),
+        orjson.dumps({"events": events}),
+        json.dumps(events, indent=1).encode(),
+    ):
+        parsed = formats.read(body, HERE)
+        assert (parsed.format, parsed.events) == (name.replace("_", "-"), len(events))
+        _assert_whole(parsed)
+    assert formats.read_events(events, HERE) == formats.read(orjson.dumps(events), HERE)
+
+
+def test_the_asked_format_wins() -> None:
+    event = sample("native", "events")[0]
+    parsed = formats.read(orjson.dumps(event), Context(format="rows", table=("t",)))
+    assert (parsed.format, parsed.changes[0].after) == ("rows", event)
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"'avro' is not known.*native, .*rows"):
+        formats.read(b"{}", Context(format="avro"))
+
+
+def test_the_first_events_may_be_broken() -> None:
+    body = orjson.dumps([{"x": 1}, *sample("native", "events")])
+    parsed = formats.read(body, HERE)
+    assert parsed.format == "native"
+    assert [reject.index for reject in parsed.rejects] == [0]
+
+
+def test_nobody_knows_a_row() -> None:
+    assert detect.module_for({"id": 1}) is rows
+    assert not detect.is_event({"id": 1})
+    assert detect.is_event(sample("native", "events")[0])
+
+
+def test_a_body_that_is_not_json_keeps_the_name_that_was_asked_for() -> None:
+    assert formats.read(b"nonsense", HERE).format == "auto"
+    assert formats.read(b"nonsense", Context(format="canal")).format == "canal"
+
+
+def test_an_event_that_a_format_says_nothing_of_is_a_reject(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debezium, "add_change", lambda *_: "")
+    (reject,) = formats.read(orjson.dumps(sample("debezium", "oracle")), HERE).rejects
+    assert (reject.index, reject.code) == (0, "unread")
+
+
+def test_several_changes_of_one_event_have_names_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(events: Any, context: Context, parsed: Parsed) -> None:
+        for _ in range(2):
+            rows.read(events, context, parsed)
+
+    monkeypatch.setattr(native, "read_unmarked", twice)
+    body = orjson.dumps(sample("native", "events")[1])
+    parsed = formats.read(body, Context(table=("t",), batch="b"))
+    assert [change.identity for change in parsed.changes] == ["b:0", "b:0:1"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=json_values, context=st.sampled_from(CONTEXTS))
+def test_any_json(value: Any, context: Context) -> None:
+    try:
+        parsed = formats.read(orjson.dumps(value), context)
+    except Invalid as refused:
+        assert "at least one" in refused.message
+        return
+    _assert_whole(parsed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), context=st.sampled_from(CONTEXTS))
+def test_broken_events(name: str, data: st.DataObject, context: Context) -> None:
+    events = data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=4))
+    _assert_whole(formats.read(orjson.dumps(events), context))
+
+
+@settings(max_examples=300, deadline=None)
+@given(body=st.binary(max_size=80), context=st.sampled_from(CONTEXTS))
+def test_any_bytes(body: bytes, context: Context) -> None:
+    try:
+        _assert_whole(formats.read(body, context))
+    except Invalid as refused:
+        assert "at least one" in refused.message
+
+
+@pytest.mark.parametrize("name", ["native", "debezium", "debezium_flattened", "cloudevents"])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_repeated_request_has_the_same_identities(name: str, data: st.DataObject) -> None:
+    body = orjson.dumps(data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=4)))
+    first, again = (formats.read(body, Context(table=("t",), batch="b")) for _ in range(2))
+    marks = [(change.identity, change.number) for change in first.changes]
+    assert marks == [(change.identity, change.number) for change in again.changes]
+    assert all(identity or number is not None for identity, number in marks)
