@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,9 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from calve import __version__
-from calve.ingestion import Ingest, ingest_routers, open_ingest
+from calve.ingestion import Ingest, door_settings, ingest_routers, open_ingest
 from calve.opening import open_catalog
 from calve.serve.middleware import App, Edge
+from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
 from calve.telemetry.metrics import metrics
 from catalog.api.calls import Answer
@@ -25,8 +26,9 @@ from catalog.api.routing import RouteTree
 from catalog.errors import CatalogError
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
+from ingest.door import Door, door
 
-ENCODED_PATHS = ("/v1/", "/lake/v1/")
+ENCODED_PATHS = ("/v1/", "/lake/v1/", "/cdc", "/topics/")
 STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException", 422: "BadRequestException"}
 
 
@@ -34,7 +36,7 @@ def create_app(settings: Settings) -> App:
     """The whole application, ready to serve. Call it after a fork: it opens connections and threads."""
     app = described_app(settings)
     operations = RouteTree(app.state.endpoints.routes())
-    return Edge.of(on_raw_paths(app, operations), settings, operations.find)
+    return Edge.of(on_raw_paths(app, operations, app.state.door), settings, operations.find)
 
 
 def described_app(settings: Settings) -> FastAPI:
@@ -49,18 +51,30 @@ def described_app(settings: Settings) -> FastAPI:
     endpoints = Endpoints(
         catalog, identity, separator=settings.namespace_separator, threads_max=settings.database_pool_size * 2
     )
-    return web_app(endpoints, ingest)
+    own_names = public_names(settings)
+
+    def foreign_here(headers: Mapping[bytes, bytes]) -> str | None:
+        return foreign(headers, own_names) if settings.auth == "open" else None
+
+    entrance = door(
+        ingest.journal, ingest.view, identity, catalog, door_settings(settings), metrics, foreign_here
+    )
+    return web_app(endpoints, ingest, entrance)
 
 
-def web_app(endpoints: Endpoints, ingest: Ingest | None = None) -> FastAPI:
+def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door | None = None) -> FastAPI:
     """Every route, the busiest first."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         endpoints.catalog.purging.start()
         yield
+        if entrance is not None:
+            entrance.stop()
         if ingest is not None:
             ingest.close()
+        if entrance is not None:
+            entrance.close()
         endpoints.writers.shutdown(wait=True)
         endpoints.readers.shutdown(wait=True)
         endpoints.catalog.purging.stop()
@@ -78,10 +92,12 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None) -> FastAPI:
     app.state.endpoints = endpoints
     app.router.routes.extend(endpoints.routes())
     app.include_router(health_router(Probe(endpoints.catalog), metrics.render))
-    if ingest is not None:
-        app.state.ingest = ingest
-        for router in ingest_routers():
+    app.state.ingest, app.state.door = ingest, entrance
+    if ingest is not None and entrance is not None:
+        app.router.routes.extend(entrance.routes)
+        for router in (entrance.router, *ingest_routers()):
             app.include_router(router)
+        entrance.describe_in(app)
     app.include_router(lake_router())
     app.add_exception_handler(CatalogError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_shape)
@@ -89,15 +105,19 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None) -> FastAPI:
     return app
 
 
-def on_raw_paths(app: FastAPI, operations: RouteTree) -> App:
+def on_raw_paths(app: FastAPI, operations: RouteTree, entrance: Door | None = None) -> App:
     """Route by the path as the client wrote it, because a name may hold an encoded slash; the spec's
     operations first.
     """
+    changes = RouteTree(entrance.routes if entrance is not None else [])
 
     async def raw(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket" and entrance is not None:
+            await entrance.websocket(scope, receive, send)
+            return
         if scope["type"] == "http" and scope["path"].startswith(ENCODED_PATHS):
             path = scope["path"] = scope["raw_path"].decode("ascii", "replace")
-            found = operations.find(scope["method"], path)
+            found = operations.find(scope["method"], path) or changes.find(scope["method"], path)
             if found is not None:
                 endpoint, scope["path_params"] = found
                 await endpoint(scope, receive, send)

@@ -18,6 +18,7 @@ from catalog.store.migrations import SchemaMismatch
 from ingest.batches.due import Thresholds
 from ingest.batches.pool import StagingPool
 from ingest.batches.cut import Ground, StagedOptions
+from ingest.door import DoorSettings
 from ingest.jobs import api as jobs_api
 from ingest.jobs import dead_letters_api, tables_api
 from ingest.jobs.dispatch import Dispatch
@@ -112,6 +113,21 @@ def open_ground(settings: Settings) -> Ground:
     catalog = open_catalog(settings)
     options = StagedOptions(settings.parquet_row_group_rows, settings.parquet_compression)
     return Ground(catalog, open_journal(settings), LandingTables(catalog.database), options)
+
+
+def door_settings(settings: Settings) -> DoorSettings:
+    return DoorSettings(
+        default_namespace=tuple(settings.default_namespace.split(".")),
+        webhook_secret=settings.webhook_secret,
+        message_bytes_max=settings.message_bytes_max,
+        event_bytes_max=settings.event_bytes_max,
+        messages_per_s=settings.messages_per_s,
+        connections_max=settings.connections_max,
+        connections_per_s=settings.connections_per_s,
+        connections_per_source_max=settings.connections_per_source_max,
+        connections_per_address_max=settings.connections_per_address_max,
+        freshness_target_ms=settings.freshness_target_ms,
+    )
 
 
 def thresholds(settings: Settings) -> Thresholds:

@@ -58,14 +58,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(words: list[str]) -> tuple[argparse.Namespace, ModuleType]:
-    parser = _Parser(prog="calve", description="An Iceberg REST catalog over SQL.", allow_abbrev=False)
+    parser = _Parser(prog="calve", description="An Iceberg lakehouse server.", allow_abbrev=False)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     names = _commands()
     if words and not words[0].startswith("-") and words[0] not in names:
         raise StartupError(f"calve has no command {words[0]}{nearest(words[0], names)}")
     # One command needs one module; only the overview needs them all.
     wanted = [words[0]] if words and words[0] in names else names
-    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in wanted}
+    modules = {name: importlib.import_module(f"{__name__}.{name.replace('-', '_')}") for name in wanted}
     for name, module in modules.items():
         module.add(subparsers)
         if _reads_settings(module):
@@ -78,7 +78,8 @@ def _parse(words: list[str]) -> tuple[argparse.Namespace, ModuleType]:
 
 
 def _commands() -> list[str]:
-    return sorted(found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_"))
+    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
+    return sorted(name.replace("_", "-") for name in names)
 
 
 def _reads_settings(module: ModuleType) -> bool:

@@ -132,7 +132,7 @@ def _play(client: httpx.Client, shop: Shop, rate: int, seconds: float | None) ->
 
 def _show(client: httpx.Client, sent: int, took_ms: float | None) -> int:
     """One line that is written again and again; how many changes are not visible yet."""
-    status = client.get("/status").raise_for_status().json()
+    status = client.get("/status").raise_for_status().json()["landing"]
     tables = {
         name: table for name, table in status.get("tables", {}).items() if name.startswith(f"{NAMESPACE}.")
     }

@@ -103,9 +103,7 @@ dropped = sa.Table(
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
     sa.Column("principal", Text, nullable=False),
     sa.Index("dropped_by_uuid", "warehouse", "uuid"),
-    sa.Index(
-        "dropped_to_purge", "expires_ms", sqlite_where=wanted_purges, postgresql_where=wanted_purges
-    ),
+    sa.Index("dropped_to_purge", "expires_ms", sqlite_where=wanted_purges, postgresql_where=wanted_purges),
 )
 
 transactions = sa.Table(

@@ -38,7 +38,6 @@ _WRAPPERS = {
 }
 _LINES = ("ndjson", "jsonl", "json-lines", "json-seq", "newline")
 _BOM = b"\xef\xbb\xbf"
-_LONE_OPENERS = (b"{", b"[", b"[{")  # how a value that is spread over lines begins
 _LOOK_AT = 8  # elements, to see whether a list holds events
 
 _NOT_JSON = "the body is not JSON ({}): send a JSON object, an array, or one object on each line"
@@ -103,7 +102,7 @@ def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any
         return [_judged(value) for value in _spread(decode_leniently(raw), is_event)]
     except NotJson:
         pass
-    if lines and lines[0].strip() not in _LONE_OPENERS and any(_is_value(line) for line in lines):
+    if lines and not _is_spread(lines[0].strip()) and any(_is_value(line) for line in lines):
         return _of_lines(lines, is_event, plain=False)
     pieces, rest = values_in(raw)
     if not pieces:
@@ -135,6 +134,11 @@ def _unwrapped(value: dict[str, Any], is_event: Recognises) -> list[Any] | None:
         if not is_canal and any(is_event(element) for element in inner[:_LOOK_AT]):
             return inner
     return None
+
+
+def _is_spread(line: bytes) -> bool:
+    """Whether a value begins here that goes on in the next lines."""
+    return line == b"{" or line.startswith(b"[")
 
 
 def _is_value(line: bytes) -> bool:

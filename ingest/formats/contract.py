@@ -28,6 +28,7 @@ from ingest.change import Context, Parsed, Reject, TableName
 from ingest.formats.decode import write_decimal
 
 NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
+_NAME_IT = "name it by text, or post to /cdc/{namespace}/{table}"
 
 
 class Format(Protocol):
@@ -108,11 +109,11 @@ def table_of(namespace: object, name: object, context: Context) -> TableName:
     if name is None or name == "":
         raise Refused("no-table", NO_TABLE)
     if not isinstance(name, str):
-        raise Refused("bad-table", "the table's name is not text")
+        raise Refused("bad-table", f"the table's name is not text: {_NAME_IT}")
     if namespace is None or namespace == "":
         return checked_table((*context.namespace, name))
     if not isinstance(namespace, str):
-        raise Refused("bad-table", "the name of the table's schema or database is not text")
+        raise Refused("bad-table", f"the name of the table's schema or database is not text: {_NAME_IT}")
     return checked_table((namespace, name))
 
 
@@ -123,7 +124,7 @@ def table_of_dotted(text: object, context: Context) -> TableName:
     if text is None or text == "":
         raise Refused("no-table", NO_TABLE)
     if not isinstance(text, str):
-        raise Refused("bad-table", "the table's name is not text")
+        raise Refused("bad-table", f"the table's name is not text: {_NAME_IT}")
     levels = tuple(text.split("."))
     return checked_table(levels if len(levels) > 1 else (*context.namespace, text))
 

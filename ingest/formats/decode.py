@@ -128,12 +128,16 @@ def has_long_number(raw: bytes) -> bool:
     while at >= 0:
         end = plain.find(b" ", at)
         run = raw[at:] if end < 0 else raw[at:end]
-        # Whole numbers of 19 digits that begin below 9 are within 64 bits.
-        is_long = b"." in run or len(run) > 18 + (run[:1] < b"9")
-        if is_long and raw[at - 1 : at] in _BEFORE_A_NUMBER:
+        if _is_long(run) and raw[at - 1 : at] in _BEFORE_A_NUMBER:
             return True
         at = plain.find(_LONG, at + len(run))
     return False
+
+
+def _is_long(run: bytes) -> bool:
+    if b"." in run:
+        return len(run.replace(b".", b"").lstrip(b"0")) > _DIGITS_EXACT
+    return len(run) > 18 + (run[:1] < b"9")  # all of 19 digits that begin below 9 are within 64 bits
 
 
 def _integer(text: str) -> int | Unwritable:

@@ -6,8 +6,10 @@ value: an unsigned bigint is a decimal, a decimal of more than 38 digits a strin
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _DECIMAL_DIGITS_MAX = 38
-_TEXT_LENGTH_MAX = 10_000  # an enum lists its values
+_TEXT_LENGTH_MAX = 1_000  # an enum lists its values
 
 _MYSQL = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "integer", "int1", "int2", "int3"), "int"),
@@ -70,10 +72,22 @@ _JDBC = {
 
 def from_mysql(text: object) -> str | None:
     """`bigint(20) unsigned`, `varchar(255)`, `decimal(10,2)`, ..."""
-    parts = _parts(text)
-    if parts is None:
-        return None
-    name, arguments, rest = parts
+    return _from_mysql(text) if isinstance(text, str) and len(text) <= _TEXT_LENGTH_MAX else None
+
+
+def from_postgres(text: object) -> str | None:
+    """`character varying(30)`, `timestamp(3) with time zone`, `numeric(5,2)`, `int4`, ..."""
+    return _from_postgres(text) if isinstance(text, str) and len(text) <= _TEXT_LENGTH_MAX else None
+
+
+def from_jdbc(code: object) -> str | None:
+    return _JDBC.get(code) if isinstance(code, int) else None
+
+
+# A producer has few types and says them with every row.
+@lru_cache(maxsize=1024)
+def _from_mysql(text: str) -> str | None:
+    name, arguments, rest = _parts(text)
     unsigned = not {"unsigned", "zerofill"}.isdisjoint((*name.split(), *rest.split()))
     name = name.removesuffix(" zerofill").removesuffix(" unsigned")
     if name in _MYSQL_DECIMALS:
@@ -86,14 +100,11 @@ def from_mysql(text: object) -> str | None:
     return _MYSQL.get(name)
 
 
-def from_postgres(text: object) -> str | None:
-    """`character varying(30)`, `timestamp(3) with time zone`, `numeric(5,2)`, `int4`, ..."""
-    if isinstance(text, str) and text.rstrip().endswith("]"):
+@lru_cache(maxsize=1024)
+def _from_postgres(text: str) -> str | None:
+    if text.rstrip().endswith("]"):
         return "string"  # an array stands as PostgreSQL writes it: {1,2}
-    parts = _parts(text)
-    if parts is None:
-        return None
-    name, arguments, rest = parts
+    name, arguments, rest = _parts(text)
     if name in ("numeric", "decimal"):
         return _decimal(arguments, default_scale=0) if arguments else None
     if name.startswith("interval"):
@@ -101,14 +112,8 @@ def from_postgres(text: object) -> str | None:
     return _POSTGRES.get(f"{name} {rest}".strip().strip('"'))
 
 
-def from_jdbc(code: object) -> str | None:
-    return _JDBC.get(code) if isinstance(code, int) else None
-
-
-def _parts(text: object) -> tuple[str, str, str] | None:
+def _parts(text: str) -> tuple[str, str, str]:
     """Name, arguments and what follows them: ("timestamp", "3", "with time zone")."""
-    if not isinstance(text, str) or len(text) > _TEXT_LENGTH_MAX:
-        return None
     name, opened, rest = text.lower().partition("(")
     arguments, _, after = rest.rpartition(")")
     words = " ".join(name.split())

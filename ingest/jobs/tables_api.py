@@ -1,15 +1,13 @@
-"""Settings of the tables that changes land in, and whether a token has landed."""
+"""Settings of the tables that changes land in."""
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.lake.access import IdentifierOf, Readable, Writable
-from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
 from ingest.landing.settings import AfterReject, Mode, Policy, TableSettings
@@ -31,11 +29,6 @@ class SettingsBody(BaseModel):
     format_version: int = Field(2, alias="format-version", ge=2, le=3)
     names: dict[str, str] = Field({}, description="Names of the columns that Calve adds")
     properties: dict[str, str] = Field({}, description="Table properties at creation")
-
-
-class LandedAnswer(BaseModel):
-    landed: bool
-    journal_id: int = Field(serialization_alias="journal-id")
 
 
 def _tables(request: Request) -> LandingTables:
@@ -61,25 +54,6 @@ def set_settings(
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
     tables.set_settings(warehouse, _name(identifier), settings)
     return settings.as_json()
-
-
-@router.get("/{warehouse}/landed", operation_id="loadLanded", response_model=LandedAnswer)
-def landed(
-    request: Request,
-    warehouse: Readable,
-    token: Annotated[str, Query(description="From the answer to POST /cdc")],
-    wait_s: Annotated[float, Query(alias="wait-s", ge=0, le=30)] = 0,
-) -> Any:
-    """Whether everything up to a token is visible to every engine."""
-    where, _, number = token.rpartition(":")
-    if where != warehouse or not number.isdigit():
-        raise Invalid(f"token must be one of {warehouse}, such as {warehouse}:17, not {token}")
-    until = time.monotonic() + wait_s
-    while True:
-        waiting = request.app.state.ingest.view.waiting_up_to(warehouse, int(number))
-        if not waiting or time.monotonic() >= until:
-            return {"landed": not waiting, "journal_id": int(number)}
-        time.sleep(0.05)
 
 
 def _name(identifier: Identifier) -> TableName:

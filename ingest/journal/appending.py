@@ -64,7 +64,9 @@ class Appender:
     def append(self, requests: Sequence[Packed], now_ms: int) -> Result:
         """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
         for warehouse in {request.warehouse for request in requests if request.marks}:
-            load_window(self._database, warehouse, self._window(warehouse), now_ms)
+            window = self._window(warehouse)
+            window.forget(now_ms)
+            load_window(self._database, warehouse, window, now_ms)
         expires_ms = now_ms + self._limits.window_ms
         result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
         faults.reach("journal.committed")

@@ -71,9 +71,10 @@ _COUNTS = Read(
     .where(letters.c.warehouse == sa.bindparam("w"))
     .group_by(letters.c.table_key, letters.c.state)
 )
+_waits = sa.or_(letters.c.state == "open", letters.c.state == "fixed")
 _FIX = Prepared(
     sa.update(letters)
-    .where(letters.c.id == sa.bindparam("letter"), letters.c.state.in_(["open", "fixed"]))
+    .where(letters.c.id == sa.bindparam("letter"), _waits)
     .values(state="fixed", replaced=sa.bindparam("bytes"), changed_ms=sa.bindparam("now"))
 )
 _SET_STATE = Prepared(
@@ -86,7 +87,7 @@ _OPEN_KEYS = Read(
     .where(
         letters.c.warehouse == sa.bindparam("w"),
         letters.c.table_key == sa.bindparam("t"),
-        letters.c.state.in_(["open", "fixed"]),
+        _waits,
         letters.c.key.is_not(None),
     )
     .distinct()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database, Prepared
 from ingest.journal.keys import MARK_BYTES
 from ingest.journal.packing import Packed
 from ingest.journal.ranges import Ranges, Span, difference
@@ -45,7 +45,7 @@ _SET_RANGE = Prepared(
     )
 )
 _DELETE_RANGE = Prepared(sa.delete(ranges).where(*_of_source, ranges.c.first == sa.bindparam("first")))
-_newer_marks = (
+_NEWER_MARKS = Prepared(
     sa.select(marks.c.id, marks.c.expires_ms, marks.c.marks)
     .where(
         marks.c.warehouse == sa.bindparam("w"),
@@ -55,8 +55,6 @@ _newer_marks = (
     .order_by(marks.c.id)
     .limit(ROWS_AT_A_TIME)
 )
-_NEWER_MARKS = Prepared(_newer_marks)
-_NEWER_MARKS_NOW = Read(_newer_marks)
 _INSERT_MARKS = Prepared(sa.insert(marks), marks.columns.keys())
 
 
@@ -168,13 +166,16 @@ class Marks:
 
 def load_window(database: Database, warehouse: str, window: Window, now_ms: int) -> None:
     """Before the first append: what was seen in the last minutes, without holding anybody up."""
-    while not window.is_loaded:
-        params = {"w": warehouse, "after": window.read_to, "now": now_ms}
-        rows = [_learned(row) for row in database.rows(_NEWER_MARKS_NOW, params)]
-        for one in rows:
-            window.add(one.marks, one.expires_ms)
-            window.read_to = one.journal_id
-        window.is_loaded = len(rows) < ROWS_AT_A_TIME
+    if window.is_loaded:
+        return
+    with database.engine.connect() as connection:
+        while not window.is_loaded:
+            params = {"w": warehouse, "after": window.read_to, "now": now_ms}
+            rows = [_learned(row) for row in _NEWER_MARKS.run(connection, params).fetchall()]
+            for one in rows:
+                window.add(one.marks, one.expires_ms)
+                window.read_to = one.journal_id
+            window.is_loaded = len(rows) < ROWS_AT_A_TIME
 
 
 def _learned(row: tuple[int, int, bytes]) -> Learned:

@@ -102,7 +102,9 @@ def test_a_transaction_is_published_or_expires_and_never_both(ground: Ground) ->
             ]
             with pytest.MonkeyPatch.context() as patch:
                 Steps([publisher, opener], works).run(order, patch)
-            found = {one.id: one.state for one in catalog.transactions.before("main", 2**62, "", 1000)}[transaction.id]
+            found = {one.id: one.state for one in catalog.transactions.before("main", 2**62, "", 1000)}[
+                transaction.id
+            ]
             ended[found] += 1
             assert (added in _snapshots(catalog)) == (found == "committed"), order
         print(f"\n{ended}")

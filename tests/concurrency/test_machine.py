@@ -259,7 +259,10 @@ class Warehouse(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def undrop(self, share: float) -> None:
-        listed = {found.entry.uuid: found.id for found in self.catalog.records.dropped_before("main", 0, 2**62, "", 100)}
+        listed = {
+            found.entry.uuid: found.id
+            for found in self.catalog.records.dropped_before("main", 0, 2**62, "", 100)
+        }
         known = list(self.model.dropped)  # in the order of their drops, so that a replay chooses the same
         assert set(known) == set(listed)
         if known:

@@ -120,7 +120,9 @@ def test_reports_and_history_of_a_table_in_pages(rest: Rest) -> None:
     assert found[-1][-1]["changes"][0]["operation"] == "create-table"
 
 
-@pytest.mark.parametrize("params", [{"pageToken": "x"}, {"pageToken": "W10"}, {"pageSize": "0"}, {"pageSize": "a"}])
+@pytest.mark.parametrize(
+    "params", [{"pageToken": "x"}, {"pageToken": "W10"}, {"pageSize": "0"}, {"pageSize": "a"}]
+)
 def test_wrong_pages_are_refused(rest: Rest, params: dict[str, str]) -> None:
     answer = rest.lake("GET", "main/dropped", params=params)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)

@@ -1,4 +1,4 @@
-"""Purges go on in the background, and none is forgotten: not by a crash, a stop, or a storage that is away."""
+"""Purges go on in the background, and none is forgotten: not by a crash, a stop, a storage that is away."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from catalog.service.writing import Asked
 from catalog.storage.files import StorageFiles
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
+from catalog.store.purges import PurgeStore
 from tests.harness.places import PLACES, Place, place_on
 from tests.harness.rest import SCHEMA, Rest, append_body
 from tests.harness.server import CalveServer
@@ -119,7 +120,7 @@ def eventually(what: Callable[[], bool]) -> None:
 
 
 def wanted(catalog: Catalog) -> list[str]:
-    return [found.uuid for found in purging.PurgeStore(catalog.database).wanted(10)]
+    return [found.uuid for found in PurgeStore(catalog.database).wanted(10)]
 
 
 def test_the_answer_does_not_wait_for_a_long_purge(
@@ -168,7 +169,7 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
     now_ms = catalog.now_ms()
     gate.failing = True
     purge(catalog)
-    store = purging.PurgeStore(catalog.database)
+    store = PurgeStore(catalog.database)
     eventually(lambda: store.wanted(1)[0].held_until_ms > now_ms + purging.HOLD_S * 1000)  # tried, and failed
     gate.failing = False
     far_ms = store.wanted(1)[0].held_until_ms
@@ -218,7 +219,7 @@ def test_a_table_that_has_a_name_again_is_not_purged(
     gate.failing = True
     metadata_location = tables.load(state(catalog), TABLE).metadata_location
     purge(catalog)
-    eventually(lambda: purging.PurgeStore(catalog.database).wanted(1)[0].held_until_ms > 0)
+    eventually(lambda: PurgeStore(catalog.database).wanted(1)[0].held_until_ms > 0)
     before = place.found()
     gate.failing = False
     tables.register(catalog, state(catalog), ASKED, TABLE, metadata_location, overwrite=False)

@@ -204,7 +204,9 @@ def test_a_table_renamed_and_dropped_in_a_transaction_can_come_back(catalog: Cat
     tables.rename(catalog, inside, ASKED, table("a"), table("z"))
     garbage.drop_table(catalog, inside, ASKED, table("z"), purge=False)
     transactions.publish(catalog, "main", "tester", "w")
-    assert gone in {found.entry.uuid for found in catalog.records.dropped_before("main", catalog.now_ms(), 2**62, "", 10)}
+    assert gone in {
+        found.entry.uuid for found in catalog.records.dropped_before("main", catalog.now_ms(), 2**62, "", 10)
+    }
 
 
 @pytest.mark.parametrize("document", [b"garbage", pack(b"{")], ids=["packed", "json"])

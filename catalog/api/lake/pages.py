@@ -53,7 +53,11 @@ class Page:
             return first
         values = _decoded(self._token)
         kinds = [str, *(type(value) for value in first)]
-        if [type(value) for value in values] != kinds or values[0] != self._mark or not all(map(_sane, values)):
+        if (
+            [type(value) for value in values] != kinds
+            or values[0] != self._mark
+            or not all(map(_sane, values))
+        ):
             raise Invalid("pageToken is not one that this list gave out: begin again with an empty pageToken")
         return tuple(values[1:])
 
@@ -62,7 +66,9 @@ class Page:
         if len(rows) <= self.size:
             return list(rows), None
         shown = list(rows[: self.size])
-        return shown, base64.urlsafe_b64encode(orjson.dumps([self._mark, *key(shown[-1])])).decode().rstrip("=")
+        return shown, base64.urlsafe_b64encode(orjson.dumps([self._mark, *key(shown[-1])])).decode().rstrip(
+            "="
+        )
 
 
 def _decoded(token: str) -> list[Any]:
@@ -84,7 +90,8 @@ def _page(
         str, Query(alias="pageToken", description="`next-page-token` of the page before; empty for the first")
     ] = "",
     page_size: Annotated[
-        int | None, Query(alias="pageSize", ge=1, description="Most entries to answer; the server has a limit")
+        int | None,
+        Query(alias="pageSize", ge=1, description="Most entries to answer; the server has a limit"),
     ] = None,
 ) -> Page:
     # The path is the list: a token of another one is refused instead of answering nonsense.

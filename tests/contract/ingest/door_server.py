@@ -190,12 +190,13 @@ def application(entrance: Door) -> Any:
 
 
 def catalog_at(folder: Path, database: str | None = None) -> Catalog:
-    settings = Settings(home=folder, **({"database": database} if database else {}))
-    if database is not None:
-        prepared = Database(database)
-        migrate(prepared)
-        prepared.close()
-    return open_catalog(settings)
+    settings = Settings(home=folder)
+    if database is None:
+        return open_catalog(settings)
+    prepared = Database(database)
+    migrate(prepared)
+    prepared.close()
+    return open_catalog(settings.but(database=database, journal=database))
 
 
 def journal_at(folder: Path, database: str | None, limits: JournalLimits) -> Journal:

@@ -44,7 +44,9 @@ def test_names_of_others(host: str) -> None:
     assert "Origin" in refused
 
 
-@pytest.mark.parametrize("origin", ["null", "", "file://", "127.0.0.1", "http://", "http://127.0.0.1 http://x"])
+@pytest.mark.parametrize(
+    "origin", ["null", "", "file://", "127.0.0.1", "http://", "http://127.0.0.1 http://x"]
+)
 def test_a_page_without_a_place_of_ours(origin: str) -> None:
     assert foreign({b"host": b"127.0.0.1", b"origin": origin.encode()}, frozenset()) is not None
 

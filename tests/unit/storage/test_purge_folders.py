@@ -1,4 +1,4 @@
-"""What a purge leaves of local files: no checksums of Hadoop, no empty directories, and whatever else is there."""
+"""What a purge leaves of local files: no checksums of Hadoop, no empty directories, what else is there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_a_linked_directory_stays(lake: Lake, tmp_path: Path) -> None:
 
 def test_a_name_as_long_as_names_may_be(lake: Lake) -> None:
     """It has no room for a checksum beside it."""
-    metadata = lake.metadata({"manifests": [lake.manifest("metadata/m.avro", entry(lake.file("data/" + "a" * 255)))]})
+    metadata = lake.metadata(
+        {"manifests": [lake.manifest("metadata/m.avro", entry(lake.file("data/" + "a" * 255)))]}
+    )
     assert lake.purge(metadata).deleted == 3
     assert not (lake.folder / "ns/t").exists()
 

@@ -93,7 +93,8 @@ def test_numbers_are_known_for_ever(place: Place, clock: Clock) -> None:
         assert receipt.duplicates == {0, 1, 3, 4}
         assert receipt.first == 2
         again = appended(journal, numbered([8, 4, 1]))
-        assert (again.first, again.duplicates, again.head) == (None, {0, 1, 2}, 2)
+        assert (again.first, again.head) == (None, 2)
+        assert again.duplicates == {0, 1, 2}
         assert numbers_in(journal) == [1, 2, 3, 7, 4, 8]
         assert problems(journal) == []
 
@@ -195,7 +196,7 @@ def test_names_of_any_length_and_kind(journal: Journal) -> None:
     for name in names:
         changes = [
             Change(0, A, "insert", source=name, number=1, transaction=name),
-            Change(1, A, "insert", source=name, identity=name, transaction=name),
+            Change(1, A, "insert", source=name, identity=f"i{name}", transaction=name),
         ]
         assert appended(journal, Parsed("native", 2, changes)).duplicates == frozenset()
         assert appended(journal, Parsed("native", 2, changes)).duplicates == {0, 1}

@@ -222,8 +222,8 @@ def test_whatever_comes_a_border_splits_nothing_that_is_known(
 def _spans(
     requests: list[list[tuple[TableName, str]]], sources: list[str]
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """First and last id of each stretch of a transaction that the journal could tie together: it is tied while
-    nothing else of its source came in between, or after it was already spread over several requests.
+    """First and last id of each stretch of a transaction that the journal could tie together: while nothing
+    else of its source came in between, or after it was already spread over several requests.
     """
     spans: dict[str, dict[str, tuple[int, int]]] = {}
     newest: dict[str, str] = {}
