@@ -111,7 +111,7 @@ def shown(table: TableName) -> str:
 def parse_token(text: str) -> tuple[str, int]:
     """Warehouse and journal id of a token that an answer gave."""
     warehouse, _, number = text.rpartition(":")
-    if not warehouse or not number.isdigit() or len(number) > 18:
+    if not warehouse or not (number.isascii() and number.isdigit()) or len(number) > 18:
         raise Invalid("token must be what an answer of /cdc gave, such as main:1234")
     return warehouse, int(number)
 

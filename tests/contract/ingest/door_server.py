@@ -1,5 +1,5 @@
-"""The door on a real server in this process: uvicorn with our protocol and edge, a real journal, and a landing
-side that a test moves by hand.
+"""The door on a real server in this process: uvicorn with our protocol and edge, a real journal, and a
+landing side that a test moves by hand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -143,7 +143,7 @@ class DoorServer:
     def ws_url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/ws"
 
-    def __enter__(self) -> DoorServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         while not self._server.started:
             time.sleep(0.005)

@@ -27,7 +27,7 @@ def outcome(
     parsed = Parsed("native", events)
     parsed.changes = [Change(index, TABLE, "insert", after={}) for index in range(changes)]
     parsed.rejects = [Reject(changes + place, "bad", b"") for place in range(rejects)]
-    parsed.ignored = {index: "heartbeat" for index in range(changes + rejects, events)}
+    parsed.ignored = dict.fromkeys(range(changes + rejects, events), "heartbeat")
     return Outcome("main", parsed, Receipt(last, last, frozenset(duplicates or ()), (TABLE,), 9))
 
 
