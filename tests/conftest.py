@@ -20,9 +20,9 @@ from tests.harness.s3 import S3Server
 from tests.harness.stacks import STACKS, Stack, Stacks
 
 # Directories and files from quick to slow; one that is not named here runs before the clients.
-ORDER = ("unit", "harness", "contract", "security", "concurrency", "faults", "", "clients", "rck")
+ORDER = ("unit", "harness", "contract", "security", "concurrency", "faults", "", "clients", "pipeline", "rck")
 # One JVM with one session is expensive, so everything that uses it goes to one worker.
-GROUPS = {"spark": "spark"}
+GROUPS = {"spark": "spark", "pipeline": "pipeline"}
 
 # Spark sessions of the tests use the jars that `make components` fetched.
 os.environ.setdefault("CALVE_JARS", str(components.JARS))

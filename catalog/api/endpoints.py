@@ -25,6 +25,7 @@ from catalog.api.calls import JSON, Answer, Call
 from catalog.api.errors import error_answer, error_body
 from catalog.api.operations import OPERATIONS, Operation
 from catalog.api.replays import Handler, run_once
+from catalog.api.turns import Turns
 from catalog.errors import (
     CatalogError,
     CommitFailed,
@@ -71,6 +72,7 @@ HANDLERS: dict[str, Handler] = {
     "renameView": views.rename_view,
     "registerView": views.register_view,
 }
+CONFLICT = 409
 COMMITS = frozenset({"updateTable", "commitTransaction", "replaceView"})
 # Matched in order: the busiest first.
 BUSIEST = ("loadTable", "updateTable", "tableExists", "commitTransaction", "listTables", "reportMetrics")
@@ -85,6 +87,7 @@ class Endpoints:
         self.separator = separator
         # Apart, so that reads go on while many writes wait for a store that does not answer.
         self.writers = ThreadPoolExecutor(threads_max, thread_name_prefix="write")
+        self.turns = Turns()
         self.readers = ThreadPoolExecutor(threads_max, thread_name_prefix="read")
 
     def routes(self) -> list[Route]:
@@ -127,6 +130,7 @@ class Endpoint:
         self._separator = unquote(shared.separator)
         self._may_stay = operation.method in ("GET", "HEAD") and shared.catalog.database.is_sqlite
         self._threads = shared.writers if operation.writes else shared.readers
+        self._takes_turns = operation.id == "updateTable"
         self._least = Role.WRITER if operation.writes else Role.READER
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,6 +142,8 @@ class Endpoint:
         call = self.call(path, scope["query_string"], headers, body)
         if self.stays(path):
             answer = self.answer(call)
+        elif self._takes_turns:
+            answer = await self._answer_in_turn(call, scope.get("client"))
         else:
             answer = await self._answer_in_thread(call)
         if call.caller is not None:
@@ -145,6 +151,13 @@ class Endpoint:
         whole = answer.whole(self.operation.method)
         reply = scope.get("calve.reply")
         await (reply(whole) if reply is not None else send_answer(send, *whole))
+
+    async def _answer_in_turn(self, call: Call, client: object) -> Answer:
+        turns, key = self.shared.turns, tuple(call.path.values())
+        await turns.before(key, client)
+        answer = await self._answer_in_thread(call)
+        await turns.after(key, client, lost=answer.status == CONFLICT)
+        return answer
 
     def _answer_in_thread(self, call: Call) -> asyncio.Future[Answer]:
         """As run_in_executor, with one future instead of three that watch each other."""

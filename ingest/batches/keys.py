@@ -35,7 +35,7 @@ def key_of_table(
     named = [change for change in rows if change.row_id is not None]
     if named:
         return ("id",) if all(_is_named_by_id(change) for change in named) else (ROW_ID,)
-    if rows and _is_cdc(rows) and all(_known(change, "id") is not None for change in rows):
+    if rows and not is_append_only(rows) and all(_known(change, "id") is not None for change in rows):
         return ("id",)
     return ()
 
@@ -60,12 +60,8 @@ def with_row_ids(changes: Sequence[Change]) -> None:
 
 
 def is_append_only(changes: Sequence[Change]) -> bool:
-    """Plain rows: nothing but inserts, from a producer that says neither who nor where a row was before."""
-    return all(change.operation in ("insert", "read") for change in changes) and not _is_cdc(changes)
-
-
-def _is_cdc(changes: Sequence[Change]) -> bool:
-    return any(change.position or change.row_id is not None or change.before for change in changes)
+    """Plain rows: nothing but inserts, from a producer that says that they have no key."""
+    return all(change.operation == "insert" and change.key == () for change in changes)
 
 
 def _known(change: Change, column: str) -> Any:

@@ -75,10 +75,10 @@ def asking_router(room: Room) -> APIRouter:
         return name
 
     @router.get("/status", operation_id="ingestStatus", response_model=dict[str, Any], responses=ERRORS)
-    def status(request: Request, warehouse: WarehouseParameter = None) -> Any:
+    async def status(request: Request, warehouse: WarehouseParameter = None) -> Any:
         """How full the journal is, who is connected, and how far each table and source has landed."""
         request.scope["calve.operation"] = "ingestStatus"
-        return standing.whole(room, reading(request, warehouse))
+        return await room.ask(lambda: standing.whole(room, reading(request, warehouse)))
 
     @router.post(
         "/flush",

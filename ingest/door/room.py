@@ -45,8 +45,8 @@ class Room:
         self.intake = Intake(journal)
         self.measures = Measures(metrics)
         # Apart, so that changes are taken while many questions wait for a database that does not answer.
-        self.takers = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="take")
-        self.askers = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="ask")
+        self.takers = ThreadPoolExecutor(settings.taking_threads_max, thread_name_prefix="take")
+        self.askers = ThreadPoolExecutor(settings.asking_threads_max, thread_name_prefix="ask")
         self.arrivals = Arrivals(landing, self.askers, settings.look_every_ms)
         self.sources = Sources(settings.sources_remembered_max)
         self.connections = Connections(settings)

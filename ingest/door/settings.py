@@ -15,7 +15,9 @@ class DoorSettings:
     inline_bytes_max: int = (
         64 * 1024
     )  # a smaller body is read in the event loop: the way to a thread costs more
-    threads_max: int = 8
+    # Each thread has a connection to the journal and one to the catalog, where those are PostgreSQL.
+    taking_threads_max: int = 4
+    asking_threads_max: int = 2
     retry_after_s_max: int = 3  # Debezium Server stops after about four seconds of refusals
     commit_wait_s: float = 30.0  # of ?wait=commit, if the request does not say
     commit_wait_s_max: float = 55.0
@@ -48,6 +50,12 @@ class DoorSettings:
     def __post_init__(self) -> None:
         if not 0 < self.load_levels[0] <= self.load_levels[1] <= self.load_levels[2] <= 1:
             raise ValueError("load_levels must rise, between 0 and 1")
-        for name in ("threads_max", "messages_per_s", "connections_per_s", "batches_in_flight_max"):
+        for name in (
+            "taking_threads_max",
+            "asking_threads_max",
+            "messages_per_s",
+            "connections_per_s",
+            "batches_in_flight_max",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")

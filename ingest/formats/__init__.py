@@ -13,7 +13,7 @@ from typing import Any
 from ingest.change import Change, Context, Parsed, Reject
 from ingest.formats import bodies, native
 from ingest.formats.bodies import decompress
-from ingest.formats.contract import Format, Refused, reject
+from ingest.formats.contract import TIME_MS_MAX, Format, Refused, reject
 from ingest.formats.detect import FORMATS, detected, is_event, named
 
 __all__ = ["FORMATS", "decompress", "read", "read_events"]
@@ -46,6 +46,7 @@ def _read(
             native.read_unmarked(events, context, parsed)
         else:
             chosen.read(events, context, parsed)
+            _drop_impossible_times(parsed)
         _add_unread(events, context, parsed)
     if context.batch:
         _name_by_batch(parsed, context.batch)
@@ -61,6 +62,13 @@ def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed)
     parsed.rejects.extend(
         reject(index, event, _UNREAD, context) for index, event in events if index not in told
     )
+
+
+def _drop_impossible_times(parsed: Parsed) -> None:
+    """The time of a change is for people: a wrong one must not cost the change."""
+    for change in parsed.changes:
+        if change.time_ms is not None and not -TIME_MS_MAX <= change.time_ms <= TIME_MS_MAX:
+            change.time_ms = None
 
 
 def _name_by_batch(parsed: Parsed, batch: str) -> None:

@@ -28,6 +28,8 @@ from ingest.change import Context, Parsed, Reject, TableName
 from ingest.formats.decode import write_decimal
 
 NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
+TIME_MS_MAX = 8_640_000_000_000_000  # in the year 275760: microseconds of it are still within 64 bits
+_NUMBER_MAX = 2**63 - 1
 _NAME_IT = "name it by text, or post to /cdc/{namespace}/{table}"
 
 
@@ -130,9 +132,9 @@ def table_of_dotted(text: object, context: Context) -> TableName:
 
 
 def whole_number(value: object) -> int | None:
-    """The number in an int, or in a text of digits; None if it is neither."""
-    if value.__class__ is int:
+    """The number in an int, or in a text of digits; None if it is neither, or does not fit 63 bits."""
+    if isinstance(value, str) and len(value) <= 19 and value.isascii() and value.isdigit():
+        value = int(value)
+    if value.__class__ is int and 0 <= value <= _NUMBER_MAX:
         return value
-    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.isdigit():
-        return int(value)
     return None

@@ -52,7 +52,7 @@ _NO_TABLE = (
 
 def recognises(event: object) -> bool:
     row, schema = _opened(event)
-    if row is None:
+    if row is None or ("op" in row and "after" in row):
         return False
     return any(name in row for name in _SURE) or (isinstance(schema, dict) and schema.get("type") == "struct")
 

@@ -38,7 +38,7 @@ def place_of(source: Source, total_order: int | None, ts: Source) -> Place:
         return _oracle(source)
     if source.get("ord") is not None:
         return _mongodb(source)
-    if source.get("connector") in _LOGGED:
+    if _text(source.get("connector")) in _LOGGED:
         return _NOWHERE  # a time among log positions would sort wrongly
     moment = _moment_ns(source) or _moment_ns(ts)
     return Place(position_of(moment), None) if moment else _NOWHERE

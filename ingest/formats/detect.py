@@ -29,7 +29,6 @@ MODULES: tuple[Format, ...] = (
     native,
     cloudevents,
     debezium,
-    debezium_flattened,
     sequin,
     hasura,
     supabase,
@@ -39,6 +38,7 @@ MODULES: tuple[Format, ...] = (
     dms,
     cockroach,
     kafka_rest,
+    debezium_flattened,
     rows,
 )
 FORMATS: tuple[str, ...] = tuple(module.NAME for module in MODULES)
@@ -53,7 +53,7 @@ def named(name: str) -> Format | None:
     if name in ("", "auto"):
         return None
     try:
-        return _BY_NAME[name]
+        return _BY_NAME[name.lower().replace("_", "-")]
     except KeyError:
         known = ", ".join(FORMATS)
         raise Invalid(f"The format {name[:40]!r} is not known: leave it out, or say one of {known}") from None

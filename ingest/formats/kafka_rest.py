@@ -142,7 +142,7 @@ def _read(module: Format, events: list[tuple[int, Any]], context: Context) -> Pa
 def _add_key(change: Change, columns: Row | None) -> None:
     if not columns or change.operation == "truncate":
         return
-    if change.key is None:
+    if not change.key:
         change.key = tuple(columns)
     if change.operation == "delete":
         change.before = {**columns, **(change.before or {})}

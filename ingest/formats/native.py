@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Reject, Row, TableName
-from ingest.formats.contract import Refused, fingerprint, original_of, reject, table_of_dotted
+from ingest.formats.contract import TIME_MS_MAX, Refused, fingerprint, original_of, reject, table_of_dotted
 
 NAME = "native"
 SEQUENCE_MAX = 2**63 - 1
@@ -62,6 +62,7 @@ def _change(index: int, event: Any, context: Context, tables: dict[str, TableNam
         or sequence.__class__ is not int
         or not 0 <= sequence <= SEQUENCE_MAX
         or timestamp.__class__ is not int
+        or not -TIME_MS_MAX <= timestamp <= TIME_MS_MAX
         or (row_id.__class__ is not str and operation != "truncate")
     ):
         raise _why_refused(event, operation)
@@ -109,7 +110,7 @@ def _extras(event: Row, key: tuple[str, ...] | None) -> tuple[tuple[str, ...] | 
     columns = metadata.get("primaryKey") or event.get("primaryKey")
     if columns and key is None:
         if not isinstance(columns, list) or not all(isinstance(name, str) and name for name in columns):
-            raise Refused("bad-key", "`primaryKey` is not a list of column names")
+            raise Refused("bad-key", "`primaryKey` is not a list of column names: send one, or leave it out")
         key = tuple(columns)
     for name in ("transactionId", "txId"):
         transaction = metadata.get(name, event.get(name))
@@ -125,7 +126,9 @@ def _gone(operation: Operation, before: object, key: tuple[str, ...] | None) -> 
     if before is not None and not isinstance(before, dict):
         raise Refused("bad-row", "`before` is not an object: send the row as an object of columns")
     if key and not before:
-        raise Refused("no-before", "a delete with a primary key needs `before` with the key's columns")
+        raise Refused(
+            "no-before", "the delete has a primary key but no row: send `before` with the key's columns"
+        )
     return before
 
 
@@ -139,7 +142,8 @@ def _why_refused(event: Row, operation: Operation | None) -> Refused:
         return Refused(
             "bad-sequence", "`sequence` is not a whole number of 0 or more: count the source's events"
         )
-    if event.get("timestamp").__class__ is not int:
+    timestamp = event.get("timestamp")
+    if timestamp.__class__ is not int or not -TIME_MS_MAX <= timestamp <= TIME_MS_MAX:
         return Refused("bad-timestamp", "`timestamp` is not a whole number: send milliseconds since 1970")
     return Refused("bad-row-id", "`rowId` is not text: send the row's key as text")
 

@@ -19,7 +19,8 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
-    table, key, source = context.table, context.key, context.source or ""
+    table, source = context.table, context.source or ""
+    key = context.key if context.key is not None else ()
     for index, event in events:
         if event.__class__ is not dict:
             parsed.rejects.append(reject(index, event, _NOT_OBJECT, context))

@@ -43,9 +43,9 @@ def test_priorities_are_refused_in_order(place: Place) -> None:
                 except JournalFull as full:
                     refused[priority] = full
         assert list(refused) == [3, 2, 1, 0]
-        for full, bound in zip(refused.values(), (0.5, 0.7, 0.9, 1.5), strict=True):
-            assert bound - 0.02 < full.level < bound + 0.04
-            assert (full.status, full.retry_after_s) == (429, 1)
+        for refusal, bound in zip(refused.values(), (0.5, 0.7, 0.9, 1.5), strict=True):
+            assert bound - 0.02 < refusal.level < bound + 0.04
+            assert (refusal.status, refusal.retry_after_s) == (429, 1)
         assert numbers_in(journal) == list(range(number))
         assert journal.fill().pending_bytes <= 15_000
 
@@ -107,9 +107,10 @@ def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
     with place.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
         with journal._committer._condition:  # nobody commits
             queued = []
+            while journal._committer.queued_bytes < 900:
+                queued.append(journal.submit(WAREHOUSE, numbered([len(queued)])))
             with pytest.raises(JournalFull):
-                for number in range(1_000):
-                    queued.append(journal.submit(WAREHOUSE, numbered([number])))  # noqa: PERF401
+                journal.submit(WAREHOUSE, numbered(range(1_000, 1_100)))
             assert 500 < journal._committer.queued_bytes <= 1_000
         for future in queued:
             future.result(timeout=60)

@@ -39,7 +39,8 @@ def test_the_name_of_a_row_is_its_id_where_that_is_in_the_row() -> None:
 def test_a_column_id_is_the_key_of_a_change_stream_but_not_of_plain_rows() -> None:
     assert key_of_table(None, None, [row(after={"id": 1}, position="1")]) == ("id",)
     assert key_of_table(None, None, [row(after={"x": 1}, position="1")]) == ()
-    assert key_of_table(None, None, [row(after={"id": 1})]) == ()
+    assert key_of_table(None, None, [row(after={"id": 1})]) == ("id",)
+    assert key_of_table(None, None, [row(after={"id": 1}, key=())]) == ()
     assert key_of_table(None, None, [row(operation="truncate")]) == ()
 
 
@@ -52,6 +53,6 @@ def test_row_ids_become_a_column() -> None:
 
 
 def test_plain_rows_are_only_appended() -> None:
-    assert is_append_only([row(after={"x": 1})])
-    assert not is_append_only([row(operation="update", after={"x": 1})])
-    assert not is_append_only([row(after={"x": 1}, position="1")])
+    assert is_append_only([row(after={"x": 1}, key=())])
+    assert not is_append_only([row(operation="update", after={"x": 1}, key=())])
+    assert not is_append_only([row(after={"x": 1})])

@@ -198,7 +198,7 @@ def test_decoded_events() -> None:
         bodies.add_events([], HERE, Parsed("auto"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(body=st.binary(max_size=60) | st.text('{}[]":,1e9.- \nabn\\u', max_size=40).map(str.encode))
 def test_any_bytes(body: bytes) -> None:
     parsed = Parsed("auto")

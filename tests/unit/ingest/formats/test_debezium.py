@@ -176,6 +176,11 @@ def test_time_falls_back_to_the_records_own() -> None:
     assert change.time_ms == 1763283601512
 
 
+def test_an_impossible_time_does_not_cost_the_change() -> None:
+    (change,) = formats.read(orjson.dumps(changed(INSERT, "source", "ts_ms", to=10**17)), HERE).changes
+    assert change.time_ms is None
+
+
 @pytest.mark.parametrize(
     ("event", "code"),
     [

@@ -71,7 +71,7 @@ def test_rows_belong_to_the_topic() -> None:
     first, second = parse(kafka_rest, events, TOPIC).changes
     assert first.table == second.table == ("public", "orders")
     assert (first.operation, first.after, first.key) == ("insert", {"id": 1, "a": "x"}, ("id",))
-    assert second.key is None
+    assert not second.key
 
 
 def test_a_topic_without_dots_is_a_table_of_the_default_namespace() -> None:

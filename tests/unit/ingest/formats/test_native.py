@@ -89,6 +89,7 @@ def test_a_delete_needs_no_row_where_the_row_id_is_the_key() -> None:
         ("sequence", 2**63, "bad-sequence"),
         ("timestamp", "2026", "bad-timestamp"),
         ("timestamp", None, "bad-timestamp"),
+        ("timestamp", 10**16, "bad-timestamp"),
         ("operation", "UPSERT", "no-operation"),
         ("operation", None, "no-operation"),
         ("operation", ["INSERT"], "no-operation"),

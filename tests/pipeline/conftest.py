@@ -1,0 +1,58 @@
+"""A stack with a Spark worker, shared by the tests of one process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.clients.duckdb_client import DuckLake
+from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+from tests.pipeline.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A running server and its worker."""
+
+    stack: Stack
+    worker: Worker
+
+    @property
+    def url(self) -> str:
+        return self.stack.url
+
+    def rows(self, query: str, warehouse: str = "main") -> list[tuple[object, ...]]:
+        """As DuckDB sees it; the warehouse is attached as `lake`."""
+        with DuckLake(self.stack, warehouse) as lake:
+            return lake.sql(query)
+
+
+class Pipelines:
+    def __init__(self, stacks: Stacks, running: contextlib.ExitStack) -> None:
+        self._stacks = stacks
+        self._running = running
+        self._shared: dict[StackName, Pipeline] = {}
+
+    def shared(self, name: StackName) -> Pipeline:
+        if name not in self._shared:
+            stack = self._stacks.shared(name)
+            worker = Worker(stack, stack.server.folder / "worker")
+            self._running.callback(worker.stop)
+            worker.start()
+            self._shared[name] = Pipeline(stack, worker)
+        return self._shared[name]
+
+
+@pytest.fixture(scope="session")
+def pipelines(stacks: Stacks) -> Iterator[Pipelines]:
+    with contextlib.ExitStack() as running:
+        yield Pipelines(stacks, running)
+
+
+@pytest.fixture(params=STACKS)
+def pipeline(request: pytest.FixtureRequest, pipelines: Pipelines) -> Pipeline:
+    """A server with a worker, on each stack in turn, shared: use names of your own, leave it alive."""
+    return pipelines.shared(request.param)

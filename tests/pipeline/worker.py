@@ -1,0 +1,54 @@
+"""The Spark worker as a child process of the tests, against any server; it can be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.harness.process import Child
+from tests.harness.stacks import Stack
+
+START_S = 240
+
+
+class Worker:
+    """One worker. Ended by its id, its JVM with it."""
+
+    def __init__(self, stack: Stack, folder: Path, *, slots: int = 2, master: str = "local[2]") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "spark_jobs.worker", "--uri", stack.url]
+        words += ["--master", master, "--memory", "1g", "--slots", str(slots)]
+        environment = dict(os.environ) | (stack.s3.settings if stack.s3 else {})
+        self._url = stack.url
+        self._child = Child(words, log=folder / "worker.log", environment=environment)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def log(self) -> Path:
+        return self._child.log
+
+    def start(self, *, wait: bool = True) -> None:
+        """`wait` until it asks for work."""
+        began_ms = time.time() * 1000
+        self._child.start(lambda: not wait or self._has_asked(began_ms), timeout_s=START_S)
+
+    def stop(self) -> int:
+        return self._child.stop(timeout_s=40)
+
+    def kill(self) -> None:
+        """SIGKILL to the driver and its JVM."""
+        self._child.kill()
+
+    def _has_asked(self, since_ms: float) -> bool:
+        try:
+            status = httpx.get(f"{self._url}/status", timeout=10).json()
+        except httpx.HTTPError:
+            return False
+        return any(worker["seen-ms"] >= since_ms for worker in status["landing"]["workers"])
