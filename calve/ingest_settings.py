@@ -27,7 +27,9 @@ class IngestSettings:
     )
     buffer_bytes_max: int = field(
         default=128 * 2**20,
-        metadata=about("Stored bytes that may wait in the journal; then producers are told to wait.", least=2**16),
+        metadata=about(
+            "Stored bytes that may wait in the journal; then producers are told to wait.", least=2**16
+        ),
     )
     fallback_bytes_max: int = field(
         default=64 * 2**20,
@@ -38,7 +40,9 @@ class IngestSettings:
     )
     deduplication_window_ms: int = field(
         default=300_000,
-        metadata=about("How long the identity of a change of a source without numbers is remembered.", least=0),
+        metadata=about(
+            "How long the identity of a change of a source without numbers is remembered.", least=0
+        ),
     )
     transaction_linger_ms: int = field(
         default=1_000,
@@ -67,9 +71,7 @@ class IngestSettings:
     parquet_row_group_rows: int = field(
         default=100_000, metadata=about("Rows in a row group of a staged file.", least=1)
     )
-    parquet_compression: Compression = field(
-        default="zstd", metadata=about("Compression of staged files.")
-    )
+    parquet_compression: Compression = field(default="zstd", metadata=about("Compression of staged files."))
     default_namespace: str = field(
         default="default", metadata=about("Where a table belongs that an event names without a namespace.")
     )

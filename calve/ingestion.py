@@ -134,8 +134,6 @@ def thresholds(settings: Settings) -> Thresholds:
     return Thresholds(
         events=settings.flush_events,
         stored_bytes=settings.flush_bytes,
-        freshness_ms=min(
-            settings.freshness_target_ms, settings.flush_interval_ms, settings.flush_age_ms_max
-        ),
+        freshness_ms=min(settings.freshness_target_ms, settings.flush_interval_ms, settings.flush_age_ms_max),
         batch_events_max=settings.batch_events_max,
     )

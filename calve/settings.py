@@ -96,9 +96,7 @@ class Settings(IngestSettings):
         default="open",
         metadata=about("`open`: no tokens, loopback only; `tokens`: every caller shows one."),
     )
-    token_lifetime_s: int = field(
-        default=3600, metadata=about("How long an issued token is valid.", least=1)
-    )
+    token_lifetime_s: int = field(default=3600, metadata=about("How long an issued token is valid.", least=1))
 
     body_bytes_max: int = field(
         default=32 * 2**20, metadata=about("Largest request body, also after decompression.", least=1024)

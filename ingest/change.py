@@ -47,7 +47,9 @@ class Change:
     operation: Operation
     before: Row | None = None
     after: Row | None = None
-    key: tuple[str, ...] | None = None  # key columns, where the producer says so; (): plain rows, which have none
+    key: tuple[str, ...] | None = (
+        None  # key columns, where the producer says so; (): plain rows, which have none
+    )
     row_id: str | None = None  # the producer's own name for the row, where that is all it says
     source: str = ""
     position: str = ""

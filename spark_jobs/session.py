@@ -36,7 +36,13 @@ class S3Options:
 
 
 def catalog_settings(
-    name: str, uri: str, *, warehouse: str = "main", token: str | None = None, s3: S3Options | None = None
+    name: str,
+    uri: str,
+    *,
+    warehouse: str = "main",
+    token: str | None = None,
+    credential: str | None = None,
+    s3: S3Options | None = None,
 ) -> dict[str, str]:
     """The Spark settings that make `name` a catalog of the session."""
     properties: dict[str, str | None] = {
@@ -44,6 +50,8 @@ def catalog_settings(
         "uri": uri,
         "warehouse": warehouse,
         "token": token,
+        "credential": credential,
+        "oauth2-server-uri": f"{uri.rstrip('/')}/v1/oauth/tokens" if credential else None,
         # With the cache on, a count after another engine's commit is the old one.
         "cache-enabled": "false",
         # Else DROP TABLE ... PURGE deletes the files from the client, at once, even inside a transaction.
@@ -111,10 +119,12 @@ def attach(
     *,
     warehouse: str = "main",
     token: str | None = None,
+    credential: str | None = None,
     s3: S3Options | None = None,
 ) -> None:
     """Add a catalog to a running session. A name keeps the settings of its first use: choose a new one."""
-    for key, value in catalog_settings(name, uri, warehouse=warehouse, token=token, s3=s3).items():
+    settings = catalog_settings(name, uri, warehouse=warehouse, token=token, credential=credential, s3=s3)
+    for key, value in settings.items():
         spark.conf.set(key, value)
 
 

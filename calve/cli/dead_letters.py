@@ -37,7 +37,9 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _action(actions: Any, name: str, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=words, description=words.capitalize() + ".")
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=words, description=words.capitalize() + "."
+    )
     parser.add_argument("--uri", help="address of the server [http://HOST:PORT of the settings]")
     parser.add_argument("--token", help="bearer token, where the server asks for one")
     parser.add_argument("--warehouse", default="main", metavar="W", help="the warehouse [main]")

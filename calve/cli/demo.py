@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             return 2
         with contextlib.suppress(KeyboardInterrupt):
             _play(client, shop, max(1, args.rate), args.seconds)
-        _settle(client)
+        _settle(client, shop.sequence)
     print(_next(uri))
     return 0
 
@@ -142,17 +142,19 @@ def _show(client: httpx.Client, sent: int, took_ms: float | None) -> int:
     acked = f"acknowledged in {took_ms:5.1f} ms" if took_ms is not None else "no more are sent     "
     stalled = status.get("stalled")
     note = f"  {stalled}" if stalled and lag_s > 60 else ""
-    line = f"sent {sent:>8,}   {acked}   visible {landed:>8,}   waiting {waiting:>6,}   lag {lag_s:5.1f} s{note}"
+    line = (
+        f"sent {sent:>8,}   {acked}   visible {landed:>8,}   waiting {waiting:>6,}   lag {lag_s:5.1f} s{note}"
+    )
     print(f"\r{line[:160]:<120}", end="", flush=True)
     return waiting
 
 
-def _settle(client: httpx.Client) -> None:
+def _settle(client: httpx.Client, sent: int) -> None:
     """Wait until everything that was sent is visible."""
     until_s = time.monotonic() + 90
     with contextlib.suppress(KeyboardInterrupt):
         client.post("/flush", json={"wait": False})
-        while _show(client, 0, None) and time.monotonic() < until_s:
+        while _show(client, sent, None) and time.monotonic() < until_s:
             time.sleep(0.25)
     print()
 

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> list[str]:
     """The words that start a worker."""
-    words = [sys.executable, "-m", "spark_jobs.worker", "--uri", uri]
+    words = [sys.executable, "-m", "spark_jobs.first.worker", "--uri", uri]
     words += ["--master", settings.spark_master, "--memory", settings.spark_memory]
     words += ["--slots", str(settings.worker_slots)]
     return words if parent_pid is None else [*words, "--parent-pid", str(parent_pid)]
@@ -106,9 +106,7 @@ class SparkWorker:
                 return
             settled = time.monotonic() - started_s > SETTLED_S
             delay_s = 1.0 if settled else min(delay_s * 2, RESTART_DELAY_S_MAX)
-            _log.error(
-                "the Spark worker died", extra={"exit_code": exit_code, "restart_in_s": delay_s}
-            )
+            _log.error("the Spark worker died", extra={"exit_code": exit_code, "restart_in_s": delay_s})
             self._stopping.wait(delay_s)
 
     def _run(self) -> int:

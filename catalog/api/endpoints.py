@@ -155,8 +155,12 @@ class Endpoint:
     async def _answer_in_turn(self, call: Call, client: object) -> Answer:
         turns, key = self.shared.turns, tuple(call.path.values())
         await turns.before(key, client)
-        answer = await self._answer_in_thread(call)
-        await turns.after(key, client, lost=answer.status == CONFLICT)
+        lost = False
+        try:
+            answer = await self._answer_in_thread(call)
+            lost = answer.status == CONFLICT
+        finally:
+            await turns.after(key, client, lost=lost)
         return answer
 
     def _answer_in_thread(self, call: Call) -> asyncio.Future[Answer]:

@@ -16,7 +16,8 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-COME_BACK_S = 0.01  # enough for a loadTable and a commit of a client nearby
+COME_BACK_S = 0.01  # enough for a client nearby to load the table and to send its commit again
+CARRY_OUT_S = 1.0  # a commit that takes longer does not keep the others
 LINE_MAX = 64  # who finds more than so many waiting does not wait
 
 Client = object  # whatever tells connections apart
@@ -49,7 +50,7 @@ class Turns:
         if line is None:
             return
         if line.holder == client:
-            self._stop_timer(line)
+            self._expect(key, line, CARRY_OUT_S)
         else:
             await self._wait(line, client, answered=False)
 
@@ -59,12 +60,12 @@ class Turns:
         if line is None:
             if lost:
                 line = self._lines[key] = _Line(client)
-                self._expect(key, line)
+                self._expect(key, line, COME_BACK_S)
         elif line.holder != client:
             if lost:
                 await self._wait(line, client, answered=True)
         elif lost:
-            self._expect(key, line)
+            self._expect(key, line, COME_BACK_S)
         else:
             self._next(key, line)
 
@@ -75,23 +76,19 @@ class Turns:
             await waiting.turn
 
     def _next(self, key: Key, line: _Line) -> None:
-        self._stop_timer(line)
         while line.waiting:
             following = line.waiting.popleft()
             if not following.turn.done():  # cancelled, at a stop
                 line.holder = following.client
                 following.turn.set_result(None)
-                if following.answered:
-                    self._expect(key, line)
+                self._expect(key, line, COME_BACK_S if following.answered else CARRY_OUT_S)
                 return
-        del self._lines[key]
-
-    def _expect(self, key: Key, line: _Line) -> None:
-        """The holder is about to be answered, and has so much time to come back."""
-        self._stop_timer(line)
-        line.timer = asyncio.get_running_loop().call_later(COME_BACK_S, self._next, key, line)
-
-    def _stop_timer(self, line: _Line) -> None:
         if line.timer is not None:
             line.timer.cancel()
-            line.timer = None
+        del self._lines[key]
+
+    def _expect(self, key: Key, line: _Line, within_s: float) -> None:
+        """The next step of the holder; if it takes longer, the turn is over."""
+        if line.timer is not None:
+            line.timer.cancel()
+        line.timer = asyncio.get_running_loop().call_later(within_s, self._next, key, line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from catalog.errors import Invalid
@@ -18,10 +19,13 @@ PATH_PROPERTIES = frozenset(
 )
 
 
+_root = lru_cache(1024)(Location.parse)  # of warehouses, which are few
+
+
 def require_inside(warehouse: Warehouse, text: object, what: str, *, file: bool = False) -> Location:
     """The location, parsed, if it lies inside the warehouse; else Invalid."""
     location = Location.parse_file(text) if file else Location.parse(text)
-    if not location.is_inside(Location.parse(warehouse.root)):
+    if not location.is_inside(_root(warehouse.root)):
         raise Invalid(
             f"The {what} {location.text} is outside the warehouse: it must lie below {warehouse.root}"
         )
@@ -31,7 +35,7 @@ def require_inside(warehouse: Warehouse, text: object, what: str, *, file: bool 
 def require_below(warehouse: Warehouse, text: object, what: str) -> Location:
     """The same, and not the root itself: a table there would leave no place for any other."""
     location = require_inside(warehouse, text, what)
-    if location == Location.parse(warehouse.root):
+    if location == _root(warehouse.root):
         raise Invalid(
             f"The {what} {location.text} is the warehouse itself: it must lie below {warehouse.root}"
         )

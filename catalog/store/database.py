@@ -260,8 +260,13 @@ def _engine(url: sa.URL, is_sqlite: bool, pool_size: int) -> sa.Engine:
     )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     # IMMEDIATE: a transaction that reads before it writes must hold the write lock from the start.
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    driver: Any = connection.connection.driver_connection  # SQLAlchemy's own way takes longer than the BEGIN
+    driver.execute("BEGIN IMMEDIATE")
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:

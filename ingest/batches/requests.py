@@ -44,9 +44,13 @@ REJECTS_SCHEMA = {
 
 
 def namespaces(levels: Sequence[str]) -> list[Request]:
-    """Make a namespace and those above it; the worker takes "exists already" for an answer."""
+    """Make a namespace and those above it; the worker takes "exists already" for an answer.
+
+    In the warehouse itself, not inside the transaction: two batches that need the same new namespace would
+    keep each other from publishing.
+    """
     return [
-        {"method": "POST", "path": "/v1/{prefix}/namespaces", "body": {"namespace": list(levels[:depth])}}
+        {"method": "POST", "path": "/v1/{warehouse}/namespaces", "body": {"namespace": list(levels[:depth])}}
         for depth in range(1, len(levels) + 1)
     ]
 

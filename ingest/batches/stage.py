@@ -187,9 +187,7 @@ class _OneTable:
         described["rejects"] = None
         if not refused:
             return
-        letters = dead_letters(
-            self._cut.warehouse, table, refused, described["key"], batch.commit_us // 1000
-        )
+        letters = dead_letters(self._cut.warehouse, table, refused, described["key"], batch.commit_us // 1000)
         self._ground.journal.dead_letters.add(letters)
         name = table[-1] + REJECTS_SUFFIX
         if self._metadata(table, REJECTS_SUFFIX) is None:
@@ -205,9 +203,7 @@ class _OneTable:
     def _put(self, table: pa.Table, what: str, batch: StagedBatch) -> str:
         options = self._ground.options
         sink = io.BytesIO()
-        pq.write_table(
-            table, sink, compression=options.compression, row_group_size=options.row_group_rows
-        )
+        pq.write_table(table, sink, compression=options.compression, row_group_size=options.row_group_rows)
         root = self._ground.catalog.warehouse(self._cut.warehouse).root
         location = f"{root.rstrip('/')}/{STAGED_FOLDER}/{self._cut.job_id}/{self._number}-{what}.parquet"
         self._ground.catalog.files.create(location, sink.getvalue())

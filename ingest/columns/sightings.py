@@ -63,6 +63,8 @@ def _note_declared(seen: Sightings, declarations: list[Declared]) -> None:
     for declared in declarations:
         seen.newest = declared
         for name, type_ in declared.columns.items():
+            if type_ == "unknown":
+                continue  # as good as not declared
             types = seen.declared.setdefault(name, [])
             if type_ not in types:
                 types.append(type_)

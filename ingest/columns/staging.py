@@ -173,7 +173,7 @@ class _Staging:
 
 
 def _named(change: Change) -> Any:
-    if change.row_id is not None or change.operation == "truncate":
+    if change.row_id is not None and change.operation != "truncate":
         return change.row_id
     return _key_value(change, ROW_ID, from_row_id=False)
 

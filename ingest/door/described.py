@@ -42,7 +42,8 @@ def document() -> Node:
                     "postTableChanges", "Bring changes of one table, or plain rows", [namespace, table]
                 )
             },
-            "/cdc/explain": {"post": _explain()},
+            "/cdc/explain": {"post": _explain("explainChanges", [])},
+            "/cdc/explain/{namespace}/{table}": {"post": _explain("explainTableChanges", [namespace, table])},
             "/topics/{topic}": {"post": _topic()},
         },
         "components": {"schemas": _schemas()},
@@ -67,14 +68,14 @@ def _post(operation: str, summary: str, path: list[Node]) -> Node:
     }
 
 
-def _explain() -> Node:
+def _explain(operation: str, path: list[Node]) -> Node:
     return {
         "tags": ["Changes"],
         "summary": "Explain changes",
         "description": "What would become of a request: format, table, key, operation and the type of each "
         "column. Nothing is stored.",
-        "operationId": "explainChanges",
-        "parameters": [*_query(), *_headers()],
+        "operationId": operation,
+        "parameters": [*path, *_query(), *_headers()],
         "requestBody": _body(JSON, NDJSON),
         "responses": {"200": _answer("What would happen.", "ChangesExplained"), **_errors()},
     }

@@ -38,6 +38,7 @@ class Door:
         self.routes: list[Route] = [
             _route("/cdc", PostChanges(room, "postChanges")),
             _route("/cdc/explain", Explain(room)),
+            _route("/cdc/explain/{namespace}/{table}", Explain(room)),
             _route("/cdc/{namespace}/{table}", PostChanges(room, "postTableChanges")),
             _route("/topics/{topic}", PostChanges(room, "postTopic", kafka=True)),
         ]

@@ -38,6 +38,7 @@ _WRAPPERS = {
 }
 _LINES = ("ndjson", "jsonl", "json-lines", "json-seq", "newline")
 _BOM = b"\xef\xbb\xbf"
+_OBJECTS = {dict}
 _LOOK_AT = 8  # elements, to see whether a list holds events
 
 _NOT_JSON = "the body is not JSON ({}): send a JSON object, an array, or one object on each line"
@@ -187,6 +188,10 @@ def _add(
     found = list(values)
     if not sound and not is_sound([value for value in found if value.__class__ is not _Bad]):
         found = [value if value.__class__ is _Bad else _judged(value) for value in found]
+    if set(map(type, found)) == _OBJECTS:
+        events.extend(enumerate(found, parsed.events))
+        parsed.events += len(found)
+        return
     for value in found:
         _add_one(value, context, parsed, events)
 

@@ -160,9 +160,7 @@ def load_job(dispatch: DispatchOf, caller: CallerOf, job: str) -> Any:
 
 
 @router.get("/{warehouse}/jobs", operation_id="listJobs", response_model=JobList)
-def list_jobs(
-    jobs: JobsOf, warehouse: Readable, limit: Annotated[int, Query(ge=1, le=1000)] = 100
-) -> Any:
+def list_jobs(jobs: JobsOf, warehouse: Readable, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Any:
     """The newest jobs of a warehouse."""
     return {"jobs": [_light(row) for row in jobs.newest(warehouse, limit)]}
 

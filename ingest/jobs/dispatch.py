@@ -87,9 +87,7 @@ class Dispatch:
         self._seen_s: dict[str, float] = {}
         self.trouble: str | None = None  # why the last staging failed; None since one succeeded
 
-    def lease(
-        self, worker: str, warehouses: Collection[str], said: dict[str, Any]
-    ) -> dict[str, Any] | None:
+    def lease(self, worker: str, warehouses: Collection[str], said: dict[str, Any]) -> dict[str, Any] | None:
         """The next job for this worker, if there is one."""
         self._notice(worker, said)
         taken = self._take_over(worker, warehouses)

@@ -23,9 +23,7 @@ class Lanes:
     that is asked to flush also cuts, and the freshness target catches what a restart forgets.
     """
 
-    def __init__(
-        self, journal: Journal, tables: LandingTables, jobs: Jobs, thresholds: Thresholds
-    ) -> None:
+    def __init__(self, journal: Journal, tables: LandingTables, jobs: Jobs, thresholds: Thresholds) -> None:
         self._journal = journal
         self._tables = tables
         self._jobs = jobs
@@ -96,9 +94,7 @@ class Lanes:
         """From where to where; nothing if an open source transaction is in the way."""
         head = self._journal.head(warehouse)
         after = {table: landed[table] for table in lane.tables}
-        up_to = self._journal.reach(
-            warehouse, after, head, events_max=self.thresholds.batch_events_max
-        )
+        up_to = self._journal.reach(warehouse, after, head, events_max=self.thresholds.batch_events_max)
         border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.

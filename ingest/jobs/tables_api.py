@@ -47,9 +47,7 @@ def load_settings(tables: TablesOf, warehouse: Readable, identifier: IdentifierO
 
 
 @router.put(_PATH, operation_id="setIngestSettings", response_model=SettingsBody)
-def set_settings(
-    tables: TablesOf, warehouse: Writable, identifier: IdentifierOf, body: SettingsBody
-) -> Any:
+def set_settings(tables: TablesOf, warehouse: Writable, identifier: IdentifierOf, body: SettingsBody) -> Any:
     """Set how changes of this table are treated, from the next batch on; the table need not exist yet."""
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
     tables.set_settings(warehouse, _name(identifier), settings)

@@ -54,7 +54,9 @@ class LandingView:
             waiting.table
             for waiting in self._journal.pending(warehouse)
             if waiting.first_id <= journal_id
-            and (waiting.table not in rows or rows[waiting.table].landed_id < min(journal_id, waiting.last_id))
+            and (
+                waiting.table not in rows or rows[waiting.table].landed_id < min(journal_id, waiting.last_id)
+            )
         ]
 
     def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
@@ -98,9 +100,7 @@ class LandingView:
         return {
             "tables": tables,
             "lag-ms": max((shown["lag-ms"] for shown in tables.values()), default=0),
-            "jobs": [
-                {**job, "progress": orjson.loads(job["progress"])} for job in jobs
-            ],
+            "jobs": [{**job, "progress": orjson.loads(job["progress"])} for job in jobs],
             "workers": workers,
             "last-publish-ms": max(published, default=None),
             "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,

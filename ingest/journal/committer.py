@@ -8,7 +8,6 @@ that only the one at fault is refused.
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -27,6 +26,9 @@ log = logging.getLogger(__name__)
 
 # PostgreSQL: lost connections, missing resources, shutdown. Anything else that has a state is about the data.
 _OUTAGES = ("08", "53", "55", "57", "58")
+
+# Errors of any Python driver by which it refuses values before it sends them.
+_REFUSALS = frozenset({"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"})
 
 Waiting = tuple[Packed, "Future[Receipt]"]
 
@@ -103,13 +105,13 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
             self._failed(group, error)
             return
+        self._noted(result)
         for (_, future), answer in zip(group, result.answers, strict=True):
             if isinstance(answer, JournalFull):
                 _fail(future, answer)
             elif future.set_running_or_notify_cancel():
                 future.set_result(answer)
         faults.reach("journal.answered")
-        self._noted(result)
 
     def _failed(self, group: Sequence[Waiting], error: Exception) -> None:
         if not _is_about_data(error):
@@ -145,9 +147,9 @@ def _is_about_data(error: Exception) -> bool:
     state = getattr(cause, "sqlstate", None)
     if state is not None:
         return not state.startswith(_OUTAGES)
-    if isinstance(cause, sqlite3.Error):
-        return isinstance(cause, (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError))
-    return isinstance(cause, (TypeError, ValueError, OverflowError))
+    if isinstance(cause, (TypeError, ValueError, OverflowError)):
+        return True
+    return any(kind.__name__ in _REFUSALS for kind in type(cause).__mro__)
 
 
 def now_ms() -> int:

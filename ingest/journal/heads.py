@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
+from catalog.errors import Unavailable
 from catalog.store.database import Database, Prepared, Read
 from ingest.journal.schema import heads
 
@@ -26,11 +28,11 @@ _ADVANCE = Prepared(
     )
     .returning(heads.c.id, heads.c.events, heads.c.bytes)
 )
-_SUM = sa.select(
-    sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
+_SUM = Prepared(
+    sa.select(
+        sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
+    )
 )
-_SUM_INSIDE = Prepared(_SUM)
-_SUM_NOW = Read(_SUM)
 _ID = Read(sa.select(heads.c.id).where(_of_warehouse))
 
 
@@ -62,14 +64,18 @@ def advance(connection: sa.Connection, warehouse: str, ids: int, events: int, st
 
 def pending_inside(connection: sa.Connection) -> tuple[int, int]:
     """Events and bytes that are pending in all warehouses."""
-    row = _SUM_INSIDE.run(connection, {}).fetchone()
+    row = _SUM.run(connection, {}).fetchone()
     return int(row[0]), int(row[1])
 
 
 def pending(database: Database) -> tuple[int, int]:
-    row = database.row(_SUM_NOW, {})
-    assert row is not None, "a sum is always one row"
-    return int(row[0]), int(row[1])
+    """The same now, for any thread: it takes a connection of the pool only for this moment."""
+    driver: Any = database.engine.dialect.dbapi
+    try:
+        with database.engine.connect() as connection:
+            return pending_inside(connection)
+    except (sa.exc.SQLAlchemyError, driver.Error) as error:
+        raise Unavailable("the journal's database does not answer; try again") from error
 
 
 def newest(database: Database, warehouse: str) -> int:

@@ -45,7 +45,9 @@ _DUE = Read(
 _CLAIMED = Read(sa.select(claims.c.table_key).where(claims.c.warehouse == sa.bindparam("w")))
 _TAKE = Prepared(
     sa.update(jobs)
-    .where(_by_id, jobs.c.epoch == sa.bindparam("e"), sa.or_(jobs.c.state == "ready", jobs.c.state == "leased"))
+    .where(
+        _by_id, jobs.c.epoch == sa.bindparam("e"), sa.or_(jobs.c.state == "ready", jobs.c.state == "leased")
+    )
     .values(
         epoch=jobs.c.epoch + 1,
         state="leased",
@@ -94,8 +96,7 @@ _INSERT = Prepared(
 )
 _CLAIM = Prepared(
     sa.text(
-        "INSERT INTO landing_claims (warehouse, table_key, job_id) VALUES (:w, :t, :j) "
-        "ON CONFLICT DO NOTHING"
+        "INSERT INTO landing_claims (warehouse, table_key, job_id) VALUES (:w, :t, :j) ON CONFLICT DO NOTHING"
     )
 )
 _SEEN = Prepared(
@@ -229,14 +230,10 @@ class Jobs:
         return [(row[0], row[1], orjson.loads(row[2])) for row in self._database.rows(_WORKERS, {})]
 
     def _update(self, statement: Prepared, params: dict[str, Any]) -> bool:
-        return self._database.write(
-            lambda connection: bool(statement.run(connection, params).rowcount == 1)
-        )
+        return self._database.write(lambda connection: bool(statement.run(connection, params).rowcount == 1))
 
 
-def finish(
-    connection: sa.Connection, job_id: str, epoch: int, number: int, metrics: dict[str, Any]
-) -> None:
+def finish(connection: sa.Connection, job_id: str, epoch: int, number: int, metrics: dict[str, Any]) -> None:
     """End a job inside a publish; CommitFailed unless this epoch still holds it."""
     params = {"j": job_id, "e": epoch, "number": number, "now": _now_ms()}
     done = _FINISH.run(connection, params | {"progress": orjson.dumps(metrics).decode()})

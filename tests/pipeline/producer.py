@@ -20,7 +20,9 @@ class Producer:
         self.client = httpx.Client(base_url=url, timeout=60, headers=headers)
         self._numbers = itertools.count(1)
 
-    def event(self, operation: str, table: str, before: Any = None, after: Any = None, **metadata: Any) -> Event:
+    def event(
+        self, operation: str, table: str, before: Any = None, after: Any = None, **metadata: Any
+    ) -> Event:
         row = after or before or {}
         return {
             "sequence": next(self._numbers),

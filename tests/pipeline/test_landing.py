@@ -92,6 +92,8 @@ def test_new_columns_appear_and_old_rows_have_null(pipeline: Pipeline) -> None:
 def test_plain_rows_are_appended(pipeline: Pipeline) -> None:
     space = fresh()
     body = '{"x": 1, "y": "a"}\n{"x": 1, "y": "a"}\n'
-    answer = httpx.post(f"{pipeline.url}/cdc/{space}/log", content=body, params={"wait": "commit"}, timeout=90)
+    answer = httpx.post(
+        f"{pipeline.url}/cdc/{space}/log", content=body, params={"wait": "commit"}, timeout=90
+    )
     assert answer.json()["committed"] is True, answer.text
     assert pipeline.rows(f"SELECT x, y FROM lake.{space}.log") == [(1, "a"), (1, "a")]

@@ -154,8 +154,7 @@ def test_forwarded_headers_change_no_answer(rest: Rest) -> None:
         "X-Forwarded-Prefix": "/evil",
         "X-Original-URL": "/v1/evil/config",
         "X-HTTP-Method-Override": "DELETE",
-        "Host": "evil.example",
-    }
+    }  # a forged Host is refused: test_foreign_pages.py
     answer = rest.call("GET", "/v1/config", headers=forged)
     assert (answer.status_code, answer.json()) == (200, plain.json())
     assert "evil" not in answer.text

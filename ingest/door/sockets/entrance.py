@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -102,6 +103,8 @@ async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[byte
     start = {"type": "websocket.http.response.start", "status": status}
     await send({**start, "headers": [(b"content-type", b"application/json"), *headers]})
     await send({"type": "websocket.http.response.body", "body": body})
+    # uvicorn closes the connection in its next step, and would log an error if we were gone before that.
+    await asyncio.sleep(0)
 
 
 def _name(headers: Headers, name: bytes) -> str | None:

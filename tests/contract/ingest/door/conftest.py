@@ -8,7 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.contract.ingest.door.door_server import DoorServer, served
+from ingest.door import DoorSettings
+from tests.contract.ingest.door.door_server import DoorServer, Producer, new_warehouse, served
+from tests.harness.stacks import Stacks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,23 +21,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(ignored)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest) -> str | None:
-    """The address of an empty PostgreSQL database, or None for SQLite files."""
-    if request.param == "sqlite":
-        return None
-    address: str = request.getfixturevalue("postgres").database()
-    return address
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def server(tmp_path: Path, database: str | None) -> Iterator[DoorServer]:
-    """With the usual settings."""
-    with served(tmp_path, database=database) as running:
+def database(kind: str, stacks: Stacks) -> str | None:
+    """The address of an empty PostgreSQL database, or None for SQLite files."""
+    return stacks.postgres.database() if kind == "postgres" else None
+
+
+@pytest.fixture(scope="session")
+def server(kind: str, stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
+    """With the usual settings, shared by many tests: each has a warehouse of its own."""
+    database = stacks.postgres.database() if kind == "postgres" else None
+    wide = DoorSettings(connections_per_s=10_000, connections_per_address_max=1_000)
+    with served(tmp_path_factory.mktemp("door"), database=database, settings=wide) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: DoorServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60) as found:
+def warehouse(server: DoorServer) -> str:
+    """A new, empty one."""
+    return new_warehouse(server.catalog)
+
+
+@pytest.fixture
+def client(server: DoorServer, warehouse: str) -> Iterator[httpx.Client]:
+    """Speaks to that warehouse."""
+    with Producer(server.url, warehouse) as found:
         yield found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
+import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
@@ -27,6 +30,7 @@ from catalog.api.errors import error_answer
 from catalog.api.routing import RouteTree
 from catalog.errors import CatalogError
 from catalog.identity.open import OpenIdentity
+from catalog.locations import Location
 from catalog.service.catalog import Catalog
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
@@ -56,10 +60,11 @@ class HandMovedLanding:
     targets: dict[TableName, dict[str, Any]] = field(default_factory=dict)
     flushes: list[Collection[TableName] | None] = field(default_factory=list)
     lands_on_flush: bool = False
+    stalled: str | None = None
     _rows: dict[tuple[str, TableName], Row] = field(default_factory=dict)
     _number: int = 0
 
-    def land(self, warehouse: str = "main") -> None:
+    def land(self, warehouse: str) -> None:
         """Everything that is pending becomes visible in one publish."""
         pending = self.journal.pending(warehouse)
         self._number += 1
@@ -84,7 +89,7 @@ class HandMovedLanding:
             self.land(warehouse)
 
     def status(self, warehouse: str) -> dict[str, Any]:
-        return {"tables": {}, "workers": [], "last-publish-ms": None, "stalled": None}
+        return {"tables": {}, "workers": [], "last-publish-ms": None, "stalled": self.stalled}
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
         return self.targets.get(table)
@@ -224,6 +229,30 @@ def served(
     catalog.database.close()
 
 
+class Producer(httpx.Client):
+    """Names one warehouse in every request that names none."""
+
+    def __init__(self, url: str, warehouse: str, **options: Any) -> None:
+        super().__init__(base_url=url, timeout=60, **options)
+        self.warehouse = warehouse
+
+    def request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Response:
+        address = httpx.URL(url)
+        if "warehouse" not in address.params and not address.path.startswith("/lake/"):
+            address = address.copy_add_param("warehouse", self.warehouse)
+        return super().request(method, address, **options)
+
+
+_warehouses = itertools.count(1)
+
+
+def new_warehouse(catalog: Catalog) -> str:
+    name = f"w{next(_warehouses)}"
+    root = Location.parse(f"{catalog.warehouse('main').root}-{name}")
+    catalog.warehouses.create(name, root, catalog.now_ms())
+    return name
+
+
 def event(sequence: int, **fields: Any) -> dict[str, Any]:
     """A native event."""
     return {
@@ -237,7 +266,25 @@ def event(sequence: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def events_in(journal: Journal, warehouse: str = "main") -> list[Any]:
+def batch(number: int, events: list[Any], **fields: Any) -> str:
+    """A cdc_batch, as text."""
+    message = {
+        "type": "cdc_batch",
+        "timestamp": 1_790_000_000_000,
+        "sourceDoId": "source",
+        "events": events,
+        "sequenceNumber": number,
+        "firstEventSequence": events[0].get("sequence", 0),
+        "lastEventSequence": events[-1].get("sequence", 0),
+        "sizeBytes": 0,
+        "isRetry": False,
+        "retryCount": 0,
+        **fields,
+    }
+    return orjson.dumps(message).decode()
+
+
+def events_in(journal: Journal, warehouse: str) -> list[Any]:
     """All changes that the journal holds, in order."""
     found = []
     for waiting in journal.pending(warehouse):

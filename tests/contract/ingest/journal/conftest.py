@@ -9,8 +9,15 @@ import pytest
 
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.ground import Clock, Place
+from tests.harness.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgres")
+
+
+@pytest.fixture(scope="session")
+def postgres_journal(postgres: PostgresServer) -> Place:
+    """One database for all tests in turn: to make one for each costs more than most of them."""
+    return Place.fresh(postgres.database())
 
 
 @pytest.fixture(params=DATABASES)
@@ -18,7 +25,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty journal of this test alone."""
     if request.param == "sqlite":
         return Place.fresh(f"sqlite:///{tmp_path}/journal.db")
-    return Place.fresh(request.getfixturevalue("postgres").database())
+    place: Place = request.getfixturevalue("postgres_journal")
+    place.clear()
+    return place
 
 
 @pytest.fixture

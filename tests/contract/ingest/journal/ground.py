@@ -52,6 +52,15 @@ class Place:
         database.close()
         return cls(url)
 
+    def clear(self) -> None:
+        """As if nothing had ever been appended."""
+        engine = sa.create_engine(self.url)
+        with engine.begin() as connection:
+            for table in schema.metadata.sorted_tables:
+                if table is not schema.journal_version:
+                    connection.execute(sa.delete(table))
+        engine.dispose()
+
     @contextlib.contextmanager
     def opened(self, limits: JournalLimits | None = None, clock: Clock | None = None) -> Iterator[Journal]:
         database = Database(self.url, pool_size=4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
 
 from catalog.errors import TooLarge
@@ -9,6 +11,7 @@ from ingest.journal.errors import JournalFull
 from ingest.journal.journal import Journal
 from ingest.journal.limits import JournalLimits
 from ingest.journal.packing import Packed, pack
+from ingest.journal.receipts import Receipt
 from tests.contract.ingest.journal.ground import (
     WAREHOUSE,
     A,
@@ -106,7 +109,7 @@ def test_a_request_that_can_never_fit_says_so(place: Place) -> None:
 def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
     with place.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
         with journal._committer._condition:  # nobody commits
-            queued = []
+            queued: list[Future[Receipt]] = []
             while journal._committer.queued_bytes < 900:
                 queued.append(journal.submit(WAREHOUSE, numbered([len(queued)])))
             with pytest.raises(JournalFull):

@@ -57,6 +57,8 @@ def created(found: Plan) -> dict[str, Any]:
 
 def highest_id(type_: Any) -> int:
     if isinstance(type_, dict):
-        ids = [value for key, value in type_.items() if key in ("id", "element-id", "key-id", "value-id")]
+        ids: list[int] = [
+            value for key, value in type_.items() if key in ("id", "element-id", "key-id", "value-id")
+        ]
         return max([0, *ids, *(highest_id(value) for value in type_.values())])
     return max([0, *map(highest_id, type_)]) if isinstance(type_, list) else 0

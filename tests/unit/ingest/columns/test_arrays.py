@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.columns import arrays
@@ -157,9 +157,12 @@ def in_bits(array: pa.Array) -> list[Any]:
     return [repr(value) for value in array.to_pylist()]
 
 
+@settings(deadline=None)
 @given(COLUMNS, st.sampled_from(TYPES), st.sampled_from(ENCODINGS))
 @example(["", "AQ=="], "decimal(10,2)", "decimal-base64")
 @example(["0x10"], "long", None)
+@example([6.683321680367403e16], "decimal(38,30)", None)
+@example(["66833216803674030"], "decimal(38,30)", None)
 @example([2**53 + 1, 0.5], "double", None)
 @example([1e300], "float", None)
 @example([-1], "timestamp", "ns")
@@ -173,6 +176,7 @@ def test_both_ways_say_the_same(values: list[Any], type_: str, encoding: str | N
     array.validate(full=True)
 
 
+@settings(deadline=None)
 @given(COLUMNS, st.sampled_from(TYPES), st.sampled_from(ENCODINGS))
 def test_every_column_survives_a_file(values: list[Any], type_: str, encoding: str | None) -> None:
     array, unfit = column_array(values, type_, encoding)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.columns.arrays import column_array
@@ -60,6 +60,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(JSON, max_size=6))
 def test_values_of_one_kind_always_fit_what_is_inferred_of_them(values: list[Any]) -> None:
     type_ = infer(values)

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.columns.unfit import Unfit
@@ -202,6 +202,7 @@ def test_a_number_without_unit_says_what_to_do() -> None:
 OFFSETS = st.integers(-18 * 60, 18 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
 
+@settings(deadline=None)
 @given(st.datetimes(), st.sampled_from("T "))
 def test_every_timestamp_python_can_write(moment: datetime, separator: str) -> None:
     us = (moment - EPOCH) // timedelta(microseconds=1)
@@ -210,6 +211,7 @@ def test_every_timestamp_python_can_write(moment: datetime, separator: str) -> N
     assert convert("c", f"{text}Z", "timestamptz") == us
 
 
+@settings(deadline=None)
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=OFFSETS))  # noqa: DTZ001
 def test_every_offset(moment: datetime) -> None:
     us = (moment - EPOCH.replace(tzinfo=UTC)) // timedelta(microseconds=1)
@@ -217,11 +219,13 @@ def test_every_offset(moment: datetime) -> None:
     assert convert("c", moment.isoformat(), "timestamp") == us
 
 
+@settings(deadline=None)
 @given(st.dates())
 def test_every_date(day: date) -> None:
     assert convert("c", day.isoformat(), "date") == (day - EPOCH.date()).days
 
 
+@settings(deadline=None)
 @given(st.times())
 def test_every_time(clock: time) -> None:
     us = ((clock.hour * 60 + clock.minute) * 60 + clock.second) * 1_000_000 + clock.microsecond
@@ -229,6 +233,7 @@ def test_every_time(clock: time) -> None:
     assert convert("c", us, "string", "time-us") == clock.isoformat("microseconds")
 
 
+@settings(deadline=None)
 @given(st.integers(-(2**62), 2**62))
 def test_nanoseconds_are_cut_towards_the_past(ns: int) -> None:
     us = convert("c", ns, "timestamp", "ns")

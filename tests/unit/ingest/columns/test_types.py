@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errors import Invalid
@@ -148,6 +148,7 @@ def test_merging_for_a_new_column(a: Any, b: Any, both: Any) -> None:
     assert merged(b, a) == both
 
 
+@settings(deadline=None)
 @given(st.sampled_from(TYPES), st.sampled_from(TYPES))
 def test_merging_agrees_with_promotion_and_has_no_order(a: str, b: str) -> None:
     both = merged(a, b)
@@ -158,6 +159,7 @@ def test_merging_agrees_with_promotion_and_has_no_order(a: str, b: str) -> None:
         assert merged(both, a) == merged(both, b) == both  # what is merged holds its parts
 
 
+@settings(deadline=None)
 @given(st.sampled_from(TYPES), st.sampled_from(TYPES), st.sampled_from(TYPES))
 def test_promotion_is_an_order(a: str, b: str, c: str) -> None:
     assert promotes(a, a)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.columns.unfit import Unfit
@@ -97,6 +97,7 @@ def test_a_decimal_is_never_rounded(value: Any, type_: str) -> None:
         convert("c", value, type_)
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
 def test_every_unscaled_decimal_survives(number: int, scale: int) -> None:
     data = number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
@@ -117,7 +118,7 @@ def test_every_unscaled_decimal_survives(number: int, scale: int) -> None:
         ("+7", "long", 7),
         ("1.0", "long", 1),
         ("1e3", "long", 1000),
-        (Decimal("12"), "long", 12),
+        (Decimal(12), "long", 12),
         (2**63 - 1, "long", 2**63 - 1),
         ("-9223372036854775808", "long", -(2**63)),
         (2**31 - 1, "int", 2**31 - 1),
@@ -201,8 +202,10 @@ def test_what_no_double_holds(value: Any, type_: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "truth"),
-    [(True, True), (False, False), (1, True), (0, False), ("1", True), ("0", False)]
-    + [("true", True), ("FALSE", False), ("t", True), ("f", False)],
+    [
+        *((True, True), (False, False), (1, True), (0, False), ("1", True), ("0", False)),
+        *(("true", True), ("FALSE", False), ("t", True), ("f", False)),
+    ],
 )
 def test_booleans(value: Any, truth: bool) -> None:
     assert convert("c", value, "boolean") is truth
@@ -403,6 +406,7 @@ ENCODINGS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(ANY, TARGETS, ENCODINGS)
 def test_whatever_comes_it_fits_or_is_unfit(value: Any, type_: Any, encoding: str | None) -> None:
     try:

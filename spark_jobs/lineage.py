@@ -1,0 +1,98 @@
+"""Which row a missing value comes from. Pure: plain lists in, row numbers out.
+
+A column that an event leaves out keeps its old value. That value stands in an earlier event of the same row in
+this batch, or in the mirror; after a key change it stands in the row that was deleted just before, over any
+number of key changes. A deleted row leaves nothing behind for a new row of its key, a truncate nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Key = Hashable
+Absent = Sequence[str] | None
+
+
+@dataclass(slots=True)
+class Sources:
+    """`of[column][row]` says where the value of that column in that row stands: another row of the batch, or,
+    below zero, `bases[-1 - number]` (the key of a row of the mirror), or nowhere.
+    """
+
+    of: dict[str, dict[int, int | None]] = field(default_factory=dict)
+    bases: list[Key] = field(default_factory=list)
+
+
+def sources(
+    operations: Sequence[str],
+    keys: Sequence[Key],
+    roots: Sequence[Key | None],
+    absent: Sequence[Absent],
+    *,
+    mirror: bool,
+) -> Sources:
+    """`roots[row]` is the key that the row had before, None where it had its own. Without a mirror, what the
+    batch does not know is null.
+    """
+    walk = _Walk(mirror=mirror)
+    for row, operation in enumerate(operations):
+        if operation == "truncate":
+            walk.empty()
+        elif operation == "delete":
+            walk.bury(keys[row])
+        else:
+            missing = absent[row]
+            if missing:
+                walk.complete(row, keys[row], roots[row], missing)
+            walk.live[keys[row]] = row
+    return walk.found
+
+
+class _Walk:
+    """The rows as they stand while the events go by: the number of the event that wrote each last, a base
+    (below zero) while none has, None for a row that is gone.
+    """
+
+    def __init__(self, *, mirror: bool) -> None:
+        self.live: dict[Key, int | None] = {}
+        self.found = Sources()
+        self._buried: dict[Key, int | None] = {}
+        self._base_of: dict[Key, int] = {}
+        self._completed: dict[int, dict[str, int | None]] = {}
+        self._mirror = mirror
+
+    def empty(self) -> None:
+        self.live.clear()
+        self._buried.clear()
+        self._mirror = False
+
+    def bury(self, key: Key) -> None:
+        self._buried[key] = self._state(key)
+        self.live[key] = None
+
+    def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
+        if root is None or root == key:
+            state = self._state(key)
+        elif root in self._buried:
+            state = self._buried[root]
+        else:
+            state = self._state(root)
+        known: dict[str, Any] = self._completed.get(state, {}) if state is not None else {}
+        completed: dict[str, int | None] = {column: known.get(column, state) for column in missing}
+        self._completed[row] = completed
+        for column, source in completed.items():
+            self.found.of.setdefault(column, {})[row] = source
+
+    def _state(self, key: Key) -> int | None:
+        if key in self.live:
+            return self.live[key]
+        return self._base(key) if self._mirror else None
+
+    def _base(self, key: Key) -> int:
+        number = self._base_of.get(key)
+        if number is None:
+            self.found.bases.append(key)
+            number = self._base_of[key] = -len(self.found.bases)
+        return number

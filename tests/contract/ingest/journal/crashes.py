@@ -1,0 +1,178 @@
+"""A child process that appends and dies at the k-th failpoint it passes; k rises until one ends by itself.
+
+The child writes down each answer it got. It is forked by a server of `multiprocessing` that has everything
+imported, which makes a trial a matter of milliseconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalog import faults
+from catalog.errors import CatalogError
+from ingest.change import Change, Parsed, TableName, TransactionEnd
+from ingest.journal import committer
+from ingest.journal.journal import Journal
+from ingest.journal.packing import Packed
+from ingest.journal.receipts import Receipt
+from tests.contract.ingest.journal.ground import A, B, Place
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+EVENTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`passes`: die there. `file_bytes_max`: no file may grow larger. `bug`: a deliberate mistake."""
+
+    warehouse: str
+    acks: Path
+    trace: Path
+    passes: int = 10**9
+    file_bytes_max: int | None = None
+    bug: str = ""
+    requests: int = 4
+
+
+def requests(trial: Trial) -> list[Parsed]:
+    """Numbered, identified and plain changes, rejects, a source transaction over several requests."""
+    return [_request(number) for number in range(trial.requests)]
+
+
+def _request(number: int) -> Parsed:
+    changes = []
+    for place in range(EVENTS):
+        event = number * EVENTS + place
+        is_counted = place % 2 == 0
+        changes.append(
+            Change(
+                place,
+                (A, B)[place % 3 % 2],
+                "insert",
+                after={"event": event, "text": f"{event * 7919}" * 20},
+                source="counts" if is_counted else "names",
+                number=event // 2 if is_counted else None,
+                identity="" if is_counted else f"e{event}",
+                transaction=f"{number // 2}",
+            )
+        )
+    return Parsed("any", EVENTS, changes, ends=[TransactionEnd(EVENTS, "counts", f"{number // 2}", 6)])
+
+
+def run(place: Place, trial: Trial) -> bool:
+    """True if the child died of the failpoint, False if it ended by itself."""
+    child = _context.Process(target=_child, args=(place, trial))
+    child.start()
+    child.join(120)
+    assert child.exitcode in (0, -signal.SIGKILL), f"the child ended with {child.exitcode}: {trial}"
+    return child.exitcode != 0
+
+
+def run_trim(place: Place, trial: Trial, landed: Mapping[TableName, int]) -> bool:
+    child = _context.Process(target=_trimming_child, args=(place, trial, landed))
+    child.start()
+    child.join(120)
+    assert child.exitcode in (0, -signal.SIGKILL), f"the child ended with {child.exitcode}: {trial}"
+    return child.exitcode != 0
+
+
+def _trimming_child(place: Place, trial: Trial, landed: Mapping[TableName, int]) -> None:
+    with place.opened() as journal:
+        faults.reach = faults.armed(f"*=kill:{trial.passes}")
+        journal.trim(trial.warehouse, landed)
+
+
+def acked(trial: Trial) -> set[int]:
+    """The requests that were answered."""
+    return {int(line) for line in trial.acks.read_text().split()} if trial.acks.exists() else set()
+
+
+def _child(place: Place, trial: Trial) -> None:
+    if trial.bug:
+        BUGS[trial.bug]()
+    kill = faults.armed(f"*=kill:{trial.passes}")
+    trace = os.open(trial.trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    acks = os.open(trial.acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def reach(name: str) -> None:
+        os.write(trace, name.encode() + b"\n")
+        kill(name)
+
+    with place.opened() as journal:
+        faults.reach = reach
+        if trial.file_bytes_max is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (trial.file_bytes_max, resource.RLIM_INFINITY))
+        _append(journal, trial, lambda number: os.write(acks, f"{number}\n".encode()))
+
+
+def _append(journal: Journal, trial: Trial, answered: Callable[[int], object]) -> None:
+    """The first alone, the others two at a time, so that some share a commit."""
+    sent = requests(trial)
+    for group in _pairs(sent):
+        futures: list[tuple[int, Future[Receipt]]] = []
+        with journal._committer._condition:
+            for number in group:
+                try:
+                    futures.append((number, journal.submit(trial.warehouse, sent[number])))
+                except CatalogError:
+                    continue
+        for number, future in futures:
+            try:
+                future.result(timeout=60)
+            except CatalogError:
+                continue
+            answered(number)
+
+
+def _pairs(sent: list[Parsed]) -> Iterator[list[int]]:
+    yield [0]
+    for first in range(1, len(sent), 2):
+        yield list(range(first, min(first + 2, len(sent))))
+
+
+# -- deliberate mistakes: a test that does not notice them proves nothing
+
+
+def _answer_before_commit() -> None:
+    commit = committer.Committer._commit
+
+    def early(self: committer.Committer, group: list[tuple[Packed, Future[Receipt]]]) -> None:
+        for _, future in group:
+            future.set_result(Receipt(1, 1, frozenset(), (), 1))
+        import time
+
+        time.sleep(0.01)  # so that the one who waits writes it down
+        commit(self, [(packed, Future()) for packed, _ in group])
+
+    setattr(committer.Committer, "_commit", early)  # noqa: B010
+
+
+def _marks_in_their_own_transaction() -> None:
+    from ingest.journal import duplicates
+
+    def store(self: duplicates.Marks, journal_id: int, expires_ms: int) -> None:
+        row = {
+            "warehouse": self._warehouse,
+            "id": journal_id,
+            "expires_ms": expires_ms,
+            "marks": b"".join(self._new),
+        }
+        with self._connection.engine.connect() as apart:
+            duplicates._INSERT_MARKS.run(apart, row)
+            apart.connection.commit()
+
+    setattr(duplicates.Marks, "store", store)  # noqa: B010
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "answer before commit": _answer_before_commit,
+    "marks in their own transaction": _marks_in_their_own_transaction,
+}

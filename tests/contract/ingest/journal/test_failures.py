@@ -1,0 +1,210 @@
+"""When something fails: nobody is told that changes are durable unless they are, and nobody else suffers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from catalog.errors import CommitStateUnknown, Invalid, Unavailable
+from ingest.change import Change, Parsed
+from ingest.journal.journal import Journal
+from ingest.journal.limits import JournalLimits
+from ingest.journal.packing import Packed, pack
+from ingest.journal.receipts import Receipt
+from tests.contract.ingest.journal.ground import (
+    WAREHOUSE,
+    A,
+    Place,
+    appended,
+    identified,
+    identities_in,
+    numbered,
+    numbers_in,
+    parts,
+    problems,
+)
+from tests.harness.postgres import PostgresServer
+
+
+def submit_together(journal: Journal, requests: list[Packed]) -> list[Future[Receipt]]:
+    """So that they share a commit."""
+    with journal._committer._condition:
+        return [journal._committer.submit(request) for request in requests]
+
+
+def test_a_request_that_cannot_be_stored_fails_alone(journal: Journal) -> None:
+    requests = [pack(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in range(5)]
+    object.__setattr__(requests[2].entries[0], "blob", object.__new__(_NotBytes))
+    futures = submit_together(journal, requests)
+    errors = [future.exception(timeout=60) for future in futures]
+    assert [error is None for error in errors] == [True, True, False, True, True]
+    assert isinstance(errors[2], Invalid)
+    assert numbers_in(journal) == [0, 1, 3, 4]
+    assert problems(journal) == []
+    assert appended(journal, numbered([2])).first is not None
+
+
+class _NotBytes:
+    def __len__(self) -> int:
+        return 1
+
+
+def test_what_cannot_be_packed_is_refused_at_once(journal: Journal) -> None:
+    with pytest.raises(Invalid):
+        journal.submit(WAREHOUSE, Parsed("native", 1, [Change(0, ("a\0",), "insert")]))
+
+
+Fault = Callable[[Callable[[Any], Any]], Any]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_after_an_unknown_commit_the_same_request_tells(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    write = journal._database.write
+
+    def lost(work: Callable[[sa.Connection], Any]) -> Any:
+        if landed:
+            write(work)
+        raise CommitStateUnknown("the answer was lost")
+
+    for parsed in (numbered(range(3)), identified("abc"), parts((A, "1"), (A, "2"))):
+        with monkeypatch.context() as broken:
+            broken.setattr(journal._database, "write", lost)
+            with pytest.raises(CommitStateUnknown):
+                appended(journal, parsed)
+    assert len(appended(journal, numbered(range(4))).duplicates) == (3 if landed else 0)
+    assert len(appended(journal, identified("abcd")).duplicates) == (3 if landed else 0)
+    assert numbers_in(journal)[-1] == 3
+    assert sorted(filter(None, identities_in(journal))) == ["a", "b", "c", "d"]
+    assert problems(journal) == []
+
+
+def test_nothing_is_remembered_of_an_append_that_failed(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended(journal, identified("x"))
+    write = journal._database.write
+
+    def failing(work: Callable[[sa.Connection], Any]) -> Any:
+        def broken(connection: sa.Connection) -> None:
+            work(connection)
+            raise Unavailable("the database went away")
+
+        return write(broken)
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(journal._database, "write", failing)
+        for parsed in (numbered(range(3)), identified("ab"), parts((A, "1"), (A, "1"))):
+            with pytest.raises(Unavailable):
+                appended(journal, parsed)
+    assert journal.head(WAREHOUSE) == 1
+    assert problems(journal) == []
+    assert appended(journal, identified("abx")).duplicates == {2}
+    assert appended(journal, numbered(range(3))).duplicates == frozenset()
+
+
+def test_what_others_append_is_not_believed_before_it_is_committed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two journals whose appends share a transaction that is undone: neither may know the other's events."""
+    with place.opened() as one, place.opened() as other:
+        monkeypatch.setattr(other, "_database", one._database)
+        appender = other._committer._appender
+        monkeypatch.setattr(appender, "_database", one._database)
+        ours = pack(WAREHOUSE, identified("ab"), priority=1, deduplicate=True)
+        theirs = pack(WAREHOUSE, identified("bc"), priority=1, deduplicate=True)
+        for request, journal in ((ours, one), (theirs, other)):
+            journal._committer._appender._window(request.warehouse).is_loaded = True
+
+        def both(connection: sa.Connection) -> None:
+            one._committer._appender._work(connection, [ours], 1)
+            second = appender._work(connection, [theirs], 1)
+            [receipt] = second.answers
+            assert isinstance(receipt, Receipt)
+            assert receipt.duplicates == {0}
+            raise Unavailable("undone")
+
+        with pytest.raises(Unavailable):
+            one._database.write(both)
+        assert appended(other, identified("bc")).duplicates == frozenset()
+        assert appended(one, identified("ab")).duplicates == {1}
+
+
+def test_close_answers_all_that_wait(place: Place) -> None:
+    with place.opened() as journal:
+        with journal._committer._condition:
+            futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(20)]
+        journal.close()
+        assert [future.result(timeout=0).first for future in futures] == list(range(1, 21))
+        with pytest.raises(Unavailable, match="closed"):
+            journal.submit(WAREHOUSE, numbered([99]))
+        journal.close()
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_stored_all_the_same(journal: Journal) -> None:
+    with journal._committer._condition:
+        futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(3)]
+        assert futures[1].cancel()
+    for future in (futures[0], futures[2]):
+        future.result(timeout=60)
+    assert numbers_in(journal) == [0, 1, 2]
+
+
+def test_commits_are_synchronous(journal: Journal) -> None:
+    """What an answer is worth: the database itself waits for the disk."""
+    found: list[Any] = []
+    if journal._database.is_sqlite:
+        names = ("PRAGMA journal_mode", "PRAGMA synchronous")
+    else:
+        names = ("SHOW fsync", "SHOW synchronous_commit")
+
+    def look(connection: sa.Connection) -> None:
+        found.extend(connection.exec_driver_sql(name).scalar_one() for name in names)
+
+    journal._database.write(look)
+    assert found == (["wal", 2] if journal._database.is_sqlite else ["on", "on"])
+
+
+def test_a_database_that_crashes_and_comes_back() -> None:
+    """Producers that repeat what was not answered: everything is there once, whatever the crash took."""
+    with PostgresServer.started() as server:
+        place = Place.fresh(server.database())
+        with place.opened(JournalLimits()) as journal:
+            acked: list[set[int]] = [set() for _ in range(3)]
+            stop = threading.Event()
+
+            def produce(producer: int) -> None:
+                number = 0
+                while not stop.is_set():
+                    try:
+                        appended(journal, numbered(range(number, number + 3), source=f"p{producer}"))
+                    except (Unavailable, CommitStateUnknown):
+                        continue
+                    acked[producer].update(range(number, number + 3))
+                    number += 3
+
+            threads = [threading.Thread(target=produce, args=(producer,)) for producer in range(3)]
+            for thread in threads:
+                thread.start()
+            for crash in range(3):
+                goal = (crash + 1) * 20
+                while not all(len(one) > goal for one in acked):
+                    stop.wait(0.01)
+                server.kill()
+                server.start()
+            goal = max(len(one) for one in acked) + 10
+            while not all(len(one) > goal for one in acked):
+                stop.wait(0.01)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            assert problems(journal) == []
+            assert sorted(n for n in numbers_in(journal) if n is not None) == sorted(
+                n for one in acked for n in one
+            )
