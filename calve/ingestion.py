@@ -15,9 +15,9 @@ from calve.startup import StartupError
 from catalog.service.catalog import Catalog
 from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch
+from ingest.batches.cut import Ground, StagedOptions
 from ingest.batches.due import Thresholds
 from ingest.batches.pool import StagingPool
-from ingest.batches.cut import Ground, StagedOptions
 from ingest.door import DoorSettings
 from ingest.jobs import api as jobs_api
 from ingest.jobs import dead_letters_api, tables_api

@@ -58,7 +58,9 @@ class TableJob:
     changes: str | None = None
     append_only: bool = False
     rejects: Rejects | None = None
-    names: Mapping[str, str] = field(default_factory=lambda: {name: _default(name) for name in CHANGE_COLUMNS})
+    names: Mapping[str, str] = field(
+        default_factory=lambda: {name: _default(name) for name in CHANGE_COLUMNS}
+    )
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OPERATIONS, 0))
     has_absent: bool = False
     has_moves: bool = False

@@ -50,45 +50,46 @@ def sources(
     return walk.found
 
 
+class _Unseen:
+    """The state of a row that no event of the batch has touched: what the mirror has."""
+
+
+_UNSEEN = _Unseen()
+_State = int | _Unseen | None  # the event that wrote the row last; None: the row is gone
+
+
 class _Walk:
-    """The rows as they stand while the events go by: the number of the event that wrote each last, a base
-    (below zero) while none has, None for a row that is gone.
-    """
+    """The rows as they stand while the events go by."""
 
     def __init__(self, *, mirror: bool) -> None:
-        self.live: dict[Key, int | None] = {}
+        self.live: dict[Key, _State] = {}
         self.found = Sources()
-        self._buried: dict[Key, int | None] = {}
+        self._buried: dict[Key, _State] = {}
         self._base_of: dict[Key, int] = {}
         self._completed: dict[int, dict[str, int | None]] = {}
-        self._mirror = mirror
+        self._unseen: _State = _UNSEEN if mirror else None
 
     def empty(self) -> None:
         self.live.clear()
         self._buried.clear()
-        self._mirror = False
+        self._unseen = None
 
     def bury(self, key: Key) -> None:
-        self._buried[key] = self._state(key)
+        self._buried[key] = self.live.get(key, self._unseen)
         self.live[key] = None
 
     def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
-        if root is None or root == key:
-            state = self._state(key)
-        elif root in self._buried:
-            state = self._buried[root]
+        origin = key if root is None else root
+        if origin != key and origin in self._buried:
+            state = self._buried[origin]
         else:
-            state = self._state(root)
-        known: dict[str, Any] = self._completed.get(state, {}) if state is not None else {}
-        completed: dict[str, int | None] = {column: known.get(column, state) for column in missing}
+            state = self.live.get(origin, self._unseen)
+        source = self._base(origin) if isinstance(state, _Unseen) else state
+        known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}
+        completed = {column: known.get(column, source) for column in missing}
         self._completed[row] = completed
-        for column, source in completed.items():
-            self.found.of.setdefault(column, {})[row] = source
-
-    def _state(self, key: Key) -> int | None:
-        if key in self.live:
-            return self.live[key]
-        return self._base(key) if self._mirror else None
+        for column, place in completed.items():
+            self.found.of.setdefault(column, {})[row] = place
 
     def _base(self, key: Key) -> int:
         number = self._base_of.get(key)

@@ -160,12 +160,15 @@ def _settle(client: httpx.Client, sent: int) -> None:
 
 
 def _next(uri: str) -> str:
-    return f"""
+    return _NEXT.replace("URI", uri).replace("NAMESPACE", NAMESPACE)
+
+
+_NEXT = """
 Look at the rows in DuckDB:
 
   INSTALL iceberg; LOAD iceberg;
-  ATTACH 'main' AS lake (TYPE iceberg, ENDPOINT '{uri}', AUTHORIZATION_TYPE 'none');
-  SELECT state, count(*), sum(amount) FROM lake.{NAMESPACE}.orders GROUP BY state;
-  SELECT sum(balance) FROM lake.{NAMESPACE}.accounts;          -- always 1000
-  SELECT * FROM lake.{NAMESPACE}.orders__changes ORDER BY _position DESC LIMIT 10;
+  ATTACH 'main' AS lake (TYPE iceberg, ENDPOINT 'URI', AUTHORIZATION_TYPE 'none');
+  SELECT state, count(*), sum(amount) FROM lake.NAMESPACE.orders GROUP BY state;
+  SELECT sum(balance) FROM lake.NAMESPACE.accounts;          -- always 1000
+  SELECT * FROM lake.NAMESPACE.orders__changes ORDER BY _position DESC LIMIT 10;
 """

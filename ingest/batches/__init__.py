@@ -1,1 +1,1 @@
-"""From the journal to a job: which tables are due, up to where, in which order, typed and staged as Parquet."""
+"""From the journal to a job: which tables are due, up to where, in which order, typed, staged as Parquet."""

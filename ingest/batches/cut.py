@@ -1,5 +1,5 @@
-"""A cut of the journal, and what staging makes of it. Plain data, and light to import: the server's own process
-knows nothing of Parquet.
+"""A cut of the journal, and what staging makes of it. Plain data, and light to import: the server's own
+process knows nothing of Parquet.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from catalog.errors import CatalogError
 from catalog.service.catalog import Catalog
 from ingest.change import TableName
 from ingest.journal.journal import Journal
@@ -37,6 +38,17 @@ class Cut:
     job_id: str
     warehouse: str
     spans: Mapping[TableName, tuple[int, int]]
+
+
+class CannotStage(CatalogError):
+    """One table of a cut keeps it from being staged; the others could go without it."""
+
+    def __init__(self, message: str, table: TableName = ()) -> None:
+        super().__init__(message)
+        self.table = table
+
+    def __reduce__(self) -> tuple[type[CannotStage], tuple[str, TableName]]:
+        return CannotStage, (self.message, self.table)  # it crosses from one process to another
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Which tables a worker should take next. Pure.
 
 A lane is a set of tables that must be published together: one table, or those that share source transactions.
-A lane is due when enough has come together or the oldest change has waited long enough. While a worker is busy
-its next batch grows, so a slow merge makes batches larger and not the lag longer.
+A lane is due when enough has come together or the oldest change has waited long enough. While a worker is
+busy its next batch grows, so a slow merge makes batches larger and not the lag longer.
 """
 
 from __future__ import annotations

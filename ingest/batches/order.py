@@ -1,13 +1,14 @@
 """The order of changes inside a batch, and which inserts are the second half of a key change. Pure.
 
-Within a source, positions decide; between sources, arrival does. A source's changes are sorted by position and
-put back into the places that this source had in the order of arrival, so neither order disturbs the other.
+Within a source, positions decide; between sources, arrival does. A source's changes are sorted by position
+and put back into the places that this source had in the order of arrival, so neither order disturbs the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ingest.change import Change, Row
 
@@ -30,7 +31,7 @@ def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:
             places.setdefault(item.change.source, []).append(place)
     for taken in places.values():
         positions = [arrived[place].change.position for place in taken]
-        if all(a <= b for a, b in zip(positions, positions[1:], strict=False)):
+        if all(a <= b for a, b in pairwise(positions)):
             continue
         moved = sorted((arrived[place] for place in taken), key=lambda item: item.change.position)
         for place, item in zip(taken, moved, strict=True):

@@ -14,10 +14,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog.errors import CatalogError, Unavailable
 from catalog.names import Namespace
 from catalog.service.states import PresentState
 from ingest.batches import requests
-from ingest.batches.cut import Cut, Ground, StagedBatch
+from ingest.batches.cut import CannotStage, Cut, Ground, StagedBatch
 from ingest.batches.native import as_kept
 from ingest.batches.order import Arrived, in_order, is_late, load_key, moves, watermarks, without_repeats
 from ingest.batches.rejects import Refused, dead_letters, rejects_table
@@ -41,7 +42,13 @@ def stage(ground: Ground, cut: Cut) -> StagedBatch:
         known.setdefault(mark.table, {})[mark.source] = mark.position
     batch = StagedBatch([], [], commit_us, [])
     for number, (table, span) in enumerate(sorted(cut.spans.items())):
-        _OneTable(ground, cut, number, landed[table], known.get(table, {})).stage(table, span, batch)
+        one = _OneTable(ground, cut, number, landed[table], known.get(table, {}))
+        try:
+            one.stage(table, span, batch)
+        except Unavailable:
+            raise  # the storage or a database: it is the same for every table
+        except CatalogError as error:
+            raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
     return batch
 
 

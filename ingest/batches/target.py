@@ -80,6 +80,7 @@ def target(
         key=() if append_only or not wants_mirror else key,
         extra=extra if wants_mirror else change_columns,
         last_column_id=_last_column_id(mirror if wants_mirror else changes_table),
+        reserved=tuple(settings.names.values()),
     )
     found = Target(
         table,

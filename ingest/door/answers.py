@@ -21,11 +21,41 @@ REASON_DUPLICATE = "received before"
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """What is remembered of a request while it waits for COMMIT: not its rows."""
+
+    format: str
+    events: int
+    changed: frozenset[int]  # the indexes of events that are changes
+    rejects: tuple[tuple[int, str, str], ...]  # index, reason, code
+    ignored: Mapping[int, str]
+    tables: frozenset[TableName]
+    source: str
+    number: int  # the highest of the source's own
+
+    @staticmethod
+    def of(parsed: Parsed) -> Summary:
+        changes, rejects = parsed.changes, parsed.rejects
+        tables = {change.table for change in changes}
+        tables.update(reject.table for reject in rejects if reject.table is not None)
+        return Summary(
+            parsed.format,
+            parsed.events,
+            frozenset([change.index for change in changes]),
+            tuple((reject.index, reject.reason, reject.code) for reject in rejects),
+            parsed.ignored,
+            frozenset(tables),
+            changes[0].source if changes else "",
+            max((change.number for change in changes if change.number is not None), default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """A request whose events are durable."""
 
     warehouse: str
-    parsed: Parsed
+    summary: Summary
     receipt: Receipt
 
     @property
@@ -39,11 +69,11 @@ class Outcome:
 
     @property
     def accepted(self) -> int:
-        return len({change.index for change in self.parsed.changes} - self.receipt.duplicates)
+        return len(self.summary.changed - self.receipt.duplicates)
 
     @property
     def dead_lettered(self) -> int:
-        return len({reject.index for reject in self.parsed.rejects} - self.receipt.duplicates)
+        return len({index for index, _, _ in self.summary.rejects} - self.receipt.duplicates)
 
     @property
     def is_duplicate(self) -> bool:
@@ -53,17 +83,17 @@ class Outcome:
 
 def receipt_answer(outcome: Outcome, *, verbose: bool = False) -> dict[str, Any]:
     """The body of an answer after COMMIT."""
-    parsed = outcome.parsed
+    summary = outcome.summary
     listed = list(_events(outcome, verbose=verbose))
     answer: dict[str, Any] = {
         "success": True,
-        "eventsReceived": parsed.events,
+        "eventsReceived": summary.events,
         "eventsAccepted": outcome.accepted,
         "isDuplicate": outcome.is_duplicate,
         "duplicates": len(outcome.receipt.duplicates),
         "deadLettered": outcome.dead_lettered,
         "token": outcome.token,
-        "format": parsed.format,
+        "format": summary.format,
         "events": listed if verbose else listed[:LISTED_MAX],
     }
     if not verbose and len(listed) > LISTED_MAX:
@@ -101,7 +131,7 @@ def kafka_answer(outcome: Outcome) -> dict[str, Any]:
     A record that became a dead letter is kept, so it has an offset and no error.
     """
     taken = {"partition": 0, "offset": outcome.token_id, "error_code": None, "error": None}
-    return {"key_schema_id": None, "value_schema_id": None, "offsets": [taken] * outcome.parsed.events}
+    return {"key_schema_id": None, "value_schema_id": None, "offsets": [taken] * outcome.summary.events}
 
 
 def shown(table: TableName) -> str:
@@ -117,12 +147,12 @@ def parse_token(text: str) -> tuple[str, int]:
 
 
 def _events(outcome: Outcome, *, verbose: bool) -> Iterable[dict[str, Any]]:
-    parsed = outcome.parsed
+    summary = outcome.summary
     found: dict[int, tuple[str, str | None]] = {}
     if verbose:
-        found.update((index, ("accepted", None)) for index in range(parsed.events))
-    found.update((index, ("ignored", why)) for index, why in parsed.ignored.items())
-    found.update((reject.index, ("dead_lettered", reject.reason)) for reject in parsed.rejects)
+        found.update((index, ("accepted", None)) for index in range(summary.events))
+    found.update((index, ("ignored", why)) for index, why in summary.ignored.items())
+    found.update((index, ("dead_lettered", reason)) for index, reason, _ in summary.rejects)
     found.update((index, ("duplicate", REASON_DUPLICATE)) for index in outcome.receipt.duplicates)
     for index in sorted(found):
         status, reason = found[index]

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from catalog.errors import Invalid
 from ingest import formats
-from ingest.change import Context, Parsed, TableName
+from ingest.change import Context, Parsed
+from ingest.door.answers import Summary
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import Fill, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,14 @@ class Taken:
     """A batch on its way into the journal."""
 
     warehouse: str
-    parsed: Parsed
+    summary: Summary
     future: Future[Receipt]
 
 
 class Intake:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.level = 0.0  # how full the journal was when the last batch came
+        self.fill = Fill(0, 0, 1, 0.0)  # how full the journal was when it was last looked at
 
     def take(self, warehouse: str, body: bytes, context: Context, priority: int) -> Taken:
         """Read a body and submit it. Invalid if it holds nothing or cannot be read at all; JournalFull,
@@ -50,8 +51,13 @@ class Intake:
 
     def submit(self, warehouse: str, parsed: Parsed, priority: int) -> Taken:
         future = self._journal.submit(warehouse, parsed, priority=priority)
-        self.level = self._journal.fill().level
-        return Taken(warehouse, parsed, future)
+        self.look()
+        return Taken(warehouse, Summary.of(parsed), future)
+
+    def look(self) -> Fill:
+        """How full the journal is. May ask its database."""
+        self.fill = self._journal.fill()
+        return self.fill
 
 
 async def committed(future: Future[Receipt]) -> Receipt:
@@ -71,10 +77,3 @@ async def committed(future: Future[Receipt]) -> Receipt:
     future.add_done_callback(lambda _: loop.call_soon_threadsafe(wake))
     await waiter
     return future.result()
-
-
-def tables_of(parsed: Parsed) -> set[TableName]:
-    """Every table that a request speaks of."""
-    found = {change.table for change in parsed.changes}
-    found.update(reject.table for reject in parsed.rejects if reject.table is not None)
-    return found

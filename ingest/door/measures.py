@@ -1,15 +1,18 @@
 """The numbers of the door, for an operator.
 
-Gauges are added up over the server's processes, so each of them is about this process only; what is common to
-all of them (how full the journal is) is in /status, and is exported by whoever calls `journal`.
+Gauges are added up over the server's processes. What is common to all of them (how full the journal is) is
+therefore set only while the process that was asked renders its numbers: see `common`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from ingest.door.answers import Outcome
 from ingest.door.ports import Metrics
+from ingest.journal.receipts import Fill
 
 Transport = Literal["http", "ws"]
 
@@ -44,26 +47,32 @@ class Measures:
         )
         self._nacks = metrics.counter("calve_ingest_nacks_total", "Messages answered with nack.", ("reason",))
         self._connections = metrics.gauge("calve_ingest_connections", "Open WebSocket connections.").labels()
+        self._pending_events = metrics.gauge(
+            "calve_ingest_journal_pending_events", "Events that wait in the journal to land."
+        ).labels()
+        self._pending_bytes = metrics.gauge(
+            "calve_ingest_journal_pending_bytes", "Stored bytes that wait in the journal to land."
+        ).labels()
         self._refused = metrics.counter(
             "calve_ingest_connections_refused_total", "WebSocket connections refused.", ("reason",)
         )
 
     def acknowledged(self, transport: Transport, outcome: Outcome, took_s: float) -> None:
         """A batch whose events are durable."""
-        parsed = outcome.parsed
+        summary = outcome.summary
         self._acks.labels(transport).observe(took_s)
-        self._batches.labels(transport).observe(parsed.events)
+        self._batches.labels(transport).observe(summary.events)
         counts = (
             ("accepted", outcome.accepted),
             ("duplicate", len(outcome.receipt.duplicates)),
             ("dead_lettered", outcome.dead_lettered),
-            ("ignored", len(parsed.ignored)),
+            ("ignored", len(summary.ignored)),
         )
         for status, count in counts:
             if count:
-                self._events.labels(parsed.format, status).add(count)
-        for reject in parsed.rejects:
-            self._rejects.labels(reject.code).add()
+                self._events.labels(summary.format, status).add(count)
+        for _, _, code in summary.rejects:
+            self._rejects.labels(code).add()
 
     def waited(self, *, committed: bool, took_s: float) -> None:
         self._commit_waits.labels("true" if committed else "false").observe(took_s)
@@ -76,6 +85,17 @@ class Measures:
 
     def connections(self, count: int) -> None:
         self._connections.set(count)
+
+    @contextmanager
+    def common(self, fill: Fill) -> Iterator[None]:
+        """Within the block, this process shows what is common to all."""
+        self._pending_events.set(fill.pending_events)
+        self._pending_bytes.set(fill.pending_bytes)
+        try:
+            yield
+        finally:
+            self._pending_events.set(0)
+            self._pending_bytes.set(0)
 
     def connection_refused(self, reason: str) -> None:
         self._refused.labels(reason).add()

@@ -25,6 +25,8 @@ from ingest.door.settings import DoorSettings
 from ingest.door.sockets.entrance import Entrance
 from ingest.journal.journal import Journal
 
+LOOK_S_MAX = 0.2
+
 Foreign = Callable[[Headers], str | None]
 
 
@@ -55,6 +57,16 @@ class Door:
             return document
 
         app.openapi = openapi  # type: ignore[method-assign]
+
+    def measured(self, render: Callable[[], bytes]) -> bytes:
+        """The text of /metrics, with what is common to all processes in it."""
+        room = self._room
+        try:
+            fill = room.askers.submit(room.intake.look).result(LOOK_S_MAX)
+        except (CatalogError, TimeoutError):
+            fill = room.intake.fill  # the database does not answer: what was known last
+        with room.measures.common(fill):
+            return render()
 
     def stop(self) -> None:
         """Take no more batches; those under way are finished and answered. From any thread."""

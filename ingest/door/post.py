@@ -19,7 +19,7 @@ from ingest.door import sources
 from ingest.door.answers import Outcome, commit_answer, kafka_answer, receipt_answer
 from ingest.door.asgi import Receive, Scope, Send, body_of, headers_of, reply
 from ingest.door.asked import Asked, asked
-from ingest.door.intake import Taken, tables_of
+from ingest.door.intake import Taken, committed
 from ingest.door.ports import LandedRow
 from ingest.door.room import Room, now_ms
 
@@ -57,11 +57,13 @@ class PostChanges:
         headers = headers_of(scope)
         request = asked(scope["path_params"], scope["query_string"], headers, room.settings)
         taken = await room.take(len(body), lambda: self._take(scope, request, headers, body))
-        source, sequence = sources.source_in(taken.parsed, request.context.source)
-        heard = room.sources.received(request.warehouse, source, sequence, taken.parsed.events, now_ms())
-        outcome = Outcome(request.warehouse, taken.parsed, await room.committed(taken.future))
+        summary = taken.summary
+        source = request.context.source or summary.source
+        heard = room.sources.received(request.warehouse, source, summary.number, summary.events, now_ms())
+        outcome = Outcome(request.warehouse, summary, await committed(taken.future))
+        room.failures = 0
         room.measures.acknowledged("http", outcome, time.monotonic() - started_s)
-        sources.acked(heard, sequence, now_ms())
+        sources.acked(heard, summary.number, now_ms())
         if request.wait == "commit":
             return await self._after_commit(scope, request, outcome)
         if self._kafka:
@@ -83,7 +85,7 @@ class PostChanges:
         room.measures.waited(committed=is_visible, took_s=time.monotonic() - begun_s)
         landed: Mapping[TableName, LandedRow] | None = None
         if is_visible:
-            tables = tables_of(outcome.parsed)
+            tables = outcome.summary.tables
             landed = await room.ask(lambda: room.landing.rows(request.warehouse, tables))
         body = commit_answer(outcome, landed, verbose=request.verbose)
         return json_answer(body, 200 if is_visible else 202)
@@ -91,7 +93,7 @@ class PostChanges:
     async def _until(self, outcome: Outcome) -> dict[TableName, int]:
         """What must have landed. Events that came before may be on their way still: those are asked for."""
         until = dict.fromkeys(outcome.receipt.tables, outcome.token_id)
-        others = tables_of(outcome.parsed) - until.keys()
+        others = outcome.summary.tables - until.keys()
         if others:
             room = self._room
             pending = await room.ask(lambda: room.journal.pending(outcome.warehouse))
@@ -104,6 +106,7 @@ class PostChanges:
             error.retry_after_s = min(error.retry_after_s, self._room.settings.retry_after_s_max)
         if error.status >= 500:
             log.warning("changes were not taken", extra={"reason": error.message})
+        self._room.note_failure(error)
         self._room.measures.refused("http", str(error.status))
         return error_answer(error)
 

@@ -7,24 +7,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from catalog.errors import CatalogError, Unavailable
+from catalog.errors import CatalogError, CommitStateUnknown, Unavailable
 from catalog.identity.ports import Identity
 from catalog.service.catalog import Catalog
 from ingest.door.access import Access
-from ingest.door.intake import Intake, committed
+from ingest.door.intake import Intake
 from ingest.door.measures import Measures
 from ingest.door.ports import Landing, Metrics
 from ingest.door.settings import DoorSettings
 from ingest.door.sockets.limits import Connections
 from ingest.door.sources import Sources
 from ingest.door.waiting import Arrivals
+from ingest.journal.errors import JournalFull
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
 
 T = TypeVar("T")
+
+
+class Busy(Unavailable):
+    """Nothing of the request was stored."""
+
+    status = 429
+    type = "TooManyRequestsException"
 
 
 class Room:
@@ -54,30 +61,39 @@ class Room:
         self._is_quick = catalog.database.is_sqlite
         self.stopping = False
         self.failures = 0  # batches in a row that the journal could not store
+        self._in_hand_bytes = 0  # of bodies that wait for a thread, or are being read
 
     def require_running(self) -> None:
         if self.stopping:
             raise Unavailable("the server is stopping: send the request again in a moment", retry_after_s=1)
 
-    async def take(self, size: int, work: Callable[[], T]) -> T:
-        """Do what reads a body of this size: here if it is quick, else in a thread."""
+    async def take(self, size: int, work: Callable[[], T], *, patient: bool = False) -> T:
+        """Do what reads a body of this size: here if it is quick, else in a thread.
+
+        If too much waits to be read already, it waits too (`patient`) or is refused as Busy: parsed, a body
+        takes many times its size.
+        """
         if size <= self.settings.inline_bytes_max and self._is_quick:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self.takers, work)
-
-    async def committed(self, future: Future[Receipt]) -> Receipt:
-        """The receipt after COMMIT; raises what the journal raises."""
+        while self._in_hand_bytes and self._in_hand_bytes + size > self.settings.in_hand_bytes_max:
+            if not patient:
+                raise Busy("more is being read than the server has room for: send the request again later")
+            await asyncio.sleep(BUSY_LOOK_S)
+        self._in_hand_bytes += size
         try:
-            receipt = await committed(future)
-        except CatalogError:
-            self.failures += 1
-            raise
-        self.failures = 0
-        return receipt
+            return await asyncio.get_running_loop().run_in_executor(self.takers, work)
+        finally:
+            self._in_hand_bytes -= size
 
     async def ask(self, work: Callable[[], T]) -> T:
         """Do what asks a database, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.askers, work)
+
+    def note_failure(self, error: CatalogError) -> None:
+        """Count what says that the database is in trouble; a full journal does not."""
+        in_trouble = isinstance(error, Unavailable | CommitStateUnknown)
+        if in_trouble and not isinstance(error, JournalFull | Busy):
+            self.failures += 1
 
     def close(self) -> None:
         self.takers.shutdown(wait=True)
@@ -90,6 +106,7 @@ class Room:
 
 
 FAILURES_UNTIL_OPEN = 5
+BUSY_LOOK_S = 0.01
 
 
 def now_ms() -> int:

@@ -18,6 +18,7 @@ class DoorSettings:
     # Each thread has a connection to the journal and one to the catalog, where those are PostgreSQL.
     taking_threads_max: int = 4
     asking_threads_max: int = 2
+    in_hand_bytes_max: int = 64 * 2**20  # of bodies that wait for a thread or are in one; then 429
     retry_after_s_max: int = 3  # Debezium Server stops after about four seconds of refusals
     commit_wait_s: float = 30.0  # of ?wait=commit, if the request does not say
     commit_wait_s_max: float = 55.0

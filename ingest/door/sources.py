@@ -6,8 +6,6 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ingest.change import Parsed
-
 
 @dataclass(slots=True)
 class SourceState:
@@ -52,13 +50,6 @@ class Sources:
 def acked(state: SourceState, sequence: int, now_ms: int) -> None:
     state.last_acked_sequence = max(state.last_acked_sequence, sequence)
     state.last_acked_ms = now_ms
-
-
-def source_in(parsed: Parsed, given: str | None) -> tuple[str, int]:
-    """The source that a request speaks for, and the highest number of its events that has one."""
-    source = given or (parsed.changes[0].source if parsed.changes else "")
-    numbers = [change.number for change in parsed.changes if change.number is not None]
-    return source, max(numbers, default=0)
 
 
 def _camel(name: str) -> str:

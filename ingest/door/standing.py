@@ -27,8 +27,8 @@ def load_level(level: float, borders: Sequence[float]) -> str:
 
 
 def brief(room: Room) -> dict[str, Any]:
-    """What a status message says. Asks no database."""
-    fill = room.journal.fill()
+    """What a status message says."""
+    fill = room.intake.look()
     return {
         "state": _state(room, fill.pending_events),
         "buffer": {

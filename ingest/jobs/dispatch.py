@@ -1,7 +1,7 @@
 """What workers ask for: a job, more time, its publishing, its return.
 
-A publish is one SQL transaction: the tables' new pointers, how far each has landed, the watermarks, and the end
-of the job. After a crash anywhere it has happened whole or not at all, and a repeat finds out which.
+A publish is one SQL transaction: the tables' new pointers, how far each has landed, the watermarks, and the
+end of the job. After a crash anywhere it has happened whole or not at all, and a repeat finds out which.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from catalog.names import Namespace
 from catalog.rows import Staged
 from catalog.service import transactions
 from catalog.service.catalog import Catalog
-from ingest.batches.cut import Cut, StagedBatch
-from ingest.change import TableName
+from ingest.batches.cut import CannotStage, Cut, StagedBatch
 from ingest.jobs.lanes import Lanes
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Job, Jobs, finish
@@ -128,7 +127,7 @@ class Dispatch:
         except CatalogError as error:
             self.trouble = error.message
             _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
-            self._lanes.put_off(cut)
+            self._lanes.put_off(cut, error.table if isinstance(error, CannotStage) else None)
             self._jobs.forget(cut.job_id, 1)
             return None
         except BaseException:

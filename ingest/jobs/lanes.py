@@ -7,8 +7,8 @@ import time
 import uuid
 from collections.abc import Collection
 
-from ingest.batches.due import Lane, Thresholds, choose, lanes, wait_ms
 from ingest.batches.cut import Cut
+from ingest.batches.due import Lane, Thresholds, choose, lanes, wait_ms
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Jobs
@@ -73,9 +73,9 @@ class Lanes:
             return None
         return Cut(job_id, warehouse, spans)
 
-    def put_off(self, cut: Cut) -> None:
+    def put_off(self, cut: Cut, only: TableName | None = None) -> None:
         """These could not be staged; the others go first for a while, longer each time."""
-        for table in cut.spans:
+        for table in cut.spans if only is None else (only,):
             times = self._put_off.get((cut.warehouse, table), (0, 0.0))[0] + 1
             rest_s = min(PUT_OFF_S_MAX, 0.25 * 2**times)
             self._put_off[cut.warehouse, table] = (times, time.monotonic() + rest_s)

@@ -1,8 +1,9 @@
 """Jobs as rows: who works on which tables, under which epoch, until when.
 
 A job begins as `staging` (its files are being written), is then `leased` to a worker or `ready` for the next
-one, and ends as `done` in the very transaction that publishes it. Each lease has a higher epoch, and a publish
-compares it: a worker that was thought dead can do no harm. The claims keep a table in at most one job.
+one, and ends as `done` in the very transaction that publishes it. Each lease has a higher epoch, and a
+publish compares it: a worker that was thought dead can do no harm. The claims keep a table in at most one
+job.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs.first.commit_batch import Lane, commit_batch
-from spark_jobs.jars import JarsMissing
 from spark_jobs.first.job import Job
 from spark_jobs.first.server import LostLease, Refused, Server, ServerGone
+from spark_jobs.jars import JarsMissing
 from spark_jobs.session import S3Options, SparkUnavailable, attach, spark_session
 
 WAIT_S = 10.0

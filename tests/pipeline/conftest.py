@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from tests.clients.duckdb_client import DuckLake
 from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+from tests.pipeline.producer import Producer
 from tests.pipeline.worker import Worker
 
 
@@ -56,3 +57,17 @@ def pipelines(stacks: Stacks) -> Iterator[Pipelines]:
 def pipeline(request: pytest.FixtureRequest, pipelines: Pipelines) -> Pipeline:
     """A server with a worker, on each stack in turn, shared: use names of your own, leave it alive."""
     return pipelines.shared(request.param)
+
+
+@pytest.fixture
+def produced() -> Iterator[Callable[[Pipeline, str], Producer]]:
+    """Makes producers, and closes them at the end of the test."""
+    made: list[Producer] = []
+
+    def make(pipeline: Pipeline, source: str) -> Producer:
+        made.append(Producer(pipeline.url, source))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.client.close()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 import httpx
 
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.producer import Producer, flush
 
+Make = Callable[[Pipeline, str], Producer]
+
 
 def fresh() -> str:
     return f"n{uuid.uuid4().hex[:8]}"
 
 
-def test_inserts_updates_and_deletes_become_rows_and_history(pipeline: Pipeline) -> None:
+def test_inserts_updates_and_deletes_become_rows_and_history(pipeline: Pipeline, produced: Make) -> None:
     space = fresh()
-    shop = Producer(pipeline.url, f"shop-{space}")
+    shop = produced(pipeline, f"shop-{space}")
     table = f"{space}.orders"
     shop.send(
         [
@@ -32,9 +35,9 @@ def test_inserts_updates_and_deletes_become_rows_and_history(pipeline: Pipeline)
     assert history == [("insert", 1, 1.5), ("insert", 2, 2.5), ("update", 1, 9.5), ("delete", 2, None)]
 
 
-def test_a_producer_can_wait_until_its_changes_are_visible(pipeline: Pipeline) -> None:
+def test_a_producer_can_wait_until_its_changes_are_visible(pipeline: Pipeline, produced: Make) -> None:
     space = fresh()
-    shop = Producer(pipeline.url, f"shop-{space}")
+    shop = produced(pipeline, f"shop-{space}")
     answer = shop.send([shop.event("INSERT", f"{space}.t", None, {"id": 1, "x": "y"})], wait="commit")
     snapshot = answer["snapshots"][0]
     found = httpx.get(f"{pipeline.url}/v1/main/namespaces/{space}/tables/t").json()["metadata"]
@@ -42,9 +45,9 @@ def test_a_producer_can_wait_until_its_changes_are_visible(pipeline: Pipeline) -
     assert pipeline.rows(f"SELECT id, x FROM lake.{space}.t", f"main@{snapshot['number']}") == [(1, "y")]
 
 
-def test_a_bad_row_stops_nobody_and_can_be_fixed_and_replayed(pipeline: Pipeline) -> None:
+def test_a_bad_row_stops_nobody_and_can_be_fixed_and_replayed(pipeline: Pipeline, produced: Make) -> None:
     space = fresh()
-    shop = Producer(pipeline.url, f"shop-{space}")
+    shop = produced(pipeline, f"shop-{space}")
     table = f"{space}.t"
     shop.send([shop.event("INSERT", table, None, {"id": 1, "n": 10})])
     flush(pipeline.url)
@@ -72,9 +75,9 @@ def test_a_bad_row_stops_nobody_and_can_be_fixed_and_replayed(pipeline: Pipeline
     assert pipeline.rows(f"SELECT id, n FROM lake.{table} ORDER BY id") == [(1, 10), (2, 20), (3, 30)]
 
 
-def test_new_columns_appear_and_old_rows_have_null(pipeline: Pipeline) -> None:
+def test_new_columns_appear_and_old_rows_have_null(pipeline: Pipeline, produced: Make) -> None:
     space = fresh()
-    shop = Producer(pipeline.url, f"shop-{space}")
+    shop = produced(pipeline, f"shop-{space}")
     table = f"{space}.t"
     shop.send([shop.event("INSERT", table, None, {"id": 1, "a": "x"})])
     flush(pipeline.url)

@@ -1,4 +1,4 @@
-"""The Spark worker as a child process of the tests, against any server; it can be killed and started again."""
+"""The Spark worker as a child process of the tests, against any server; it can be killed and started anew."""
 
 from __future__ import annotations
 

@@ -12,23 +12,10 @@ from ingest.formats.decode import is_sound, may_be_deep
 FORMAT = "native"
 
 
-class EventTooLarge(Malformed):
-    """An event beyond its limit: counts as a violation."""
-
-    def __init__(self, batch: Batch, size: int, size_max: int) -> None:
-        super().__init__(
-            "event_too_large",
-            f"An event takes {size} bytes; at most {size_max} are allowed",
-            sequence=batch.sequence,
-            correlation=batch.correlation,
-        )
-        self.size = (size_max, size)
-
-
 def take(
     room: Room, warehouse: str, batch: Batch, raw: bytes, message: Json, *, is_plain: bool, priority: int
 ) -> Taken:
-    """Submit the events of a batch. Raises EventTooLarge, or what the journal raises.
+    """Submit the events of a batch. Raises Malformed, or what the journal raises.
 
     Events of a message that is not plain JSON are read from its text once more, so that a number like NaN
     costs the event that holds it and no other.
@@ -37,7 +24,13 @@ def take(
     if len(raw) > event_bytes_max:  # otherwise no event in it can be larger
         size = largest_event(message)
         if size > event_bytes_max:
-            raise EventTooLarge(batch, size, event_bytes_max)
+            raise Malformed(
+                "event_too_large",
+                f"An event takes {size} bytes; at most {event_bytes_max} are allowed",
+                sequence=batch.sequence,
+                correlation=batch.correlation,
+                size=(event_bytes_max, size),
+            )
     context = Context(format=FORMAT, source=batch.source, namespace=room.settings.default_namespace)
     if is_plain and not (may_be_deep(raw) and not is_sound(message["events"])):
         parsed = read_events(message["events"], context)

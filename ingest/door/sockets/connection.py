@@ -13,56 +13,37 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-import orjson
-
-from catalog.errors import (
-    CatalogError,
-    CommitStateUnknown,
-    Forbidden,
-    Invalid,
-    NotAuthorized,
-    NotFound,
-    TooLarge,
-)
+from catalog.errors import CatalogError
 from ingest.door import sources, standing
 from ingest.door.answers import Outcome
 from ingest.door.asgi import Receive, Send
 from ingest.door.flushing import flush
 from ingest.door.intake import Taken
 from ingest.door.room import Room, now_ms
-from ingest.door.sockets import batches, messages
-from ingest.door.sockets.batches import EventTooLarge
+from ingest.door.sockets import batches, messages, verdicts
 from ingest.door.sockets.limits import MessageLimit
-from ingest.door.sockets.messages import AckStatus, Batch, Json, Malformed, NackReason
-from ingest.door.sockets.outbox import Outbox
+from ingest.door.sockets.messages import Batch, Json, Malformed
+from ingest.door.sockets.speaking import NORMAL, Speaker
 from ingest.door.sources import SourceState
-from ingest.journal.errors import JournalFull
 from ingest.journal.receipts import Receipt
 
 log = logging.getLogger(__name__)
 
-POLICY_VIOLATION = 1008
-NORMAL = 1000
 OUTBOX_MAX = 256
 FLUSH_WAIT_S = 30.0
 
 
-class Connection:
+class Connection(Speaker):
     __slots__ = (
         "_authorization",
         "_client",
-        "_closing",
         "_flushing",
         "_in_flight",
-        "_limit",
         "_priority",
         "_receive",
-        "_room",
         "_room_for_more",
         "_shard",
-        "_violations",
         "_warehouse",
-        "out",
         "source",
     )
 
@@ -78,25 +59,21 @@ class Connection:
         shard: str | None,
         priority: int,
     ) -> None:
-        self._room = room
+        super().__init__(room, send)
         self._receive = receive
         self._warehouse = warehouse
         self._authorization = authorization
         self._client = client
         self._shard = shard
         self._priority = priority
-        self._limit: MessageLimit | None = None  # until the first message
         self._in_flight = 0
         self._room_for_more: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._violations = 0
-        self._closing = False
-        self.out = Outbox(send)
         self.source: str | None = client  # under which the connection is counted
 
     async def serve(self) -> None:
         """Until either side ends it."""
-        while not self._closing:
+        while not self.closing:
             message = await self._receive()
             if message["type"] != "websocket.receive":
                 break
@@ -114,37 +91,34 @@ class Connection:
         if raw == b"ping":
             self.out.put("pong")
             return
-        size_max = self._room.settings.message_bytes_max
-        if len(raw) > size_max:
-            self._nack("payload_too_large", f"The message has {len(raw)} bytes", size=(size_max, len(raw)))
-            self._violated()
-            return
         started_s = time.monotonic()
         try:
-            found = await self._room.take(len(raw), partial(self._read, raw, started_s))
-        except EventTooLarge as large:
-            self._refuse(large, size=large.size)
-            self._violated()
-            return
+            self._require_size(len(raw))
+            found = await self._room.take(len(raw), partial(self._read, raw, started_s), patient=True)
         except Malformed as malformed:
-            self._refuse(malformed)
-            return
+            self.refuse(malformed)
         except Exception:
             log.exception("a message could not be taken")
-            self._nack("internal_error", "The server failed; send the message again")
-            return
-        if isinstance(found, tuple):
-            self._watch(*found, started_s)
+            self.nack("internal_error", "The server failed; send the message again")
         else:
-            await self._answer(found)
+            if isinstance(found, tuple):
+                self._watch(*found, started_s)
+            else:
+                await self._answer(found)
+
+    def _require_size(self, size: int) -> None:
+        size_max = self._room.settings.message_bytes_max
+        if size > size_max:
+            text = f"The message has {size} bytes; at most {size_max} are allowed"
+            raise Malformed("payload_too_large", text, size=(size_max, size))
 
     def _read(self, raw: bytes, now_s: float) -> Json | tuple[Batch, Taken | CatalogError]:
         """A message that is not a batch; or a batch, and what became of it."""
+        if self._limit is None:
+            self._limit = MessageLimit(self._room.settings, now_s)
+        is_one_too_many = not self._limit.take(now_s)
         message, is_plain = messages.parse(raw)
-        limit = self._limit
-        if limit is None:
-            limit = self._limit = MessageLimit(self._room.settings, now_s)
-        if not limit.take(now_s):
+        if is_one_too_many:
             raise messages.refusal(message, "rate_limited", "Too many messages in a second")
         if message["type"] != "cdc_batch":
             return message
@@ -169,7 +143,7 @@ class Connection:
     def _join(self, source: str, message: Json) -> None:
         if self.source is None:
             if not self._room.connections.join(source):
-                self._closing = True
+                self.closing = True
                 raise messages.refusal(message, "connection_limit", f"{source} has too many connections")
             self.source = source
 
@@ -181,7 +155,7 @@ class Connection:
             return
         room = self._room
         heard = room.sources.received(
-            self._warehouse, batch.source, batch.sequence, taken.parsed.events, now_ms()
+            self._warehouse, batch.source, batch.sequence, taken.summary.events, now_ms()
         )
         self._in_flight += 1
         loop = asyncio.get_running_loop()
@@ -203,77 +177,43 @@ class Connection:
         room = self._room
         error = future.exception()
         if isinstance(error, CatalogError):
-            room.failures += 1
             self._failed(batch, error)
         elif error is not None:
             log.error("a batch could not be stored", exc_info=error)
-            self._nack("internal_error", "The server failed; send the batch again", batch=batch)
+            self.nack("internal_error", "The server failed; send the batch again", batch=batch)
         else:
             room.failures = 0
-            outcome = Outcome(self._warehouse, taken.parsed, future.result())
+            outcome = Outcome(self._warehouse, taken.summary, future.result())
             room.measures.acknowledged("ws", outcome, time.monotonic() - started_s)
             sources.acked(heard, batch.sequence, now_ms())
             self._ack(batch, outcome)
         self._wake()
 
     def _ack(self, batch: Batch, outcome: Outcome) -> None:
-        assert self._limit is not None
-        room, now_s = self._room, time.monotonic()
-        level = room.intake.level
-        details = {
-            "eventsProcessed": outcome.parsed.events,
-            "eventsAccepted": outcome.accepted,
-            "duplicates": len(outcome.receipt.duplicates),
-            "deadLettered": outcome.dead_lettered,
-            "bufferUtilization": round(level, 4),
-            "timeUntilFlush": room.settings.freshness_target_ms,
-            "remainingTokens": int(self._limit.burst),
-            "bucketCapacity": room.settings.messages_burst,
-            "suggestedDelayMs": int(level * 1000) if level > room.settings.buffered_level else 0,
-            "circuitBreakerState": room.circuit,
-        }
-        text = messages.ack(
-            batch,
-            self._ack_status(outcome, level),
-            now_ms=now_ms(),
-            batch_id=outcome.token,
-            details=details,
-            rate=self._limit.rate(now_s, time.time()),
+        assert self._limit is not None, "a batch has been counted"
+        room = self._room
+        level, circuit = room.intake.fill.level, room.circuit
+        self.tell(
+            verdicts.ack(
+                batch, outcome, level=level, circuit=circuit, limit=self._limit, settings=room.settings
+            )
         )
-        self._tell(text)
-
-    def _ack_status(self, outcome: Outcome, level: float) -> AckStatus:
-        if outcome.is_duplicate:
-            return "duplicate"
-        if level > 1:
-            return "fallback"  # beyond its usual size, the journal takes only what is most important
-        return "buffered" if level > self._room.settings.buffered_level else "ok"
 
     def _failed(self, batch: Batch, error: CatalogError) -> None:
-        """A batch that was not stored, or of which nobody knows: sent again, it is stored once."""
-        delay_ms = self._room.settings.buffer_full_delay_ms
-        if isinstance(error, JournalFull):
-            is_full = error.level >= self._room.settings.load_levels[-1] or self._priority == 0
-            reason: NackReason = "buffer_full" if is_full else "load_shedding"
-            self._nack(reason, error.message, batch=batch, retry_ms=delay_ms)
-        elif isinstance(error, (NotAuthorized, Forbidden, NotFound)):
-            self._nack("internal_error", error.message, batch=batch)
-            self._close("not allowed")
-        elif isinstance(error, TooLarge):
-            self._nack("payload_too_large", error.message, batch=batch)
-        elif isinstance(error, Invalid):
-            self._nack("invalid_format", error.message, batch=batch)
-        else:
+        self._room.note_failure(error)
+        reason, retry_ms = verdicts.nack_reason(error, self._priority, self._room.settings)
+        if reason == "internal_error":
             log.warning("a batch was not stored", extra={"reason": error.message})
-            retry_ms = 0 if isinstance(error, CommitStateUnknown) else 1000
-            self._nack("internal_error", error.message, batch=batch, retry_ms=retry_ms)
+        self.nack(reason, error.message, batch=batch, retry_ms=retry_ms)
+        if isinstance(error, verdicts.LOST_RIGHTS):
+            self.close("not allowed")
 
     # -- other messages
 
     async def _answer(self, message: Json) -> None:
         kind = message["type"]
         if kind == "heartbeat":
-            self._tell(messages.pong(message, now_ms()))
+            self.tell(messages.pong(message, now_ms()))
         elif kind == "connect":
             await self._connect(message)
         elif kind == "flush_request":
@@ -285,19 +225,19 @@ class Connection:
         try:
             self._join(messages.source_of(message, self._client, self._shard), message)
         except Malformed as malformed:
-            self._refuse(malformed)
+            self.refuse(malformed)
             return
         try:
             facts = await self._room.ask(lambda: standing.brief(self._room))
         except CatalogError as error:
-            self._nack("internal_error", error.message, correlation=messages.correlation_of(message))
+            self.nack("internal_error", error.message, correlation=messages.correlation_of(message))
             return
-        self._tell(messages.status(message, now_ms(), facts))
+        self.tell(messages.status(message, now_ms(), facts))
 
     def _flush(self, message: Json) -> None:
         if self._flushing is not None:
             result: dict[str, Any] = {"success": False, "error": "a flush is under way on this connection"}
-            self._tell(messages.flush_response(message, now_ms(), result))
+            self.tell(messages.flush_response(message, now_ms(), result))
             return
         self._flushing = asyncio.get_running_loop().create_task(self._flushed(message))
 
@@ -308,67 +248,13 @@ class Connection:
             result = {"success": False, "error": error.message}
         finally:
             self._flushing = None
-        self._tell(messages.flush_response(message, now_ms(), result))
+        self.tell(messages.flush_response(message, now_ms(), result))
 
     async def _disconnect(self) -> None:
         """After the acks of all that was sent before."""
         while self._in_flight:
             await self._has_room(0)
-        self._close("bye", NORMAL)
-
-    # -- out
-
-    def _tell(self, message: Json) -> None:
-        self.out.put(orjson.dumps(message).decode())
-
-    def _refuse(self, malformed: Malformed, *, size: tuple[int, int] | None = None) -> None:
-        is_rate = malformed.reason == "rate_limited" and self._limit is not None
-        retry_ms = self._limit.wait_ms(time.monotonic()) if is_rate and self._limit is not None else None
-        self._nack(
-            malformed.reason,
-            malformed.message,
-            sequence=malformed.sequence,
-            correlation=malformed.correlation,
-            retry_ms=retry_ms,
-            size=size,
-        )
-        if self._closing:
-            self._close(malformed.reason)
-
-    def _nack(
-        self,
-        reason: NackReason,
-        text: str,
-        *,
-        batch: Batch | None = None,
-        sequence: int = 0,
-        correlation: str | None = None,
-        retry_ms: int | None = None,
-        size: tuple[int, int] | None = None,
-    ) -> None:
-        self._room.measures.nack(reason)
-        limit = self._limit
-        self._tell(
-            messages.nack(
-                reason,
-                text,
-                now_ms=now_ms(),
-                sequence=batch.sequence if batch is not None else sequence,
-                correlation=batch.correlation if batch is not None else correlation,
-                retry_ms=retry_ms,
-                size=size,
-                rate=limit.rate(time.monotonic(), time.time()) if limit is not None else None,
-            )
-        )
-
-    def _violated(self) -> None:
-        self._violations += 1
-        if self._violations >= self._room.settings.size_violations_max:
-            self._close("too many messages or events beyond the size limit")
-
-    def _close(self, reason: str, code: int = POLICY_VIOLATION) -> None:
-        self._closing = True
-        self.out.close(code, reason)
+        self.close("bye", NORMAL)
 
     # -- not too much at once
 

@@ -54,8 +54,10 @@ class Entrance:
         connection: Connection | None = None
         try:
             connection = await self._enter(scope, headers, client, receive, send)
-            del headers
             if connection is not None:
+                # Thousands may be idle for hours; what each was opened with is not needed any more.
+                del headers
+                scope.clear()
                 await connection.serve()
         finally:
             room.connections.leave(address, connection.source if connection is not None else client)

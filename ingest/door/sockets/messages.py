@@ -40,10 +40,18 @@ class Malformed(Exception):
     """A message that cannot be taken as it is; the nack that says so."""
 
     def __init__(
-        self, reason: NackReason, message: str, *, sequence: int = 0, correlation: Any = None
+        self,
+        reason: NackReason,
+        message: str,
+        *,
+        sequence: int = 0,
+        correlation: str | None = None,
+        size: tuple[int, int] | None = None,
     ) -> None:
+        """`size`: the largest allowed, and what came; a violation of the size limits."""
         super().__init__(message)
-        self.reason, self.message, self.sequence, self.correlation = reason, message, sequence, correlation
+        self.reason, self.message, self.sequence = reason, message, sequence
+        self.correlation, self.size = correlation, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ class Outbox:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: deque[dict[str, Any]] | None = None  # made at the first message: most never send one
         self._writer: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self.gone = False  # nobody listens any more
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) if self._waiting is not None else 0
 
     def put(self, text: str) -> None:
         self._put({"type": "websocket.send", "text": text})
@@ -40,17 +40,19 @@ class Outbox:
     def _put(self, message: dict[str, Any]) -> None:
         if self.gone:
             return
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append(message)
         if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write())
+            self._writer = asyncio.get_running_loop().create_task(self._write(self._waiting))
 
-    async def _write(self) -> None:
+    async def _write(self, waiting: deque[dict[str, Any]]) -> None:
         try:
-            while self._waiting:
-                await self._send(self._waiting.popleft())
+            while waiting:
+                await self._send(waiting.popleft())
         except (OSError, RuntimeError):  # the client is gone, or the connection was closed meanwhile
             self.gone = True
-            self._waiting.clear()
+            waiting.clear()
         finally:
             self._writer = None
             drained, self._drained = self._drained, None

@@ -4,7 +4,6 @@ landing side that a test moves by hand.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import socket
@@ -128,6 +127,7 @@ class DoorServer:
             log_config=None,
             lifespan="off",
             access_log=False,
+            proxy_headers=False,
             ws="websockets-sansio",
             ws_max_size=16 * 2**20,
             ws_per_message_deflate=False,
@@ -162,7 +162,7 @@ class DoorServer:
         self.journal.close()
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        self._server.run(sockets=[self._socket])
 
 
 def application(entrance: Door) -> Any:

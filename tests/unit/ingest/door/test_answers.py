@@ -8,7 +8,15 @@ import pytest
 
 from catalog.errors import Invalid
 from ingest.change import Change, Parsed, Reject
-from ingest.door.answers import LISTED_MAX, Outcome, commit_answer, kafka_answer, parse_token, receipt_answer
+from ingest.door.answers import (
+    LISTED_MAX,
+    Outcome,
+    Summary,
+    commit_answer,
+    kafka_answer,
+    parse_token,
+    receipt_answer,
+)
 from ingest.journal.receipts import Receipt
 
 TABLE = ("a", "t")
@@ -28,7 +36,7 @@ def outcome(
     parsed.changes = [Change(index, TABLE, "insert", after={}) for index in range(changes)]
     parsed.rejects = [Reject(changes + place, "bad", b"") for place in range(rejects)]
     parsed.ignored = dict.fromkeys(range(changes + rejects, events), "heartbeat")
-    return Outcome("main", parsed, Receipt(last, last, frozenset(duplicates or ()), (TABLE,), 9))
+    return Outcome("main", Summary.of(parsed), Receipt(last, last, frozenset(duplicates or ()), (TABLE,), 9))
 
 
 def test_plainly_accepted_events_are_not_listed() -> None:

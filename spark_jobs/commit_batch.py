@@ -1,0 +1,171 @@
+"""A batch from its lease to its publish.
+
+    open a transaction -> prepare the tables -> write all tables side by side -> publish
+
+Nothing is visible before the publish, all of it after. If a table moved meanwhile, the work is done again in a
+new transaction; if the lease is lost, it is forgotten.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_jobs.job import BadJob, Job
+from spark_jobs.lanes import Lane
+from spark_jobs.server import LostLease, Moved, Server, ServerError
+from spark_jobs.table_work import TableWork
+from spark_jobs.targets import Ceilings
+
+TRIES_MAX = 5
+
+
+class Progress:
+    """How far a job is: said by those who work, read by the heartbeat, which also says if the lease is lost."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Any] = {"stage": "leased"}
+        self._lost: str | None = None
+        self._lock = threading.Lock()
+
+    def say(self, **facts: Any) -> None:
+        with self._lock:
+            self._said |= facts
+
+    def done_one(self) -> None:
+        with self._lock:
+            self._said["done"] = self._said.get("done", 0) + 1
+
+    def said(self) -> dict[str, Any]:
+        with self._lock:
+            return dict(self._said)
+
+    def lose(self, reason: str) -> None:
+        self._lost = reason
+
+    def check(self) -> None:
+        """LostLease, if somebody found out."""
+        if self._lost is not None:
+            raise LostLease(self._lost)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a job. `stages` are milliseconds."""
+
+    number: int | None
+    tries: int
+    stages: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class CommitBatch:
+    """Lands commit jobs in one lane. `tables` runs tables beside each other, `parts` what goes on beside the
+    mirror of one; both are shared by all lanes, and nothing in `parts` waits for anything.
+    """
+
+    def __init__(
+        self, server: Server, lane: Lane, ceilings: Ceilings, *, tables: Executor, parts: Executor
+    ) -> None:
+        self._server = server
+        self._lane = lane
+        self._tables = tables
+        self._parts = parts
+        self._ceilings = ceilings
+
+    def run(self, job: Job, progress: Progress) -> Outcome:
+        """LostLease, BadJob, or whatever Spark or the server could not do; the transaction is aborted then."""
+        if job.kind != "commit":
+            raise BadJob(f"this worker knows no jobs of kind {job.kind}")
+        for tried in range(1, TRIES_MAX + 1):
+            try:
+                return self._try(job, progress, tried)
+            except Moved:
+                if tried == TRIES_MAX:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _try(self, job: Job, progress: Progress, tried: int) -> Outcome:
+        outcome = Outcome(None, tried)
+        timed = _timer(outcome.stages)
+        with timed("open"):
+            prefix = self._server.open_transaction(job.warehouse, self._lane.transaction)
+        try:
+            self._lane.mark(job)
+            progress.say(stage="prepare", done=0, of=len(job.tables))
+            with timed("prepare"):
+                for table in job.tables:
+                    for request in table.requests:
+                        self._server.request(prefix, request)
+            progress.say(stage="write")
+            with timed("write"):
+                outcome.tables = self._write(job, prefix, progress)
+            progress.check()
+            progress.say(stage="publish")
+            with timed("publish"):
+                metrics = {"tries": tried, "stages-ms": outcome.stages, "tables": outcome.tables}
+                outcome.number = self._server.publish(job, self._lane.transaction, metrics)
+        except BaseException:
+            self._abort(job)
+            raise
+        return outcome
+
+    def _write(self, job: Job, prefix: str, progress: Progress) -> dict[str, dict[str, Any]]:
+        """All tables, and in each of them its parts, side by side; the first failure is raised."""
+        found: dict[str, dict[str, Any]] = {}
+        running: list[Future[Mapping[str, Any]]] = []
+        works = [
+            TableWork(self._server, self._lane, self._ceilings, job, table, prefix) for table in job.tables
+        ]
+
+        def start(work: TableWork) -> Mapping[str, Any]:
+            progress.check()
+            progress.say(table=work.label)
+            facts = work.run(self._parts)
+            progress.done_one()
+            return facts
+
+        for work in works[1:]:
+            running.append(self._tables.submit(start, work))
+        failures: list[BaseException] = []
+        if works:
+            # The first one here: a job of one table needs no other thread.
+            try:
+                found[works[0].label] = dict(start(works[0]))
+            except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
+                failures.append(error)
+        wait(running)
+        for work, future in zip(works[1:], running, strict=True):
+            error = future.exception()
+            if error is not None:
+                failures.append(error)
+            else:
+                found[work.label] = dict(future.result())
+        if failures:
+            raise failures[0]
+        return found
+
+    def _abort(self, job: Job) -> None:
+        try:
+            self._server.abort_transaction(job.warehouse, self._lane.transaction)
+        except ServerError:
+            # What went wrong is on its way already. The next job of this lane aborts the leftover.
+            return
+
+
+@contextmanager
+def _clock(into: dict[str, int], name: str) -> Iterator[None]:
+    started_s = time.monotonic()
+    try:
+        yield
+    finally:
+        into[name] = round((time.monotonic() - started_s) * 1000)
+
+
+def _timer(into: dict[str, int]) -> Callable[[str], Any]:
+    return lambda name: _clock(into, name)

@@ -1,0 +1,221 @@
+"""From the staged rows of a batch to the rows that are written. Pure, over Arrow.
+
+`fold` gives the complete change rows for `<table>__changes`, and for the mirror one row of each key, the last
+one, with what becomes of it. What it needs to know of the tables comes in as `past` (late batches) and `bases`
+(rows of the mirror that missing values come from).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.job import STAGED, BadJob, TableJob
+from spark_jobs.lineage import Key, sources
+from spark_jobs.past import Past, keys_of
+
+DELETE = f"{STAGED}delete"  # of a folded row: its key leaves the mirror
+BASE = f"{STAGED}base"  # the number of a row of the mirror that missing values come from
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+# The bases that are asked for (their keys and numbers), and the columns that are wanted of them.
+Bases = Callable[[pa.Table, list[str]], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class LateTruncate:
+    """A truncate that comes late: rows with a newer change of the same source stay."""
+
+    source: str
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRows:
+    """One row of each key: the columns of the mirror, and `DELETE`. First the mirror is emptied, if so."""
+
+    rows: pa.Table
+    deletes: int
+    inserts_only: bool = False
+    truncated: bool = False
+    late_truncates: tuple[LateTruncate, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.rows.num_rows and not self.truncated and not self.late_truncates
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    changes: pa.Table | None
+    mirror: MirrorRows | None
+    repeated: int = 0  # events that the changes table has already
+
+
+def fold(
+    table: pa.Table, job: TableJob, commit_us: int, *, past: Past | None = None, bases: Bases | None = None
+) -> Folded:
+    """`past` is given for late batches of tables with a changes table, `bases` where there is a mirror."""
+    table = _in_order(table)
+    _check_keys(table, job)
+    before = table.num_rows
+    current = None  # rows that are not older than what the tables show already
+    if past is not None:
+        table = table.filter(past.is_new(table))
+        current = past.is_current(table, job.key)
+    if job.has_absent and table.num_rows:
+        table = _completed(table, job, current, bases)
+    return Folded(
+        changes=change_rows(table, job, commit_us) if job.changes is not None else None,
+        mirror=_mirror_rows(table, job, commit_us, current) if job.mirror is not None else None,
+        repeated=before - table.num_rows,
+    )
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    order = table.column(f"{STAGED}seq")
+    if table.num_rows < 2 or pc.all(pc.less(order[:-1], order[1:])).as_py():
+        return table
+    return table.sort_by(f"{STAGED}seq")
+
+
+def _check_keys(table: pa.Table, job: TableJob) -> None:
+    for column in job.key:
+        if table.column(column).null_count > job.counts["truncate"]:
+            raise BadJob(f"{job.label}: the key column {column} is null in a row of the batch")
+
+
+def change_rows(table: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
+    """The rows of the changes table: all events, with the columns that tell of them."""
+    stamp = pa.repeat(pa.scalar(commit_us, TIMESTAMP), table.num_rows)
+    told = [
+        stamp if name == "commit-timestamp" else table.column(f"{STAGED}{name.replace('-', '_')}")
+        for name in job.names
+    ]
+    return pa.table(
+        [*(table.column(column) for column in job.columns), *told],
+        names=[*job.columns, *job.names.values()],
+    )
+
+
+def _mirror_rows(
+    table: pa.Table, job: TableJob, commit_us: int, current: Sequence[bool] | None
+) -> MirrorRows:
+    operations = table.column(f"{STAGED}operation")
+    if job.append_only:
+        rows = table.filter(pc.invert(pc.is_in(operations, pa.array(["delete", "truncate"]))))
+        return MirrorRows(_written(rows, job, commit_us), 0, inserts_only=True)
+    truncates = _places(operations, "truncate") if job.counts["truncate"] else []
+    late = [LateTruncate(_text(table, "source", at), _text(table, "position", at)) for at in truncates]
+    # One without a position counts by arrival: it takes everything.
+    truncated = bool(late) and (current is None or not all(truncate.position for truncate in late))
+    if truncates:
+        start = truncates[-1] + 1
+        table = table.slice(start)
+        current = current[start:] if current is not None else None
+    folded = _last_of_each(table, job.key, current)
+    written = _written(folded, job, commit_us)
+    return MirrorRows(
+        written,
+        deletes=pc.sum(written.column(DELETE)).as_py() or 0,
+        inserts_only=_is_inserts_only(table),
+        truncated=truncated,
+        late_truncates=() if truncated else tuple(late),
+    )
+
+
+def _written(rows: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
+    stamp = pa.repeat(pa.scalar(commit_us, TIMESTAMP), rows.num_rows)
+    gone = pc.equal(rows.column(f"{STAGED}operation"), "delete")
+    return pa.table(
+        [*(rows.column(column) for column in job.columns), stamp, gone],
+        names=[*job.columns, job.names["commit-timestamp"], DELETE],
+    )
+
+
+def _is_inserts_only(table: pa.Table) -> bool:
+    operations = table.column(f"{STAGED}operation")
+    return bool(pc.all(pc.is_in(operations, pa.array(["insert", "read"]))).as_py())
+
+
+def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] | None) -> pa.Table:
+    row = pa.array(range(table.num_rows), pa.int64())
+    keyed = pa.table(
+        [*(table.column(column) for column in key), row], names=[*map(str, range(len(key))), "r"]
+    )
+    if current is not None:
+        keyed = keyed.filter(pa.array(current, pa.bool_()))
+    places = keyed.group_by([str(n) for n in range(len(key))]).aggregate([("r", "max")]).column("r_max")
+    if len(places) == table.num_rows:
+        return table
+    return table.take(places.combine_chunks().sort())
+
+
+def _completed(
+    table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None
+) -> pa.Table:
+    """The table with missing values filled in. A row that comes too late keeps its gaps: what its row was at
+    that time is not known here, and null is better than a value of another time.
+    """
+    rows = range(table.num_rows) if current is None else [r for r, is_ in enumerate(current) if is_]
+    picked = table if current is None else table.take(pa.array(list(rows), pa.int64()))
+    found = sources(
+        picked.column(f"{STAGED}operation").to_pylist(),
+        keys_of(picked, job.key),
+        keys_of(picked, [f"{STAGED}root_{column}" for column in job.key])
+        if job.has_moves
+        else [None] * picked.num_rows,
+        picked.column(f"{STAGED}absent").to_pylist(),
+        mirror=bases is not None,
+    )
+    base, place_of = _asked(found.bases, picked, job, bases, sorted(found.of))
+    numbers = list(rows)
+    for column, places in found.of.items():
+        taken: list[int | None] = list(range(table.num_rows))
+        for row, source in places.items():
+            if source is None:
+                taken[numbers[row]] = None
+            elif source >= 0:
+                taken[numbers[row]] = numbers[source]
+            else:
+                place = place_of.get(-1 - source)
+                taken[numbers[row]] = None if place is None else table.num_rows + place
+        table = _with_taken(table, column, base, taken)
+    return table
+
+
+def _asked(
+    wanted: Sequence[Key], table: pa.Table, job: TableJob, bases: Bases | None, columns: list[str]
+) -> tuple[pa.Table | None, dict[int, int]]:
+    """Rows of the mirror, and at which place the answer has each."""
+    if not wanted or bases is None:
+        return None, {}
+    parts = zip(*wanted, strict=True) if job.key else ()  # type: ignore[arg-type]
+    arrays = [
+        pa.array(values, table.schema.field(column).type)
+        for column, values in zip(job.key, parts, strict=True)
+    ]
+    asked = pa.table([*arrays, pa.array(range(len(wanted)), pa.int64())], names=[*job.key, BASE])
+    answer = bases(asked, columns)
+    return answer, {number: place for place, number in enumerate(answer.column(BASE).to_pylist())}
+
+
+def _with_taken(table: pa.Table, column: str, base: pa.Table | None, taken: Sequence[int | None]) -> pa.Table:
+    own = table.column(column)
+    chunks = list(own.chunks)
+    if base is not None:
+        chunks += base.column(column).cast(own.type).chunks
+    values = pa.chunked_array(chunks, own.type).take(pa.array(taken, pa.int64()))
+    return table.set_column(table.schema.get_field_index(column), table.schema.field(column), values)
+
+
+def _places(column: pa.ChunkedArray, value: str) -> list[int]:
+    places: list[int] = pc.indices_nonzero(pc.equal(column, value)).to_pylist()
+    return places
+
+
+def _text(table: pa.Table, name: str, place: int) -> str:
+    return table.column(f"{STAGED}{name}")[place].as_py() or ""

@@ -1,0 +1,241 @@
+"""The server as a worker sees it: jobs, transactions, and the catalog calls of a job. HTTP and nothing else.
+
+Connection errors and 5xx answers are tried again for a while, because every call here may be repeated. A 409
+on a lease is `LostLease`: stop and forget the job. A 409 on publishing while the lease still holds is `Moved`:
+a table has changed, the work must be done again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from spark_jobs.job import CatalogRequest, Job
+
+CALL_TIMEOUT_S = 30.0
+RETRY_S_MAX = 20.0  # all tries of one call together, before the answer that counts
+TRANSACTION_TTL_S = 3600
+_TOKEN_MARGIN_S = 60.0
+
+
+class ServerError(Exception):
+    """The server refused or could not be reached."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class LostLease(ServerError):
+    """The job belongs to somebody else now."""
+
+
+class Moved(ServerError):
+    """A table of the transaction changed meanwhile; nothing was published."""
+
+
+class Credentials:
+    """A fixed token, or a principal's name and secret that tokens are fetched with."""
+
+    def __init__(self, token: str | None = None, credential: str | None = None) -> None:
+        self.token = token
+        self.credential = credential
+        self._fetched = ("", 0.0)
+        self._lock = threading.Lock()
+
+    def headers(self, http: httpx.Client) -> dict[str, str]:
+        token = self.token if self.credential is None else self._current(http)
+        return {} if token is None else {"authorization": f"Bearer {token}"}
+
+    def forget(self) -> None:
+        with self._lock:
+            self._fetched = ("", 0.0)
+
+    def _current(self, http: httpx.Client) -> str:
+        with self._lock:
+            token, until_s = self._fetched
+            if time.monotonic() < until_s - _TOKEN_MARGIN_S:
+                return token
+            name, _, secret = str(self.credential).partition(":")
+            form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
+            answer = http.post("/v1/oauth/tokens", data={**form, "scope": "catalog"})
+            if answer.status_code != 200:
+                raise ServerError(f"no token for {name}: {_said(answer)}", answer.status_code)
+            given = answer.json()
+            lasts_s = float(given.get("expires_in") or 3600)
+            self._fetched = (str(given["access_token"]), time.monotonic() + max(lasts_s, 2 * _TOKEN_MARGIN_S))
+            return self._fetched[0]
+
+
+class Server:
+    """Safe to use from several threads."""
+
+    def __init__(
+        self,
+        uri: str,
+        credentials: Credentials | None = None,
+        *,
+        retry_s_max: float = RETRY_S_MAX,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.uri = uri.rstrip("/")
+        self.credentials = credentials or Credentials()
+        self._http = httpx.Client(base_url=self.uri, timeout=CALL_TIMEOUT_S)
+        self._retry_s_max = retry_s_max
+        self._sleep = sleep
+
+    def close(self) -> None:
+        self._http.close()
+
+    # -- jobs
+
+    def lease(self, worker: str, slot: int, wait_s: float, about: Mapping[str, Any]) -> Any | None:
+        """The next job as JSON, or None. Not tried again: the caller asks all the time."""
+        body = {"worker": worker, "slot": slot, "wait-s": wait_s, "about": dict(about)}
+        answer = self._once("POST", "/lake/v1/jobs/lease", body, timeout_s=wait_s + CALL_TIMEOUT_S)
+        return answer.json() if answer.status_code == 200 else None
+
+    def heartbeat(self, job: Job, progress: Mapping[str, Any]) -> float:
+        """How many seconds the lease lasts from now on."""
+        try:
+            answer = self._call("POST", f"{_path(job)}/heartbeat", {"epoch": job.epoch, "progress": progress})
+        except ServerError as error:
+            raise _lost(error) from error
+        return float(answer.json()["lease-s"])
+
+    def publish(self, job: Job, transaction: str, metrics: Mapping[str, Any]) -> int | None:
+        """The number under which the batch is visible."""
+        body = {"epoch": job.epoch, "transaction": transaction, "metrics": metrics}
+        try:
+            answer = self._call("POST", f"{_path(job)}/publish", body)
+        except ServerError as error:
+            if error.status not in (404, 409):
+                raise
+            self.heartbeat(job, {"stage": "again"})  # LostLease, if that is what it was
+            raise Moved(str(error), error.status) from error
+        number: int | None = answer.json()["number"]
+        return number
+
+    def fail(self, job: Job, error: str, *, retry: bool) -> None:
+        body = {"epoch": job.epoch, "error": error, "retry": retry}
+        try:
+            self._call("POST", f"{_path(job)}/fail", body)
+        except ServerError as refused:
+            raise _lost(refused) from refused
+
+    # -- transactions and the catalog
+
+    def open_transaction(self, warehouse: str, name: str) -> str:
+        """Open it afresh, whatever a former run left under this name. The prefix of its routes."""
+        path, body = (
+            f"/lake/v1/{_segment(warehouse)}/transactions",
+            {"name": name, "ttl-s": TRANSACTION_TTL_S},
+        )
+        try:
+            self._call("POST", path, body)
+        except ServerError as error:
+            if error.status != 409:
+                raise
+            self.abort_transaction(warehouse, name)
+            self._call("POST", path, body)
+        return _segment(f"{warehouse}~{name}")
+
+    def extend_transaction(self, warehouse: str, name: str) -> None:
+        path = f"/lake/v1/{_segment(warehouse)}/transactions/{name}/extend"
+        self._call("POST", path, {"ttl-s": TRANSACTION_TTL_S})
+
+    def abort_transaction(self, warehouse: str, name: str) -> None:
+        """Fine if there is none."""
+        try:
+            self._call("DELETE", f"/lake/v1/{_segment(warehouse)}/transactions/{name}")
+        except ServerError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def request(self, prefix: str, request: CatalogRequest) -> None:
+        """A call that prepares a table. What exists already is fine for a namespace, and for a table that this
+        very call made before its answer was lost.
+        """
+        path = request.path.replace("{prefix}", prefix)
+        attempts: list[int] = []
+        try:
+            self._call(request.method, path, request.body, attempts=attempts)
+        except ServerError as error:
+            is_namespace = path.endswith("/namespaces")
+            if error.status != 409 or not (is_namespace or len(attempts) > 1):
+                raise
+
+    def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
+        """The metadata of a table, with its current snapshot alone."""
+        levels = "%1F".join(_segment(level) for level in namespace)
+        path = f"/v1/{prefix}/namespaces/{levels}/tables/{_segment(name)}?snapshots=refs"
+        metadata: dict[str, Any] = self._call("GET", path).json()["metadata"]
+        return metadata
+
+    def config(self, warehouse: str) -> dict[str, str]:
+        """Catalog properties of a warehouse, such as where its object store is."""
+        given = self._call("GET", f"/v1/config?warehouse={_segment(warehouse)}").json()
+        return {**given.get("defaults", {}), **given.get("overrides", {})}
+
+    # -- calls
+
+    def _call(
+        self, method: str, path: str, body: Any = None, *, attempts: list[int] | None = None
+    ) -> httpx.Response:
+        """Until there is an answer that counts, or the time is over."""
+        until_s = time.monotonic() + self._retry_s_max
+        delay_s = 0.1
+        while True:
+            if attempts is not None:
+                attempts.append(1)
+            try:
+                return self._once(method, path, body)
+            except ServerError as error:
+                temporary = error.status is None or error.status >= 500 or error.status == 429
+                if error.status == 401 and self.credentials.credential is not None:
+                    temporary = True  # a token that ended early; the next try fetches another
+                if not temporary or time.monotonic() + delay_s > until_s:
+                    raise
+            self._sleep(delay_s * (0.5 + random.random()))  # noqa: S311 - spreads tries, guards nothing
+            delay_s = min(delay_s * 2, 3.0)
+
+    def _once(
+        self, method: str, path: str, body: Any = None, *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> httpx.Response:
+        try:
+            answer = self._http.request(
+                method, path, json=body, headers=self.credentials.headers(self._http), timeout=timeout_s
+            )
+        except httpx.HTTPError as error:
+            raise ServerError(f"{method} {path}: {type(error).__name__} {error}") from error
+        if answer.status_code == 401:
+            self.credentials.forget()
+        if not answer.is_success:
+            raise ServerError(f"{method} {path}: {answer.status_code} {_said(answer)}", answer.status_code)
+        return answer
+
+
+def _path(job: Job) -> str:
+    return f"/lake/v1/jobs/{_segment(job.id)}"
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _lost(error: ServerError) -> ServerError:
+    """404: the job has ended and been forgotten."""
+    return LostLease(str(error), error.status) if error.status in (404, 409) else error
+
+
+def _said(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:300]

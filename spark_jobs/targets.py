@@ -1,0 +1,92 @@
+"""The tables of a batch as they stand inside its transaction: what decides how rows get into them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+BATCH_ID = "calve.batch-id"
+ASK_AGAIN_AFTER = 30  # batches
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`records` counts the rows of data files, deleted ones included: 0 is empty, for sure. `batch_id` is the
+    one that the newest snapshot names.
+    """
+
+    name: tuple[str, ...]  # warehouse, namespace, name: the same in every transaction
+    sql: str
+    records: int
+    batch_id: str | None
+    one_partition: bool  # all rows of a batch belong to one partition
+
+
+def target_from(
+    metadata: Mapping[str, Any], name: tuple[str, ...], sql: str, commit_timestamp: str
+) -> Target:
+    """From the table's metadata, as the catalog answers it."""
+    summary = _summary(metadata)
+    return Target(
+        name,
+        sql,
+        records=int(summary.get("total-records", 0)),
+        batch_id=summary.get(BATCH_ID),
+        one_partition=_is_one_partition(metadata, commit_timestamp),
+    )
+
+
+def _summary(metadata: Mapping[str, Any]) -> dict[str, str]:
+    current = metadata.get("current-snapshot-id")
+    for snapshot in metadata.get("snapshots", ()):
+        if snapshot["snapshot-id"] == current:
+            found: dict[str, str] = snapshot.get("summary", {})
+            return found
+    return {}
+
+
+def _is_one_partition(metadata: Mapping[str, Any], commit_timestamp: str) -> bool:
+    """Not partitioned, or by the time of the commit alone."""
+    spec = next(s for s in metadata["partition-specs"] if s["spec-id"] == metadata["default-spec-id"])
+    schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
+    stamps = {field["id"] for field in schema["fields"] if field["name"] == commit_timestamp}
+    return all(part["source-id"] in stamps or part["transform"] == "void" for part in spec["fields"])
+
+
+class Ceilings:
+    """The largest key of each mirror, as far as this worker knows: inserts above it need no join.
+
+    A ceiling holds while the newest snapshot of the mirror is the one of the batch it was learned with; deletes
+    only make it generous.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[str, Any]] = {}
+        self._useless: dict[tuple[str, ...], int] = {}
+        self._lock = threading.Lock()
+
+    def get(self, table: tuple[str, ...], batch_id: str | None) -> Any:
+        with self._lock:
+            found = self._known.get(table)
+            return found[1] if found is not None and found[0] == batch_id else None
+
+    def put(self, table: tuple[str, ...], batch_id: str, value: Any) -> None:
+        with self._lock:
+            self._known[table] = (batch_id, value)
+
+    def forget(self, table: tuple[str, ...]) -> None:
+        with self._lock:
+            self._known.pop(table, None)
+
+    def is_worth_asking(self, table: tuple[str, ...]) -> bool:
+        """Where keys come in no order, the question is put rarely."""
+        with self._lock:
+            left = self._useless.get(table, 0)
+            self._useless[table] = max(0, left - 1)
+            return left == 0
+
+    def was_useless(self, table: tuple[str, ...]) -> None:
+        with self._lock:
+            self._useless[table] = ASK_AGAIN_AFTER
