@@ -68,6 +68,8 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door |
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         endpoints.catalog.purging.start()
+        if ingest is not None:
+            ingest.upkeep.start()
         yield
         if entrance is not None:
             entrance.stop()
@@ -91,7 +93,8 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door |
     )
     app.state.endpoints = endpoints
     app.router.routes.extend(endpoints.routes())
-    app.include_router(health_router(Probe(endpoints.catalog), metrics.render))
+    notes = ingest.view.readiness if ingest is not None else dict
+    app.include_router(health_router(Probe(endpoints.catalog, notes), metrics.render))
     app.state.ingest, app.state.door = ingest, entrance
     if ingest is not None and entrance is not None:
         app.router.routes.extend(entrance.routes)

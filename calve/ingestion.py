@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from calve.opening import open_catalog
 from calve.settings import Settings
 from calve.startup import StartupError
+from calve.telemetry.metrics import metrics
 from catalog.service.catalog import Catalog
 from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch
@@ -23,6 +24,8 @@ from ingest.jobs import api as jobs_api
 from ingest.jobs import dead_letters_api, tables_api
 from ingest.jobs.dispatch import Dispatch
 from ingest.jobs.lanes import Lanes
+from ingest.jobs.measures import Measures
+from ingest.jobs.upkeep import Upkeep
 from ingest.jobs.view import LandingView
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
@@ -43,8 +46,10 @@ class Ingest:
     dispatch: Dispatch
     view: LandingView
     pool: StagingPool
+    upkeep: Upkeep
 
     def close(self) -> None:
+        self.upkeep.stop()
         self.pool.close()
         self.journal.close()
 
@@ -61,9 +66,10 @@ def open_ingest(settings: Settings, catalog: Catalog) -> Ingest:
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     lanes = Lanes(journal, tables, jobs, thresholds(settings))
     pool = StagingPool(functools.partial(open_ground, settings))
-    dispatch = Dispatch(catalog, journal, jobs, lanes, pool)
+    dispatch = Dispatch(catalog, journal, jobs, lanes, pool, Measures(metrics))
     view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
-    return Ingest(journal, tables, jobs, lanes, dispatch, view, pool)
+    upkeep = Upkeep(catalog, journal, tables)
+    return Ingest(journal, tables, jobs, lanes, dispatch, view, pool, upkeep)
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:

@@ -26,6 +26,7 @@ from calve.serve.middleware import App
 from calve.serve.protocol import Protocol
 from calve.settings import Settings
 from calve.startup import StartupError
+from catalog.api.stopping import stopping
 
 CreateApp = Callable[[Settings], App]
 
@@ -55,6 +56,7 @@ class ServerProcess:
 
     def run(self, listener: socket.socket) -> None:
         """Serve until told to stop."""
+        stopping.clear()
         try:
             self._server.run(sockets=[listener])
         except SystemExit:  # uvicorn's way to say that the application did not start
@@ -117,6 +119,7 @@ class _Server(uvicorn.Server):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        stopping.set()
         _log.info("stopping", extra={"requests_in_flight": len(self.server_state.tasks)})
         await super().shutdown(sockets)
         _log.info("stopped")

@@ -28,8 +28,10 @@ class Readiness(BaseModel):
 class Probe:
     """Whether database and storage answer. Storage is looked at every few seconds at most."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, notes: Callable[[], dict[str, str]] = dict) -> None:
+        """`notes` are checks that are told, and keep nobody from sending requests here."""
         self._catalog = catalog
+        self.notes = notes
         self._storage: str = ""
         self._looked_at_s = -PROBE_EVERY_S
 
@@ -64,7 +66,8 @@ def health_router(probe: Probe, render_metrics: Callable[[], bytes]) -> APIRoute
         """Database and storage answer; 503 with the reason if one does not."""
         checks = probe.checks()
         ok = all(value == "ok" for value in checks.values())
-        return JSONResponse({"status": "ok" if ok else "not ready", "checks": checks}, 200 if ok else 503)
+        told = checks | (probe.notes() if ok else {})
+        return JSONResponse({"status": "ok" if ok else "not ready", "checks": told}, 200 if ok else 503)
 
     @router.get("/metrics", operation_id="metrics", response_class=Response)
     async def metrics() -> Response:

@@ -1,7 +1,7 @@
 """The order of changes inside a batch, and which inserts are the second half of a key change. Pure.
 
 Within a source, positions decide; between sources, arrival does. A source's changes are sorted by position
-and put back into the places that this source had in the order of arrival, so neither order disturbs the other.
+and put back into the places that this source had by arrival, so neither order disturbs the other.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ class _OneTable:
         self._number = number
         self._landed = landed
         self._known = known
+        self._oldest_ms = 0
 
     def stage(self, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
         arrived, refused = self._read(table, span)
@@ -92,12 +93,14 @@ class _OneTable:
                 described.get("load-key"),
                 notice,
                 watermarks(changes),
+                self._oldest_ms,
             )
         )
 
     def _read(self, table: TableName, span: tuple[int, int]) -> tuple[list[Arrived], list[Refused]]:
         arrived, refused = [], []
         for entry in self._ground.journal.read(self._cut.warehouse, table, span[0], span[1]):
+            self._oldest_ms = min(self._oldest_ms or entry.received_ms, entry.received_ms)
             arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
             refused += [
                 Refused(entry.id, -1 - n, reject.reason, reject.code, reject.original, reject.source,

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from catalog.api.lake.access import CallerOf, CatalogOf, Readable
+from catalog.api.stopping import stopping
 from catalog.identity.roles import Caller, Role
 from catalog.service.catalog import Catalog
 from ingest.jobs.dispatch import Dispatch, NoSuchJob
@@ -107,7 +108,7 @@ async def lease(dispatch: DispatchOf, catalog: CatalogOf, caller: CallerOf, body
         job = await run_in_threadpool(_lease, dispatch, catalog, caller, body.worker, said)
         if job is not None:
             return job
-        if time.monotonic() >= until:
+        if time.monotonic() >= until or stopping.is_set():
             return Response(status_code=204)
         await asyncio.sleep(LOOK_EVERY_S)
 

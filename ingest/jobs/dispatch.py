@@ -24,6 +24,7 @@ from catalog.service import transactions
 from catalog.service.catalog import Catalog
 from ingest.batches.cut import CannotStage, Cut, StagedBatch
 from ingest.jobs.lanes import Lanes
+from ingest.jobs.measures import Measures
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Job, Jobs, finish
 from ingest.landing.settings import CHANGES_SUFFIX
@@ -76,12 +77,14 @@ class Dispatch:
         jobs: Jobs,
         lanes: Lanes,
         stage: Callable[[Cut], StagedBatch],
+        measures: Measures,
     ) -> None:
         self._catalog = catalog
         self._journal = journal
         self._jobs = jobs
         self._lanes = lanes
         self._stage = stage
+        self._measures = measures
         self._staging = threading.Lock()
         self._seen_s: dict[str, float] = {}
         self.trouble: str | None = None  # why the last staging failed; None since one succeeded
@@ -126,6 +129,7 @@ class Dispatch:
             batch = self._stage(cut)
         except CatalogError as error:
             self.trouble = error.message
+            self._measures.failed("stage")
             _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
             self._lanes.put_off(cut, error.table if isinstance(error, CannotStage) else None)
             self._jobs.forget(cut.job_id, 1)
@@ -163,6 +167,7 @@ class Dispatch:
 
     def fail(self, job_id: str, epoch: int, error: str) -> None:
         job = self._held(job_id, epoch)
+        self._measures.failed("write")
         _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
         if not self._jobs.give_back(job, error):
             raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
@@ -199,6 +204,7 @@ class Dispatch:
 
         number, _ = transactions.publish(self._catalog, job.warehouse, principal, transaction, also)
         faults.reach("job.published")
+        self._measures.published(landing.steps, metrics)
         self._after(job, landing)
         return number
 

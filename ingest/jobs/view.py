@@ -111,6 +111,12 @@ class LandingView:
             },
         }
 
+    def readiness(self) -> dict[str, str]:
+        """Whether a worker lands changes. Without one they are still taken, and kept."""
+        now_ms = time.time_ns() // 1_000_000
+        alive = any(now_ms - seen < WORKER_GONE_MS for _, seen, _ in self._jobs.workers())
+        return {"worker": "ok" if alive else "no worker asks for work: changes are kept until one does"}
+
     def _stalled(
         self, workers: list[dict[str, Any]], waiting: bool, jobs: list[dict[str, Any]]
     ) -> str | None:

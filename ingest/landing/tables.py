@@ -117,6 +117,7 @@ class Step:
     load_key: str | None
     notice: str | None
     watermarks: Mapping[str, tuple[str, int | None]]  # source -> newest position, time at the source
+    oldest_ms: int = 0  # when the oldest of its changes was acknowledged
 
 
 class LandingTables:

@@ -58,7 +58,7 @@ def test_warehouses_are_made_and_dropped_by_the_administrator_of_all_only(guarde
             answers = [http.delete(f"/lake/v1/warehouses/{where}") for where in ("acme", "blue", "dune")]
             assert {(answer.status_code, answer.text) for answer in answers} == {(403, answers[0].text)}
     with guarded.client(guarded.nobody) as http:
-        assert http.get("/lake/v1/warehouses").json() == {"warehouses": []}
+        assert http.get("/lake/v1/warehouses").json()["warehouses"] == []
 
 
 def test_a_reader_of_a_transaction_writes_nothing_into_it(guarded: Guarded) -> None:

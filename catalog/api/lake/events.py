@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from catalog.api.lake.access import CatalogOf, IdentifierOf, Readable
 from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
+from catalog.api.stopping import stopping
 
 router = APIRouter(tags=["History"])
 
@@ -62,7 +63,7 @@ async def list_events(
     until = time.monotonic() + wait_s
     while True:
         head = (await run_in_threadpool(catalog.present.number, warehouse) or (0, 0))[0]
-        if head > after or time.monotonic() >= until:
+        if head > after or time.monotonic() >= until or stopping.is_set():
             break
         await asyncio.sleep(POLL_S)
     rows = await run_in_threadpool(catalog.past.events, warehouse, after, limit) if head > after else []

@@ -131,6 +131,7 @@ class DoorServer:
             ws="websockets-sansio",
             ws_max_size=16 * 2**20,
             ws_per_message_deflate=False,
+            timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=2048)

@@ -1,0 +1,59 @@
+"""What has to be done now and then: old identities forgotten, what a crash left behind put in order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from catalog.errors import CatalogError
+from catalog.service.catalog import Catalog
+from ingest.journal.journal import Journal
+from ingest.landing.tables import LandingTables
+
+EVERY_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """A thread of the server. Several servers may do the same: everything here can be repeated."""
+
+    def __init__(self, catalog: Catalog, journal: Journal, tables: LandingTables) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._tables = tables
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY_S):
+            try:
+                self.once()
+            except CatalogError as error:
+                _log.warning("upkeep has to wait", extra={"reason": error.message})
+
+    def once(self) -> None:
+        """One round."""
+        self._journal.sweep(time.time_ns() // 1_000_000)
+        for warehouse in self._catalog.warehouses.all():
+            self._trim(warehouse.name)
+
+    def _trim(self, warehouse: str) -> None:
+        """A crash between a publish and its trim leaves entries that have landed."""
+        landed = self._tables.all(warehouse)
+        left = {
+            row.table: landed[row.table].landed_id
+            for row in self._journal.pending(warehouse)
+            if row.table in landed and row.first_id <= landed[row.table].landed_id
+        }
+        if left:
+            self._journal.trim(warehouse, left)
