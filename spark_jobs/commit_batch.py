@@ -2,8 +2,8 @@
 
     open a transaction -> prepare the tables -> write all tables side by side -> publish
 
-Nothing is visible before the publish, all of it after. If a table moved meanwhile, the work is done again in a
-new transaction; if the lease is lost, it is forgotten.
+Nothing is visible before the publish, all of it after. If a table moved meanwhile, the work is done again
+in a new transaction; if the lease is lost, it is forgotten.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_jobs.job import BadJob, Job
+from spark_jobs.job import BadJob, Job, TableJob
 from spark_jobs.lanes import Lane
 from spark_jobs.server import LostLease, Moved, Server, ServerError
 from spark_jobs.table_work import TableWork
@@ -26,7 +26,7 @@ TRIES_MAX = 5
 
 
 class Progress:
-    """How far a job is: said by those who work, read by the heartbeat, which also says if the lease is lost."""
+    """How far a job is: said by those who work, read by the heartbeat, which says if the lease is lost."""
 
     def __init__(self) -> None:
         self._said: dict[str, Any] = {"stage": "leased"}
@@ -79,9 +79,11 @@ class CommitBatch:
         self._ceilings = ceilings
 
     def run(self, job: Job, progress: Progress) -> Outcome:
-        """LostLease, BadJob, or whatever Spark or the server could not do; the transaction is aborted then."""
+        """LostLease, BadJob, or whatever Spark or the server could not do; nothing is left behind then."""
         if job.kind != "commit":
             raise BadJob(f"this worker knows no jobs of kind {job.kind}")
+        if not job.tables:
+            raise BadJob("the job has no tables")
         for tried in range(1, TRIES_MAX + 1):
             try:
                 return self._try(job, progress, tried)
@@ -93,15 +95,19 @@ class CommitBatch:
     def _try(self, job: Job, progress: Progress, tried: int) -> Outcome:
         outcome = Outcome(None, tried)
         timed = _timer(outcome.stages)
+        requests = [request for table in job.tables for request in table.requests]
         with timed("open"):
+            for request in requests:
+                if request.is_outside:
+                    self._server.prepare(job.warehouse, "", request)
             prefix = self._server.open_transaction(job.warehouse, self._lane.transaction)
         try:
             self._lane.mark(job)
             progress.say(stage="prepare", done=0, of=len(job.tables))
             with timed("prepare"):
-                for table in job.tables:
-                    for request in table.requests:
-                        self._server.request(prefix, request)
+                for request in requests:
+                    if not request.is_outside:
+                        self._server.prepare(job.warehouse, prefix, request)
             progress.say(stage="write")
             with timed("write"):
                 outcome.tables = self._write(job, prefix, progress)
@@ -116,38 +122,25 @@ class CommitBatch:
         return outcome
 
     def _write(self, job: Job, prefix: str, progress: Progress) -> dict[str, dict[str, Any]]:
-        """All tables, and in each of them its parts, side by side; the first failure is raised."""
-        found: dict[str, dict[str, Any]] = {}
-        running: list[Future[Mapping[str, Any]]] = []
-        works = [
-            TableWork(self._server, self._lane, self._ceilings, job, table, prefix) for table in job.tables
-        ]
+        """All tables, and in each of them its parts, side by side; a failure is raised when all ended."""
 
-        def start(work: TableWork) -> Mapping[str, Any]:
+        def start(table: TableJob) -> Mapping[str, Any]:
             progress.check()
-            progress.say(table=work.label)
+            progress.say(table=table.label)
+            work = TableWork(self._server, self._lane, self._ceilings, job, table, prefix)
             facts = work.run(self._parts)
             progress.done_one()
             return facts
 
-        for work in works[1:]:
-            running.append(self._tables.submit(start, work))
-        failures: list[BaseException] = []
-        if works:
-            # The first one here: a job of one table needs no other thread.
-            try:
-                found[works[0].label] = dict(start(works[0]))
-            except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
-                failures.append(error)
-        wait(running)
-        for work, future in zip(works[1:], running, strict=True):
-            error = future.exception()
-            if error is not None:
-                failures.append(error)
-            else:
-                found[work.label] = dict(future.result())
-        if failures:
-            raise failures[0]
+        first, *others = job.tables
+        running = [self._tables.submit(start, table) for table in others]
+        found: dict[str, dict[str, Any]] = {}
+        try:
+            found[first.label] = dict(start(first))  # here: a job of one table needs no other thread
+        finally:
+            wait(running)
+        for table, future in zip(others, running, strict=True):
+            found[table.label] = dict(future.result())
         return found
 
     def _abort(self, job: Job) -> None:

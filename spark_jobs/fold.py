@@ -1,8 +1,8 @@
 """From the staged rows of a batch to the rows that are written. Pure, over Arrow.
 
-`fold` gives the complete change rows for `<table>__changes`, and for the mirror one row of each key, the last
-one, with what becomes of it. What it needs to know of the tables comes in as `past` (late batches) and `bases`
-(rows of the mirror that missing values come from).
+`fold` gives the complete change rows for `<table>__changes`, and for the mirror one row of each key, the
+last one, with what becomes of it. What it needs to know of the tables comes in as `past` (late batches) and
+`bases` (rows of the mirror that missing values come from).
 """
 
 from __future__ import annotations
@@ -142,13 +142,12 @@ def _is_inserts_only(table: pa.Table) -> bool:
 
 
 def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] | None) -> pa.Table:
+    names = [str(number) for number in range(len(key))]
     row = pa.array(range(table.num_rows), pa.int64())
-    keyed = pa.table(
-        [*(table.column(column) for column in key), row], names=[*map(str, range(len(key))), "r"]
-    )
+    keyed = pa.table([*(table.column(column) for column in key), row], names=[*names, "row"])
     if current is not None:
         keyed = keyed.filter(pa.array(current, pa.bool_()))
-    places = keyed.group_by([str(n) for n in range(len(key))]).aggregate([("r", "max")]).column("r_max")
+    places = keyed.group_by(names).aggregate([("row", "max")]).column("row_max")
     if len(places) == table.num_rows:
         return table
     return table.take(places.combine_chunks().sort())
@@ -193,7 +192,7 @@ def _asked(
     """Rows of the mirror, and at which place the answer has each."""
     if not wanted or bases is None:
         return None, {}
-    parts = zip(*wanted, strict=True) if job.key else ()  # type: ignore[arg-type]
+    parts = zip(*wanted, strict=True) if job.key else ()
     arrays = [
         pa.array(values, table.schema.field(column).type)
         for column, values in zip(job.key, parts, strict=True)

@@ -31,11 +31,18 @@ class BadJob(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CatalogRequest:
-    """A call of the catalog that prepares a table; `{prefix}` in the path is the open transaction."""
+    """A call of the catalog that prepares a table: `{prefix}` in the path is the open transaction,
+    `{warehouse}` the warehouse itself.
+    """
 
     method: str
     path: str
     body: Any
+
+    @property
+    def is_outside(self) -> bool:
+        """Made in the warehouse before the transaction is opened, which sees what is there by then."""
+        return "{warehouse}" in self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +65,7 @@ class TableJob:
     changes: str | None = None
     append_only: bool = False
     rejects: Rejects | None = None
-    names: Mapping[str, str] = field(
-        default_factory=lambda: {name: _default(name) for name in CHANGE_COLUMNS}
-    )
+    names: Mapping[str, str] = field(default_factory=lambda: _names({}, "names"))
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OPERATIONS, 0))
     has_absent: bool = False
     has_moves: bool = False

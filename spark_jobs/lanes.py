@@ -76,17 +76,11 @@ class Lane:
             self._server.uri,
             warehouse=f"{warehouse}~{self.transaction}",
             token=credentials.token,
+            credential=credentials.credential,
             s3=s3,
         )
-        settings = {"rest-metrics-reporting-enabled": "false"}  # a call after each scan, for nobody
-        if credentials.credential is not None:
-            settings |= {
-                "credential": credentials.credential,
-                "oauth2-server-uri": f"{self._server.uri}/v1/oauth/tokens",
-                "scope": "catalog",
-            }
-        for key, value in settings.items():
-            self.spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+        # Else a call after each scan and each commit, whose answer nobody reads.
+        self.spark.conf.set(f"spark.sql.catalog.{name}.rest-metrics-reporting-enabled", "false")
 
     def store(self, warehouse: str) -> Store:
         return self._stores.of(warehouse)[1]

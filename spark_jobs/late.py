@@ -55,7 +55,7 @@ def _newest(
     shown = ", ".join([*keys, f"c.{source} AS {STAGED}source", f"{is_truncate} AS {STAGED}operation"])
     oldest = min((place for place in texts(table, "position") if place), default="")
     with view_of(spark, table.select(list(job.key))) as view:
-        of_batch = f"EXISTS (SELECT 1 FROM {view} b WHERE {same_key('b', 'c', job.key)})"
+        of_batch = f"EXISTS (SELECT 1 FROM {view} b WHERE {same_key('b', 'c', job.key)})"  # noqa: S608
         found = spark.sql(
             f"SELECT {shown}, max(c.{position}) AS {STAGED}position FROM {changes.sql} c "  # noqa: S608
             f"WHERE {_sources(table, job)} AND c.{position} > {text_literal(oldest)} "

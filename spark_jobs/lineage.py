@@ -1,15 +1,15 @@
 """Which row a missing value comes from. Pure: plain lists in, row numbers out.
 
-A column that an event leaves out keeps its old value. That value stands in an earlier event of the same row in
-this batch, or in the mirror; after a key change it stands in the row that was deleted just before, over any
-number of key changes. A deleted row leaves nothing behind for a new row of its key, a truncate nothing at all.
+A column that an event leaves out keeps its old value. That value stands in an earlier event of the same row
+in this batch, or in the mirror; after a key change it stands in the row that was deleted just before, over
+any number of key changes. A deleted row leaves nothing behind for a new row of its key, a truncate nothing
+at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 Key = Hashable
 Absent = Sequence[str] | None

@@ -105,12 +105,11 @@ class Mirror:
         values = ", ".join(f"b.{quoted(column)}" for column in columns)
         with view_of(self._spark, rows.rows) as view:
             self._spark.sql(
-                f"MERGE INTO {self._target.sql} t USING {view} b "
+                f"MERGE INTO {self._target.sql} t USING {view} b "  # noqa: S608
                 f"ON {_bounded(rows.bounds)}{same_key('t', 'b', self._job.key)} "
-                + (f"WHEN MATCHED AND b.{quoted(DELETE)} THEN DELETE " if rows.deletes else "")
-                + f"WHEN MATCHED THEN UPDATE SET {assigned} "
-                + f"WHEN NOT MATCHED {f'AND NOT b.{quoted(DELETE)} ' if rows.deletes else ''}"
-                + f"THEN INSERT ({names}) VALUES ({values})"
+                f"WHEN MATCHED AND b.{DELETE} THEN DELETE "
+                f"WHEN MATCHED THEN UPDATE SET {assigned} "
+                f"WHEN NOT MATCHED AND NOT b.{DELETE} THEN INSERT ({names}) VALUES ({values})"
             )
 
     def _delete_keys(self, rows: Upserts) -> None:

@@ -1,8 +1,8 @@
 """The server as a worker sees it: jobs, transactions, and the catalog calls of a job. HTTP and nothing else.
 
-Connection errors and 5xx answers are tried again for a while, because every call here may be repeated. A 409
-on a lease is `LostLease`: stop and forget the job. A 409 on publishing while the lease still holds is `Moved`:
-a table has changed, the work must be done again.
+Connection errors and 5xx answers are tried again for a while, because every call here may be repeated. A
+409 on a lease is `LostLease`: stop and forget the job. A 409 on publishing while the lease still holds is
+`Moved`: a table has changed, the work must be done again.
 """
 
 from __future__ import annotations
@@ -133,10 +133,8 @@ class Server:
 
     def open_transaction(self, warehouse: str, name: str) -> str:
         """Open it afresh, whatever a former run left under this name. The prefix of its routes."""
-        path, body = (
-            f"/lake/v1/{_segment(warehouse)}/transactions",
-            {"name": name, "ttl-s": TRANSACTION_TTL_S},
-        )
+        path = f"/lake/v1/{_segment(warehouse)}/transactions"
+        body = {"name": name, "ttl-s": TRANSACTION_TTL_S}
         try:
             self._call("POST", path, body)
         except ServerError as error:
@@ -158,18 +156,19 @@ class Server:
             if error.status not in (404, 409):
                 raise
 
-    def request(self, prefix: str, request: CatalogRequest) -> None:
-        """A call that prepares a table. What exists already is fine for a namespace, and for a table that this
-        very call made before its answer was lost.
+    def prepare(self, warehouse: str, prefix: str, request: CatalogRequest) -> None:
+        """A call that prepares a table. What exists already is fine for a namespace, and for a table that
+        this very call made before its answer was lost; else the table is not what it was: `Moved`.
         """
-        path = request.path.replace("{prefix}", prefix)
+        path = request.path.replace("{prefix}", prefix).replace("{warehouse}", _segment(warehouse))
         attempts: list[int] = []
         try:
             self._call(request.method, path, request.body, attempts=attempts)
         except ServerError as error:
-            is_namespace = path.endswith("/namespaces")
-            if error.status != 409 or not (is_namespace or len(attempts) > 1):
+            if error.status != 409:
                 raise
+            if not (path.endswith("/namespaces") or len(attempts) > 1):
+                raise Moved(str(error), 409) from error
 
     def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
         """The metadata of a table, with its current snapshot alone."""

@@ -1,10 +1,10 @@
 """Staged Parquet files: read by the driver, or left to the executors where they are large.
 
-Spark's Parquet reader goes through Hadoop's file systems, and there is none for s3:// among our jars. So the
-driver reads staged files with Arrow, from file:// and s3:// alike, and Spark gets their rows as part of the
-plan: no scan, no job, no second look at the file. Files that are more than `ARROW_BYTES_MAX` as Arrow are left
-where they are and read by the executors, if they need no completing; from s3:// through a copy on the driver's
-disk, where the executors share it.
+Spark's Parquet reader goes through Hadoop's file systems, and there is none for s3:// among our jars. So
+the driver reads staged files with Arrow, from file:// and s3:// alike, and Spark gets their rows as part of
+the plan: no scan, no job, no second look at the file. Files that are more than `ARROW_BYTES_MAX` as Arrow are
+left where they are and read by the executors, if they need no completing; from s3:// through a copy on the
+driver's disk, where the executors share it.
 """
 
 from __future__ import annotations
@@ -168,4 +168,4 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Arrow as rows of the plan."""
-    return spark.createDataFrame(table, schema=spark_schema(table.schema))  # type: ignore[call-overload,no-any-return]
+    return spark.createDataFrame(table, schema=spark_schema(table.schema))

@@ -58,8 +58,8 @@ def _is_one_partition(metadata: Mapping[str, Any], commit_timestamp: str) -> boo
 class Ceilings:
     """The largest key of each mirror, as far as this worker knows: inserts above it need no join.
 
-    A ceiling holds while the newest snapshot of the mirror is the one of the batch it was learned with; deletes
-    only make it generous.
+    A ceiling holds while the newest snapshot of the mirror is the one of the batch it was learned with;
+    deletes only make it generous.
     """
 
     def __init__(self) -> None:

@@ -130,10 +130,5 @@ def _comparable(
 
 
 def _is_orderable(type_: pa.DataType) -> bool:
-    return (
-        pat.is_integer(type_)
-        or pat.is_string(type_)
-        or pat.is_decimal(type_)
-        or pat.is_date32(type_)
-        or pat.is_timestamp(type_)
-    )
+    kinds = (pat.is_integer, pat.is_string, pat.is_decimal, pat.is_date32, pat.is_timestamp)
+    return any(is_kind(type_) for is_kind in kinds)

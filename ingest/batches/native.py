@@ -7,6 +7,7 @@ from typing import Any
 from ingest.change import Change, TableName
 
 MARK = "calve"  # the field that says: this is a change as Calve had read it
+REPLAY = "replay"  # how the identity of a change begins that was a dead letter
 
 
 def as_kept(change: Change) -> dict[str, Any]:
@@ -41,3 +42,14 @@ def from_kept(event: dict[str, Any], table: TableName) -> Change | None:
         position=event.get("position") or "",
         time_ms=event.get("timestamp"),
     )
+
+
+def replay_identity(letter_id: str, changed_ms: int, number: int) -> str:
+    """Known to the journal only once, even if the call is repeated after a lost answer."""
+    return f"{REPLAY}:{letter_id}:{changed_ms}:{number}"
+
+
+def replayed_letter(change: Change) -> str | None:
+    """The id of the letter that this change was; None if it comes from a producer."""
+    word, _, rest = change.identity.partition(":")
+    return rest.partition(":")[0] if word == REPLAY else None

@@ -23,13 +23,17 @@ from ingest.batches.native import as_kept
 from ingest.batches.order import Arrived, in_order, is_late, load_key, moves, watermarks, without_repeats
 from ingest.batches.rejects import Refused, dead_letters, rejects_table
 from ingest.batches.target import Target, target
+from ingest.batches.waits import Place, held, place_of
 from ingest.change import Change, TableName
 from ingest.columns.schemas import offending
 from ingest.columns.staging import arrow_table
+from ingest.journal.dead_letters import DeadLetter, DeadLetters, State
 from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
 from ingest.landing.tables import LandedTable, Step
 
 STAGED_FOLDER = "_calve/staged"
+LETTERS_PAGE = 1_000
+_WAITING: tuple[State, ...] = ("open", "fixed")
 UNROUTED: TableName = ("default", "unrouted")
 
 
@@ -64,9 +68,11 @@ class _OneTable:
         self._landed = landed
         self._known = known
         self._oldest_ms = 0
+        self._from_id = 0
 
     def stage(self, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
         arrived, refused = self._read(table, span)
+        self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
         ordered = without_repeats(in_order(arrived))
@@ -143,23 +149,29 @@ class _OneTable:
             bad |= _not_appendable(changes)
         kept = [item for row, item in enumerate(ordered) if row not in bad]
         refused += [_refused(ordered[row], "refused", reason) for row, reason in bad.items()]
-        rows = [item.change for item in kept]
-        names = [column.name for column in found.plan.columns]
-        roots = moves(rows, names, found.key)
-        typed, unfit = arrow_table(
-            rows,
-            found.plan,
-            found.key,
-            partial_inserts=frozenset(roots),
-            roots=roots,
-            fallback_ids=[f"{item.journal_id}.{item.ordinal}" for item in kept],
-        )
+        typed, unfit, has_moves = _typed(found, kept)
         refused += [_refused(kept[row], "unfit", reason) for row, reason in unfit.items()]
+        failed = [ordered[row] for row in bad] + [kept[row] for row in unfit]
         kept = [item for row, item in enumerate(kept) if row not in unfit]
-        described |= self._description(found, [item.change for item in kept], bool(roots), typed)
+        waiting = self._held(found, ordered, {place_of(item) for item in failed})
+        if waiting:
+            refused += [
+                _refused(item, "waits", waiting[place_of(item)]) for item in kept if place_of(item) in waiting
+            ]
+            kept = [item for item in kept if place_of(item) not in waiting]
+            typed, _, has_moves = _typed(found, kept)
+        described |= self._description(found, [item.change for item in kept], has_moves, typed)
         if kept:
             described["files"] = [self._put(typed, "changes", batch)]
         return kept
+
+    def _held(self, found: Target, ordered: list[Arrived], failed: set[Place]) -> dict[Place, str]:
+        """What waits for an earlier change of its row, if the owner of the table wants that."""
+        if self._landed.settings.after_reject != "wait" or not found.key:
+            return {}
+        kept, where = self._ground.journal.dead_letters, (self._cut.warehouse, found.table)
+        letters = waiting_letters(kept, *where) if kept.open_keys(*where) else []
+        return held(ordered, failed, letters, found.key, self._from_id)
 
     def _description(
         self, found: Target, changes: list[Change], has_moves: bool, typed: pa.Table
@@ -219,6 +231,32 @@ class _OneTable:
         self._ground.catalog.files.create(location, sink.getvalue())
         batch.files.append(location)
         return location
+
+
+def waiting_letters(kept: DeadLetters, warehouse: str, table: TableName) -> list[DeadLetter]:
+    """The letters of a table that are open or fixed, in the order of the journal."""
+    found: list[DeadLetter] = []
+    for state in _WAITING:
+        after = None
+        while page := kept.all(warehouse, table, state, after, LETTERS_PAGE):
+            found += page
+            after = page[-1].id
+    return sorted(found, key=lambda letter: (letter.journal_id, letter.ordinal))
+
+
+def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str], bool]:
+    """The changes as Arrow, those that do not fit, and whether rows moved to another key."""
+    rows = [item.change for item in kept]
+    roots = moves(rows, [column.name for column in found.plan.columns], found.key)
+    typed, unfit = arrow_table(
+        rows,
+        found.plan,
+        found.key,
+        partial_inserts=frozenset(roots),
+        roots=roots,
+        fallback_ids=[f"{item.journal_id}.{item.ordinal}" for item in kept],
+    )
+    return typed, unfit, bool(roots)
 
 
 def _refused(item: Arrived, code: str, reason: str) -> Refused:

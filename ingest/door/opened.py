@@ -70,7 +70,7 @@ class Door:
 
     def stop(self) -> None:
         """Take no more batches; those under way are finished and answered. From any thread."""
-        self._room.stopping = True
+        self._room.stop()
 
     def close(self) -> None:
         """After the last answer."""

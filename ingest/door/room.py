@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from catalog.api.stopping import stopping
 from catalog.errors import CatalogError, CommitStateUnknown, Unavailable
 from catalog.identity.ports import Identity
 from catalog.service.catalog import Catalog
@@ -59,12 +60,20 @@ class Room:
         self.connections = Connections(settings)
         # SQLite answers in less time than the way to a thread and back; a database elsewhere may hang.
         self._is_quick = catalog.database.is_sqlite
-        self.stopping = False
+        self._stopped = False
         self.failures = 0  # batches in a row that the journal could not store
         self._in_hand_bytes = 0  # of bodies that wait for a thread, or are being read
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether to begin nothing new; requests that are here already are finished."""
+        return self._stopped or stopping.is_set()
+
+    def stop(self) -> None:
+        self._stopped = True
+
     def require_running(self) -> None:
-        if self.stopping:
+        if self._stopped:
             raise Unavailable("the server is stopping: send the request again in a moment", retry_after_s=1)
 
     async def take(self, size: int, work: Callable[[], T], *, patient: bool = False) -> T:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from catalog.api.stopping import stopping
 from catalog.errors import CatalogError
 from ingest.change import TableName
 from ingest.door.ports import Landing
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False)
 class _Waiter:
     until: Mapping[TableName, int]
-    done: asyncio.Future[None]
+    done: asyncio.Future[bool]
 
 
 class Arrivals:
@@ -34,7 +35,7 @@ class Arrivals:
         self._watches: dict[str, asyncio.Task[None]] = {}
 
     async def wait(self, warehouse: str, until: Mapping[TableName, int], timeout_s: float) -> bool:
-        """Until each table has landed its id; False if that did not happen in time."""
+        """Until each table has landed its id; False if that did not happen in time, or the server stops."""
         if not until:
             return True
         waiter = _Waiter(until, asyncio.get_running_loop().create_future())
@@ -43,18 +44,19 @@ class Arrivals:
             self._watches[warehouse] = asyncio.create_task(self._watch(warehouse))
         try:
             async with asyncio.timeout(timeout_s):
-                await waiter.done
+                return await waiter.done
         except TimeoutError:
             return False
         finally:
             self._waiters[warehouse].discard(waiter)
-        return True
 
     async def _watch(self, warehouse: str) -> None:
         waiters = self._waiters[warehouse]
         try:
             while waiters:
                 await self._look(warehouse, waiters)
+                if stopping.is_set():
+                    _answer(waiters, set(waiters), is_visible=False)
                 if waiters:
                     await asyncio.sleep(self._look_every_s)
         finally:
@@ -71,8 +73,16 @@ class Arrivals:
         except Exception:
             log.exception("cannot see what has landed", extra={"warehouse": warehouse})
             return
-        for waiter in list(waiters):
-            if all(landed.get(table, 0) >= journal_id for table, journal_id in waiter.until.items()):
-                waiters.discard(waiter)
-                if not waiter.done.done():
-                    waiter.done.set_result(None)
+        arrived = {
+            waiter
+            for waiter in waiters
+            if all(landed.get(table, 0) >= journal_id for table, journal_id in waiter.until.items())
+        }
+        _answer(waiters, arrived, is_visible=True)
+
+
+def _answer(waiters: set[_Waiter], some: set[_Waiter], *, is_visible: bool) -> None:
+    waiters -= some
+    for waiter in some:
+        if not waiter.done.done():
+            waiter.done.set_result(is_visible)

@@ -9,7 +9,7 @@ import orjson
 
 from catalog.errors import Invalid
 from ingest import formats
-from ingest.batches.native import from_kept
+from ingest.batches.native import from_kept, replay_identity
 from ingest.change import Change, Context, Parsed
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.journal import Journal
@@ -49,8 +49,7 @@ def _changes(letter: DeadLetter) -> list[Change]:
         change.source = letter.source or change.source
         change.position = letter.position or change.position
         change.number = None
-        # Known to the journal only once, even if the call is repeated after a lost answer.
-        change.identity = f"replay:{letter.id}:{letter.changed_ms}:{number}"
+        change.identity = replay_identity(letter.id, letter.changed_ms, number)
     return found
 
 

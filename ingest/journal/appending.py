@@ -64,9 +64,7 @@ class Appender:
     def append(self, requests: Sequence[Packed], now_ms: int) -> Result:
         """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
         for warehouse in {request.warehouse for request in requests if request.marks}:
-            window = self._window(warehouse)
-            window.forget(now_ms)
-            load_window(self._database, warehouse, window, now_ms)
+            load_window(self._database, warehouse, self._window(warehouse), now_ms)
         expires_ms = now_ms + self._limits.window_ms
         result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
         faults.reach("journal.committed")
@@ -80,7 +78,7 @@ class Appender:
 
     def _window(self, warehouse: str) -> Window:
         if warehouse not in self._windows:
-            self._windows[warehouse] = Window(self._limits.window_ms, self._limits.marks_max)
+            self._windows[warehouse] = Window(self._limits.marks_max)
         return self._windows[warehouse]
 
     def _forget(self, warehouse: str, now_ms: int) -> None:

@@ -116,6 +116,7 @@ class Marks:
         self._connection = connection
         self._warehouse = warehouse
         self._window = window
+        self._now_ms = now_ms
         self._new: set[bytes] = set()
         self._others: list[Learned] = []  # appended by other processes since this one looked last
         after = window.read_to
@@ -132,7 +133,7 @@ class Marks:
         if not request.marks:
             return []
         distinct = set(request.marks)
-        known = self._window.known(distinct).union(
+        known = self._window.known(distinct, self._now_ms).union(
             *(distinct.intersection(one.marks) for one in self._others)
         )
         seen = known | (self._new & distinct)

@@ -40,8 +40,8 @@ class Journal:
         self._database = database
         self._clock = clock
         self._committer = Committer(Appender(database, self.limits), self.limits, clock, self._note)
-        self._lock = threading.Lock()
-        self._pending = (0, 0)
+        self._looking = threading.Lock()
+        self._pending = (0, 0)  # events and bytes, as far as this process knows
         self._looked_s = float("-inf")
 
     # -- in
@@ -78,16 +78,17 @@ class Journal:
 
     def _fill(self, age_s_max: float) -> tuple[int, int]:
         if time.monotonic() - self._looked_s > age_s_max:
-            self._set_fill(heads.pending(self._database))
+            with self._looking:  # one look is enough for all who ask at the same moment
+                if time.monotonic() - self._looked_s > age_s_max:
+                    self._set_fill(heads.pending(self._database))
         return self._pending
 
     def _note(self, result: Result) -> None:
         self._set_fill(result.pending)
 
     def _set_fill(self, pending: tuple[int, int]) -> None:
-        with self._lock:
-            self._pending = pending
-            self._looked_s = time.monotonic()
+        self._pending = pending
+        self._looked_s = time.monotonic()
 
     # -- out
 

@@ -178,7 +178,10 @@ def _forbidden(
 def transactions_landed(
     database: Database, warehouse: str, up_to: int, now_ms: int, linger_ms: int
 ) -> list[Spanning]:
-    """Source transactions that end at or before an id, are complete, and have nothing left in the journal."""
+    """Source transactions that end at or before an id, are complete, and have nothing left in the journal.
+
+    Only among the oldest: what a table that does not land holds back may wait for it.
+    """
     left: dict[str, int | None] = {}
     found = []
     for one in spanning.up_to(database, warehouse, up_to):

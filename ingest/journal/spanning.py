@@ -13,6 +13,8 @@ from ingest.journal.schema import transactions
 from ingest.journal.statements import among, listed, run_many
 from ingest.journal.transactions import Spanning
 
+ROWS_AT_A_TIME = 1_000
+
 _columns = (
     transactions.c.source,
     transactions.c.transaction,
@@ -67,6 +69,7 @@ _UP_TO = Read(
     sa.select(*_columns)
     .where(transactions.c.warehouse == sa.bindparam("w"), transactions.c.last_id <= sa.bindparam("up_to"))
     .order_by(transactions.c.last_id)
+    .limit(ROWS_AT_A_TIME)
 )
 _EMPTY = Prepared(
     sa.delete(transactions).where(
@@ -99,7 +102,7 @@ def between(database: Database, warehouse: str, after: int, up_to: int) -> list[
 
 
 def up_to(database: Database, warehouse: str, last_id: int) -> list[Spanning]:
-    """Those that end at or before an id."""
+    """Those that end at or before an id; the oldest, if they are many."""
     return [_spanning(row) for row in database.rows(_UP_TO, {"w": warehouse, "up_to": last_id})]
 
 

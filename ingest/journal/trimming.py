@@ -52,9 +52,8 @@ def trim(
         while database.write(lambda connection, t=table, u=up_to: _trim(connection, warehouse, t, u)):  # type: ignore[misc]
             faults.reach("journal.trimmed-some")
     newest = max(landed.values(), default=0)
-    gone = reading.transactions_landed(database, warehouse, newest, now_ms, linger_ms)
-    if gone:
-        database.write(lambda connection: spanning.delete_unchanged(connection, warehouse, gone))
+    while gone := reading.transactions_landed(database, warehouse, newest, now_ms, linger_ms):
+        database.write(lambda connection, rows=gone: spanning.delete_unchanged(connection, warehouse, rows))  # type: ignore[misc]
     faults.reach("journal.trimmed")
 
 

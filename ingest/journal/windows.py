@@ -1,67 +1,50 @@
 """The identities of the last minutes, in memory. Pure.
 
-They are kept in generations that are forgotten as a whole, so nothing is ever searched for what is too old.
-An identity is known for at least the window, and an eighth of it longer at most.
+What is over is taken out a little at a time, so that no append waits for the clearing of millions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable
 
-GENERATIONS = 8
-
-
-@dataclass(slots=True)
-class _Generation:
-    number: int
-    expires_ms: int
-    marks: set[bytes] = field(default_factory=set)
+FORGET_AT_A_TIME = 4_000
 
 
 class Window:
     """Of one warehouse. `read_to` is the journal id up to which every append's marks are in here."""
 
-    def __init__(self, window_ms: int, marks_max: int) -> None:
+    def __init__(self, marks_max: int) -> None:
         self.read_to = 0
         self.is_loaded = False
-        self._length_ms = max(1, window_ms // GENERATIONS)
         self._marks_max = marks_max
-        self._generations: list[_Generation] = []
-        self._size = 0
+        self._known: dict[bytes, int] = {}  # -> until when
+        self._oldest: deque[tuple[int, list[bytes]]] = deque()
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._known)
 
-    def known(self, marks: Collection[bytes]) -> set[bytes]:
-        """Those of them that are in here."""
-        found: set[bytes] = set()
-        for generation in self._generations:
-            if not generation.marks.isdisjoint(marks):
-                found |= generation.marks.intersection(marks)
-        return found
+    def known(self, marks: set[bytes], now_ms: int) -> set[bytes]:
+        """Those of them that are in here and not over."""
+        return {mark for mark in self._known.keys() & marks if self._known[mark] > now_ms}
 
     def add(self, marks: Iterable[bytes], expires_ms: int) -> None:
-        number = expires_ms // self._length_ms
-        for generation in reversed(self._generations):
-            if generation.number == number:
-                break
-        else:
-            generation = _Generation(number, expires_ms)
-            self._generations.append(generation)
-            self._generations.sort(key=lambda one: one.number)
-        before = len(generation.marks)
-        generation.marks.update(marks)
-        generation.expires_ms = max(generation.expires_ms, expires_ms)
-        self._size += len(generation.marks) - before
+        added = list(marks)
+        if added:
+            self._known.update(dict.fromkeys(added, expires_ms))
+            self._oldest.append((expires_ms, added))
 
     def forget(self, now_ms: int) -> int:
-        """Drop what is over; answers how many had to go before their time because there are too many."""
-        early = 0
-        while self._generations and self._generations[0].expires_ms <= now_ms:
-            self._size -= len(self._generations.pop(0).marks)
-        while self._size > self._marks_max and len(self._generations) > 1:
-            gone = len(self._generations.pop(0).marks)
-            self._size -= gone
-            early += gone
+        """Drop some of what is over; answers how many had to go before their time, because of too many."""
+        early = left = 0
+        while self._oldest and left < FORGET_AT_A_TIME:
+            expires_ms, marks = self._oldest[0]
+            if expires_ms > now_ms and len(self._known) <= self._marks_max:
+                break
+            early += len(marks) if expires_ms > now_ms else 0
+            left += len(marks)
+            self._oldest.popleft()
+            for mark in marks:
+                if self._known.get(mark) == expires_ms:  # another append may have renewed it
+                    del self._known[mark]
         return early

@@ -23,6 +23,16 @@ def versitygw() -> Path:
     return _existing(CACHE / "bin" / "versitygw", "make components")
 
 
+def debezium() -> Path:
+    """The folder of Debezium Server."""
+    return _existing(CACHE / "debezium" / "server", "make proof-components")
+
+
+def debezium_java() -> Path:
+    """The Java that it runs on, which is newer than Spark's."""
+    return _existing(CACHE / "debezium" / "java" / "bin" / "java", "make proof-components")
+
+
 def postgres(program: str) -> Path:
     """`initdb` or `postgres`: Debian keeps them out of the PATH, one folder for each major version."""
     on_path = shutil.which(program)

@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psycopg
@@ -38,16 +38,17 @@ SETTINGS = {
 class PostgresServer:
     """One cluster; `database()` gives each caller an empty database of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self.data = folder / "data"
         self._numbers = itertools.count(1)
-        settings = SETTINGS | {"port": str(self.port), "unix_socket_directories": str(folder)}
+        own = {"port": str(self.port), "unix_socket_directories": str(folder)}
+        given = SETTINGS | dict(settings or {}) | own
         self._child = Child(
             [
                 str(components.postgres("postgres")),
                 f"-D{self.data}",
-                *(f"--{name}={value}" for name, value in settings.items()),
+                *(f"--{name}={value}" for name, value in given.items()),
             ],
             log=folder / "postgres.log",
             folder=folder,
@@ -57,12 +58,12 @@ class PostgresServer:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls) -> Iterator[PostgresServer]:
+    def started(cls, settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
         """A new cluster, running; at the end of the block it is stopped and deleted."""
         # Not below pytest's own folder: that one is closed to the account PostgreSQL runs under.
         folder = Path(tempfile.mkdtemp(prefix="calve-postgres-"))
         try:
-            server = cls(folder)
+            server = cls(folder, settings)
             _create_cluster(server.data, _other_account())
             server.start()
             try:

@@ -122,7 +122,7 @@ class Connection(Speaker):
             raise messages.refusal(message, "rate_limited", "Too many messages in a second")
         if message["type"] != "cdc_batch":
             return message
-        if self._room.stopping:
+        if self._room.is_stopping:
             raise messages.refusal(message, "shutting_down", "The server is stopping")
         batch = messages.batch_of(message, self._client, self._shard)
         self._join(batch.source, message)

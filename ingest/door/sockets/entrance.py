@@ -9,7 +9,7 @@ from collections.abc import Callable
 import orjson
 
 from catalog.api.errors import error_body
-from catalog.errors import CatalogError
+from catalog.errors import CatalogError, Unavailable
 from catalog.names import check_warehouse_name
 from ingest.door.access import text
 from ingest.door.asgi import Receive, Scope, Send
@@ -69,7 +69,8 @@ class Entrance:
         room = self._room
         authorization = text(headers.get(b"authorization"))
         try:
-            room.require_running()
+            if room.is_stopping:
+                raise Unavailable("the server is stopping: connect again in a moment")
             warehouse = query_words(scope["query_string"]).get("warehouse", room.settings.default_warehouse)
             check_warehouse_name(warehouse)
             priority = priority_of(headers)

@@ -110,7 +110,7 @@ def test_a_stop_waits_no_longer_than_it_may(tmp_path: Path) -> None:
     settings = {"CALVE_WORKERS": "2", "CALVE_SHUTDOWN_TIMEOUT_S": "1"}
     with SmallServer.started(tmp_path, settings) as server, server.connect() as connection:
         begun = tmp_path / "begun"
-        connection.sendall(f"GET /sleep?s=600&begun={begun} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        connection.sendall(f"GET /sleep?s=600&begun={begun} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         eventually(begun.exists)
         os.kill(server.child.pid, signal.SIGTERM)
         assert server.child.wait(60) == 0

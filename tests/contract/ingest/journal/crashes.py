@@ -39,7 +39,7 @@ class Trial:
     passes: int = 10**9
     file_bytes_max: int | None = None
     bug: str = ""
-    requests: int = 4
+    requests: int = 3
 
 
 def requests(trial: Trial) -> list[Parsed]:

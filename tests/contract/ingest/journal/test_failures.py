@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from catalog.errors import CommitStateUnknown, Invalid, Unavailable
 from ingest.change import Change, Parsed
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
 from ingest.journal.packing import Packed, pack
 from ingest.journal.receipts import Receipt
 from tests.contract.ingest.journal.ground import (
@@ -171,40 +170,51 @@ def test_commits_are_synchronous(journal: Journal) -> None:
     assert found == (["wal", 2] if journal._database.is_sqlite else ["on", "on"])
 
 
+class Producer(threading.Thread):
+    """Sends three numbers at a time, again and again until they are answered."""
+
+    def __init__(self, journal: Journal, source: str) -> None:
+        super().__init__(daemon=True)
+        self.journal = journal
+        self.source = source
+        self.acked: list[int] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            numbers = range(len(self.acked), len(self.acked) + 3)
+            try:
+                appended(self.journal, numbered(numbers, source=self.source))
+            except (Unavailable, CommitStateUnknown):
+                self.stop.wait(0.02)
+                continue
+            self.acked += numbers
+
+    def wait_for(self, events: int) -> None:
+        while len(self.acked) < events:
+            assert self.is_alive(), "a producer got an answer that it does not know"
+            self.stop.wait(0.01)
+
+
 def test_a_database_that_crashes_and_comes_back() -> None:
     """Producers that repeat what was not answered: everything is there once, whatever the crash took."""
-    with PostgresServer.started() as server:
-        place = Place.fresh(server.database())
-        with place.opened(JournalLimits()) as journal:
-            acked: list[set[int]] = [set() for _ in range(3)]
-            stop = threading.Event()
-
-            def produce(producer: int) -> None:
-                number = 0
-                while not stop.is_set():
-                    try:
-                        appended(journal, numbered(range(number, number + 3), source=f"p{producer}"))
-                    except (Unavailable, CommitStateUnknown):
-                        continue
-                    acked[producer].update(range(number, number + 3))
-                    number += 3
-
-            threads = [threading.Thread(target=produce, args=(producer,)) for producer in range(3)]
-            for thread in threads:
-                thread.start()
-            for crash in range(3):
-                goal = (crash + 1) * 20
-                while not all(len(one) > goal for one in acked):
-                    stop.wait(0.01)
+    with PostgresServer.started() as server, Place.fresh(server.database()).opened() as journal:
+        producers = [Producer(journal, f"p{number}") for number in range(3)]
+        try:
+            for producer in producers:
+                producer.start()
+            for _ in range(3):
+                for producer in producers:
+                    producer.wait_for(len(producer.acked) + 20)
                 server.kill()
                 server.start()
-            goal = max(len(one) for one in acked) + 10
-            while not all(len(one) > goal for one in acked):
-                stop.wait(0.01)
-            stop.set()
-            for thread in threads:
-                thread.join()
-            assert problems(journal) == []
-            assert sorted(n for n in numbers_in(journal) if n is not None) == sorted(
-                n for one in acked for n in one
-            )
+            for producer in producers:
+                producer.wait_for(len(producer.acked) + 20)
+        finally:
+            for producer in producers:
+                producer.stop.set()
+        for producer in producers:
+            producer.join()
+        assert problems(journal) == []
+        found = sorted(number for number in numbers_in(journal) if number is not None)
+        assert found == sorted(number for producer in producers for number in producer.acked)

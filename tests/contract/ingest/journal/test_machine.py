@@ -16,7 +16,6 @@ from ingest.change import Change, Parsed, Reject, TableName
 from ingest.journal.journal import Journal
 from ingest.journal.limits import JournalLimits
 from ingest.journal.receipts import Receipt
-from ingest.journal.windows import GENERATIONS
 from tests.contract.ingest.journal.ground import A, B, Clock, Place
 
 LIMITS = JournalLimits(window_ms=8_000)
@@ -76,7 +75,7 @@ class Model:
         new = []
         for event in events:
             is_duplicate = event.index in receipt.duplicates
-            assert self._may_be(event, is_duplicate, now_ms), (event, receipt)
+            assert self._is_right(event, is_duplicate, now_ms), (event, receipt)
             if not is_duplicate:
                 new.append(event)
                 if event.number is not None:
@@ -94,16 +93,11 @@ class Model:
         assert (receipt.first, receipt.last) == ((self.head, self.head) if new else (None, None))
         assert receipt.head == self.head
 
-    def _may_be(self, event: Change | Reject, is_duplicate: bool, now_ms: int) -> bool:
-        """Behind the window there is a time in which an identity may be known or not."""
+    def _is_right(self, event: Change | Reject, is_duplicate: bool, now_ms: int) -> bool:
         if event.number is not None:
             return is_duplicate == ((event.source, event.number) in self.numbers)
         until = self.identities.get((event.source, event.identity)) if event.identity else None
-        if until is None:
-            return not is_duplicate
-        if now_ms < until:
-            return is_duplicate
-        return not is_duplicate or now_ms < until + LIMITS.window_ms // GENERATIONS
+        return is_duplicate == (until is not None and now_ms < until)
 
 
 class Machine(RuleBasedStateMachine):

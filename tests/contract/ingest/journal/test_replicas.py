@@ -73,6 +73,7 @@ def test_who_has_seen_an_id_has_seen_all_below(place: Place) -> None:
                 ids = [entry.id for entry in journal.read(WAREHOUSE, A, 0, head)]
                 assert ids == list(range(1, head + 1))
                 seen.append(head)
+            journal._database.close()  # a thread closes the connection that it reads on
 
         def produce(number: int) -> None:
             for n in range(25):
@@ -106,7 +107,8 @@ def test_many_warehouses_transactions_and_trims_at_once_never_lock_each_other_up
                 for future in futures:
                     future.result(timeout=60)
                 if n % 4 == 3:
-                    journal.trim(chosen[0], {A: journal.head(chosen[0]) // 2})
+                    journal.trim(chosen[0], {A: 2 * n})
+            journal._database._forget_connection()  # a thread closes the connection that it reads on
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(produce, range(8)))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
+from catalog.api.stopping import stopping
 from catalog.errors import Unavailable
 from ingest.change import TableName
 from ingest.door.ports import Landing
@@ -73,3 +74,11 @@ def test_again_after_a_pause() -> None:
             return [await arrivals.wait("main", {A: number}, 30) for number in (1, 2)]
 
     assert asyncio.run(run()) == [True, True]
+
+
+def test_a_server_that_stops_keeps_nobody_waiting() -> None:
+    stopping.set()
+    try:
+        assert waited(Rising(), ({A: 10**9}, 60), ({A: 1}, 60)) == [False, True]
+    finally:
+        stopping.clear()

@@ -1,0 +1,1 @@
+"""How quickly changes are acknowledged and become visible: `python -m bench.ingest`."""

@@ -1,0 +1,131 @@
+"""Where the processor's time of one event goes: each step alone, in this process, one after the other.
+
+The steps are those of the door (bytes to COMMIT) and of the staging process (journal to Parquet). What a
+request costs beside them is HTTP and the event loop: the servers' own figures have it in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pyarrow.parquet as pq
+
+from bench.ingest import events
+from bench.ingest.report import figure
+from catalog.store.database import Database
+from ingest import formats
+from ingest.batches.order import Arrived, in_order, is_late, moves, watermarks, without_repeats
+from ingest.batches.target import target
+from ingest.change import Context
+from ingest.columns.schemas import offending
+from ingest.columns.staging import arrow_table
+from ingest.journal import reading, schema
+from ingest.journal.appending import Appender
+from ingest.journal.committer import now_ms
+from ingest.journal.limits import JournalLimits
+from ingest.journal.packing import pack
+from ingest.landing.settings import TableSettings
+
+TABLE = ("bench", "orders")
+BATCH = 1_000
+KEYS = 10_000
+GIB = 2**30
+
+Costs = dict[str, float]
+
+
+class _Clock:
+    """Adds up processor time by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        self.seconds[step] = self.seconds.get(step, 0.0) + time.process_time() - began
+
+    def each(self, count: int) -> Costs:
+        return {step: seconds / count * 1e6 for step, seconds in self.seconds.items()}
+
+
+def of_ack(count: int, folder: Path) -> Costs:
+    """µs of one event, in requests of 1,000: JSON alone, all of reading it, packing, the SQL transaction."""
+    clock = _Clock()
+    with _database(folder / "costs-ack.db") as database:
+        _filled(database, count, clock)
+    found = clock.each(count)
+    found["changes from JSON"] = found.pop("read") - found["JSON"]
+    order = ("JSON", "changes from JSON", "pack (columns, JSON, zstd)", "append and COMMIT")
+    return {step: found[step] for step in order}
+
+
+def of_landing(count: int, folder: Path) -> Costs:
+    """µs of one event in the staging process."""
+    clock = _Clock()
+    with _database(folder / "costs-landing.db") as database:
+        _filled(database, count, _Clock())
+        with clock("read and decode"):
+            arrived = [
+                Arrived(entry.id, place, change)
+                for entry in reading.read(database, "main", TABLE, 0, count, None)
+                for place, change in enumerate(entry.changes)
+            ]
+    assert len(arrived) == count
+    with clock("order, repeats"):
+        ordered = without_repeats(in_order(arrived))
+    changes = [item.change for item in ordered]
+    with clock("plan of the schema"):
+        found = target(TABLE, TableSettings(), None, None, changes)
+    with clock("checks, watermarks"):
+        bad = list(offending(changes, found.plan))
+        roots = moves(changes, [column.name for column in found.plan.columns], found.key)
+        assert not bad, bad[0]
+        assert not roots
+        assert watermarks(changes)
+        assert not is_late(changes, {})
+    with clock("Arrow"):
+        ids = [f"{item.journal_id}.{item.ordinal}" for item in ordered]
+        typed, unfit = arrow_table(changes, found.plan, found.key, fallback_ids=ids)
+    assert not unfit
+    with clock("Parquet"):
+        pq.write_table(typed, io.BytesIO(), compression="zstd", row_group_size=100_000)
+    return clock.each(count)
+
+
+def _filled(database: Database, count: int, clock: _Clock) -> None:
+    appender = Appender(database, JournalLimits(bytes_max=GIB))
+    orders = events.Orders(".".join(TABLE), KEYS, seed=1)
+    context = Context(source="costs")
+    for first in range(0, count, BATCH):
+        body = events.body(orders.changes(first, min(BATCH, count - first)))
+        with clock("JSON"):
+            orjson.loads(body)
+        with clock("read"):
+            parsed = formats.read(body, context)
+        with clock("pack (columns, JSON, zstd)"):
+            packed = pack("main", parsed, priority=1, deduplicate=True)
+        with clock("append and COMMIT"):
+            appender.append([packed], now_ms())
+
+
+@contextlib.contextmanager
+def _database(file: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{file}")
+    try:
+        schema.migrate(database)
+        schema.tune(database)
+        yield database
+    finally:
+        database.close()
+
+
+def shown(what: str, costs: Costs) -> str:
+    parts = ", ".join(f"{step} {figure(value)}" for step, value in costs.items())
+    return f"processor time of {what} one event: {figure(sum(costs.values()))} µs ({parts})"

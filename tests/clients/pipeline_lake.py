@@ -1,0 +1,311 @@
+"""The pipeline in one process: staged files as the server makes them, landed by `spark_jobs` on a real server.
+
+    lake = PipelineLake(spark, stack)
+    table = lake.table({"id": "long", "name": "string"})
+    table.land(insert(id=1, name="a"), delete(id=1))
+    table.mirror(), table.changes()
+
+The jobs API is left out: a batch is published as a plain transaction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from spark_jobs.commit_batch import CommitBatch, Outcome, Progress
+from spark_jobs.job import CHANGE_COLUMNS, Job, job_from
+from spark_jobs.lanes import Lane, Stores
+from spark_jobs.server import Moved, Server, ServerError
+from spark_jobs.targets import Ceilings
+from tests.clients import pyiceberg_client
+from tests.clients.spark_client import s3_options
+from tests.harness.rest import Rest
+from tests.harness.stacks import Stack
+
+Row = dict[str, Any]
+STAMP_US = 1_763_280_000_000_000
+PROPERTIES = {
+    "format-version": "2",
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    "write.merge.isolation-level": "snapshot",
+    "write.delete.isolation-level": "snapshot",
+    "write.delete.granularity": "file",
+}
+NAMES = {name: "_" + name.replace("-", "_") for name in CHANGE_COLUMNS}
+CHANGE_TYPES = {name: "timestamptz" if "timestamp" in name else "string" for name in CHANGE_COLUMNS}
+ARROW: dict[str, pa.DataType] = {
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "uuid": pa.string(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "decimal(10,2)": pa.decimal128(10, 2),
+    "decimal(38,0)": pa.decimal128(38, 0),
+    "fixed[4]": pa.binary(4),
+}
+_events = itertools.count()
+
+
+@dataclass
+class Event:
+    """One change as it is staged. `root` is the key that the row had before."""
+
+    operation: str
+    row: Row
+    absent: tuple[str, ...] = ()
+    root: Row | None = None
+    source: str = "pg"
+    position: str = ""
+    id: str = field(default_factory=lambda: f"e{next(_events)}")
+
+
+def insert(**row: Any) -> Event:
+    return Event("insert", row)
+
+
+def update(*absent: str, **row: Any) -> Event:
+    return Event("update", row, absent)
+
+
+def delete(**key: Any) -> Event:
+    return Event("delete", key)
+
+
+def truncate() -> Event:
+    return Event("truncate", {})
+
+
+def moved(root: Row, *absent: str, **row: Any) -> Event:
+    """The second half of a key change."""
+    return Event("insert", row, absent, root)
+
+
+def at(position: int, event: Event, *, source: str = "pg", event_id: str | None = None) -> Event:
+    event.position = f"{position:016x}"
+    event.source = source
+    event.id = event_id or f"{source}-{position}"
+    return event
+
+
+class PlainServer(Server):
+    """Publishes the transaction itself; there is no job to end."""
+
+    def publish(self, job: Job, transaction: str, metrics: Mapping[str, Any]) -> int | None:
+        try:
+            path = f"/lake/v1/{job.warehouse}/transactions/{transaction}/commit"
+            number: int | None = self._call("POST", path).json()["number"]
+        except ServerError as error:
+            raise (Moved(str(error)) if error.status == 409 else error) from error
+        return number
+
+
+class PipelineLake:
+    """One lane on one stack. `records_max` moves the border between MERGE and delete + append."""
+
+    def __init__(self, spark: SparkSession, stack: Stack, folder: Path, *, slot: int = 0) -> None:
+        self.stack = stack
+        self.folder = folder
+        self.rest = Rest(stack.url)
+        self.namespace = self.rest.fresh_namespace()
+        self.server = PlainServer(stack.url)
+        self.ceilings = Ceilings()
+        self.stores = Stores(self.server, s3_options(stack), shares_disk=True)
+        self.lane = Lane(spark, self.server, self.stores, f"w-{uuid.uuid4().hex[:8]}", slot)
+        self._tables = ThreadPoolExecutor(4)
+        self._parts = ThreadPoolExecutor(4)
+        self.batch = CommitBatch(
+            self.server, self.lane, self.ceilings, tables=self._tables, parts=self._parts
+        )
+        self._numbers = itertools.count()
+
+    def close(self) -> None:
+        self._tables.shutdown()
+        self._parts.shutdown()
+        self.server.close()
+
+    def table(
+        self, columns: Mapping[str, str], key: Sequence[str] = ("id",), **options: Any
+    ) -> PipelineTable:
+        return PipelineTable(self, f"t{next(self._numbers)}", dict(columns), tuple(key), **options)
+
+    def run(self, tables: Sequence[Mapping[str, Any]], **job: Any) -> Outcome:
+        """Land the tables of one job."""
+        given = {
+            "id": uuid.uuid4().hex,
+            "epoch": 1,
+            "kind": "commit",
+            "warehouse": "main",
+            "lease-s": 30,
+            "commit-timestamp-us": STAMP_US,
+            "batch-id": uuid.uuid4().hex,
+            "tables": list(tables),
+            **job,
+        }
+        return self.batch.run(job_from(given), Progress())
+
+    def put(self, table: pa.Table) -> str:
+        """A staged file in the warehouse's storage."""
+        name = f"_calve/staged/{uuid.uuid4().hex}.parquet"
+        location = f"{self.stack.warehouse_root}/{name}"
+        scheme, _, path = location.partition("://")
+        if scheme == "file":
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(table, path, compression="zstd")
+            return location
+        assert self.stack.s3 is not None
+        store = pafs.S3FileSystem(
+            access_key=self.stack.s3.access_key_id,
+            secret_key=self.stack.s3.secret_access_key,
+            endpoint_override=self.stack.s3.endpoint.removeprefix("http://"),
+            scheme="http",
+            region=self.stack.s3.region,
+        )
+        pq.write_table(table, path, filesystem=store, compression="zstd")
+        return location
+
+
+@dataclass
+class PipelineTable:
+    """A table of the lake, made by the first job that has it."""
+
+    lake: PipelineLake
+    name: str
+    columns: dict[str, str]
+    key: tuple[str, ...]
+    has_mirror: bool = True
+    has_changes: bool = True
+    append_only: bool = False
+    partition: Sequence[Mapping[str, Any]] = ()
+    made: bool = False
+
+    def land(self, *events: Event, late: bool = False, **job: Any) -> dict[str, Any]:
+        """One batch of this table alone; what the pipeline says of it."""
+        outcome = self.lake.run([self.described(events, late=late)], **job)
+        self.made = True
+        return outcome.tables[f"{self.lake.namespace}.{self.name}"]
+
+    def described(self, events: Sequence[Event], *, late: bool = False) -> dict[str, Any]:
+        """The table's part of a job."""
+        staged = self.staged(events)
+        counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
+        for event in events:
+            counts[event.operation] += 1
+        return {
+            "namespace": [self.lake.namespace],
+            "name": self.name,
+            "files": [self.lake.put(staged)],
+            "events": len(events),
+            "columns": list(self.columns),
+            "key": [] if self.append_only else list(self.key),
+            "mirror": self.name if self.has_mirror else None,
+            "changes": f"{self.name}__changes" if self.has_changes else None,
+            "append-only": self.append_only,
+            "rejects": None,
+            "names": NAMES,
+            "counts": counts,
+            "has-absent": any(event.absent for event in events),
+            "has-moves": any(event.root is not None for event in events),
+            "late": late,
+            "first-load": False,
+            "requests": [] if self.made else list(self._requests()),
+        }
+
+    def staged(self, events: Sequence[Event]) -> pa.Table:
+        """As ingest/columns/staging.py makes it."""
+        arrays: dict[str, pa.Array] = {
+            column: pa.array([event.row.get(column) for event in events], ARROW[type_])
+            for column, type_ in self.columns.items()
+        }
+        told = {
+            "seq": pa.array(range(len(events)), pa.int64()),
+            "operation": pa.array([event.operation for event in events], pa.string()),
+            "source_timestamp": pa.array([None] * len(events), pa.timestamp("us", tz="UTC")),
+            "source": pa.array([event.source for event in events], pa.string()),
+            "position": pa.array([event.position for event in events], pa.string()),
+            "transaction": pa.array([None] * len(events), pa.string()),
+            "event_id": pa.array([event.id for event in events], pa.string()),
+            "before": pa.array([None] * len(events), pa.string()),
+            "absent": pa.array([list(event.absent) or None for event in events], pa.list_(pa.string())),
+        }
+        if any(event.root is not None for event in events):
+            for column in self.key:
+                values = [event.root[column] if event.root is not None else None for event in events]
+                told[f"root_{column}"] = pa.array(values, ARROW[self.columns[column]])
+        arrays |= {f"_calve_{name}": array for name, array in told.items()}
+        return pa.table(arrays)
+
+    def _requests(self) -> Iterator[dict[str, Any]]:
+        stamp = {NAMES["commit-timestamp"]: "timestamptz"}
+        if self.has_mirror:
+            key = () if self.append_only else self.key
+            yield self._create(self.name, self.columns | stamp, key, self.partition)
+        if self.has_changes:
+            columns = self.columns | {NAMES[name]: CHANGE_TYPES[name] for name in CHANGE_COLUMNS}
+            day = [{"source": NAMES["commit-timestamp"], "transform": "day"}]
+            yield self._create(f"{self.name}__changes", columns, (), day)
+
+    def _create(
+        self,
+        name: str,
+        columns: Mapping[str, str],
+        key: Sequence[str],
+        partition: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        ids = {column: number for number, column in enumerate(columns, 1)}
+        fields = [
+            {"id": ids[column], "name": column, "type": type_, "required": column in key}
+            for column, type_ in columns.items()
+        ]
+        schema = {"type": "struct", "fields": fields, "identifier-field-ids": [ids[column] for column in key]}
+        parts = [
+            {
+                "source-id": ids[part["source"]],
+                "field-id": 1000 + n,
+                "transform": part["transform"],
+                "name": f"p{n}",
+            }
+            for n, part in enumerate(partition)
+        ]
+        body: dict[str, Any] = {"name": name, "schema": schema, "properties": PROPERTIES}
+        if parts:
+            body["partition-spec"] = {"spec-id": 0, "fields": parts}
+        path = f"/v1/{{prefix}}/namespaces/{self.lake.namespace}/tables"
+        return {"method": "POST", "path": path, "body": body}
+
+    # -- what is there
+
+    def mirror(self) -> list[Row]:
+        """All rows, by PyIceberg, without the time of the commit."""
+        rows = self._read(self.name)
+        return [{column: row[column] for column in self.columns} for row in rows]
+
+    def changes(self) -> list[Row]:
+        return self._read(f"{self.name}__changes")
+
+    def _read(self, name: str) -> list[Row]:
+        table = pyiceberg_client.catalog(self.lake.stack).load_table((self.lake.namespace, name))
+        rows: list[Row] = table.scan().to_arrow().to_pylist()
+        return rows
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,73 @@
+"""A server and a worker for one test alone: they may be killed, starved and cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.harness.stacks import Stack, StackName, Stacks
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.worker import Worker
+
+
+@contextlib.contextmanager
+def own_pipeline(
+    stacks: Stacks, name: StackName, folder: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[Pipeline]:
+    with stacks.started(name, folder, settings) as stack, own_worker(stack) as worker:
+        yield Pipeline(stack, worker)
+
+
+@contextlib.contextmanager
+def own_worker(stack: Stack) -> Iterator[Worker]:
+    worker = Worker(stack, stack.server.folder / "worker")
+    try:
+        worker.start()
+        yield worker
+    finally:
+        worker.kill()
+
+
+def landing(url: str) -> dict[str, Any] | None:
+    """The landing side of /status; None while the server does not answer."""
+    try:
+        answer = httpx.get(f"{url}/status", timeout=10)
+    except httpx.HTTPError:
+        return None
+    found: dict[str, Any] | None = answer.json()["landing"] if answer.status_code == 200 else None
+    return found
+
+
+def wait_until_at_work(url: str, *, timeout_s: float) -> bool:
+    """Until a worker holds a job; False if none came in time."""
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        found = landing(url)
+        if found is not None and any(job["state"] == "leased" for job in found["jobs"]):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def memory_bytes(pid: int) -> int:
+    """What a process holds now (RSS), its children included."""
+    total = 0
+    for each in (pid, *_below(pid)):
+        with contextlib.suppress(OSError):
+            pages = int(Path(f"/proc/{each}/statm").read_text().split()[1])
+            total += pages * 4096
+    return total
+
+
+def _below(pid: int) -> list[int]:
+    found = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in listed.read_text().split():
+                found += [int(child), *_below(int(child))]
+    return found

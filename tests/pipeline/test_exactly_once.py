@@ -1,0 +1,105 @@
+"""Exactly once: whatever is sent twice, overtaken or killed, the tables equal a plain model, row for row.
+
+The long form is sized by the environment where that is set: CALVE_PROOF_CHANGES, _TABLES, _KILLS.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.clients.duckdb_client import DuckLake
+from tests.concurrency.seeds import seed
+from tests.harness.stacks import STACKS, StackName, Stacks
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.links import Phases, sending
+from tests.pipeline.model import Size, World
+from tests.pipeline.own import landing, own_pipeline, wait_until_at_work
+from tests.pipeline.producer import wait_until_landed
+
+__all__ = ["seed"]  # a fixture
+pytestmark = pytest.mark.xdist_group("pipeline")
+
+SHORT = Size(changes=6_000, tables=4, kills=1)
+
+
+def long() -> Size:
+    given = os.environ.get
+    return Size(
+        changes=int(given("CALVE_PROOF_CHANGES", "1000000")),
+        tables=int(given("CALVE_PROOF_TABLES", "20")),
+        kills=int(given("CALVE_PROOF_KILLS", "20")),
+        sources=8,
+        keys=400,
+        batch=500,
+    )
+
+
+@pytest.mark.timeout(600)
+def test_the_tables_equal_the_model_after_kills(stacks: Stacks, tmp_path: Path, seed: int) -> None:
+    with own_pipeline(stacks, "embedded", tmp_path) as pipeline:
+        prove(pipeline, SHORT, seed)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", STACKS)
+def test_the_tables_equal_the_model_after_many_kills(
+    stacks: Stacks, tmp_path: Path, seed: int, name: StackName
+) -> None:
+    with own_pipeline(stacks, name, tmp_path) as pipeline:
+        prove(pipeline, long(), seed)
+
+
+def prove(pipeline: Pipeline, size: Size, seed: int) -> None:
+    world = World(f"n{uuid.uuid4().hex[:8]}", size, seed)
+    deliveries = world.deliveries()
+    sent = sum(len(found) for found in deliveries.values())
+    phases = Phases()
+    began_s = time.monotonic()
+    with sending(pipeline.url, deliveries, phases) as senders:
+        _kill_both(pipeline, phases, size.kills, random.Random(seed))
+        phases.begin(size.kills)
+        tries = sum(sender.result() for sender in senders)
+    acked_s = time.monotonic() - began_s
+    wait_until_landed(pipeline.url, timeout_s=1800)
+    landed_s = time.monotonic() - began_s
+    _require_equal(pipeline, world)
+    print(
+        f"{size.changes} changes over {size.tables} tables in {sent} deliveries, {tries} tries; "
+        f"server and worker killed {size.kills} times each; acknowledged after {acked_s:.0f} s, "
+        f"landed after {landed_s:.0f} s; mirror and changes equal the model"
+    )
+
+
+def _kill_both(pipeline: Pipeline, phases: Phases, kills: int, rng: random.Random) -> None:
+    """One kill of each in every phase, at a random moment while there is work."""
+    for phase in range(kills):
+        phases.begin(phase)
+        time.sleep(rng.uniform(0.1, 1.5))
+        pipeline.stack.server.kill()
+        pipeline.stack.server.start()
+        # A job whose worker was killed is free when its lease is over, so this may take a while.
+        wait_until_at_work(pipeline.url, timeout_s=60)
+        time.sleep(rng.uniform(0, 2.5))
+        pipeline.worker.kill()
+        pipeline.worker.start(wait=False)
+
+
+def _require_equal(pipeline: Pipeline, world: World) -> None:
+    found = landing(pipeline.url)
+    assert found is not None
+    assert found["dead-letters"] == {}
+    for table in world.tables:
+        name = f"lake.{world.space}.{table}"
+        with DuckLake(pipeline.stack) as lake:
+            mirror = lake.sql(f"SELECT id, v, name, note FROM {name} ORDER BY id")
+            logged = lake.sql(f"SELECT _event_id, _operation, id, v, name, note FROM {name}__changes")
+        assert mirror == sorted(world.mirror[table].values()), f"{table} is not the model"
+        assert sorted(logged) == sorted((event, *row) for event, row in world.changes[table].items()), (
+            f"the history of {table} is not the model"
+        )
