@@ -33,6 +33,8 @@ POINTS = (
     "swap.committed",
     "write.before-answer",
 )
+# Of those who stand on the catalog: the files of a job are there; inside its publish; after it.
+BEYOND = ("job.staged", "job.finished", "job.published")
 
 
 def armed(text: str) -> Callable[[str], None]:
@@ -42,9 +44,10 @@ def armed(text: str) -> Callable[[str], None]:
     for part in text.split(","):
         name, _, action = part.strip().partition("=")
         verb, _, times = action.partition(":")
-        if (name != ANY and name not in POINTS) or verb != "kill" or not (times or "1").isdigit():
+        known = name == ANY or name in POINTS or name in BEYOND
+        if not known or verb != "kill" or not (times or "1").isdigit():
             raise ValueError(
-                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of {', '.join(POINTS)}"
+                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of {', '.join(POINTS + BEYOND)}"
             )
         left[name] = int(times or "1")
 

@@ -81,9 +81,18 @@ class TransactionEnd:
     """The source says that a transaction is complete, and of how many changes it consists."""
 
     index: int
-    source: str
+    source: str  # "": the record does not say whose it is
     transaction: str
     size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBegin:
+    """The source says that a transaction begins; so it will say, too, when it is complete."""
+
+    index: int
+    source: str  # "": the record does not say whose it is
+    transaction: str
 
 
 @dataclass(slots=True)
@@ -95,6 +104,7 @@ class Parsed:
     changes: list[Change] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
+    begins: list[TransactionBegin] = field(default_factory=list)  # what stands here is in `ignored` too
     ignored: dict[int, str] = field(default_factory=dict)  # index -> why (heartbeat, DDL, ...)
 
 

@@ -75,15 +75,16 @@ class _Walk:
         self._unseen = None
 
     def bury(self, key: Key) -> None:
-        self._buried[key] = self.live.get(key, self._unseen)
+        state = self.live.get(key, self._unseen)
+        if state is not None:  # deleted twice: the row that was there is the one to remember
+            self._buried[key] = state
         self.live[key] = None
 
     def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
         origin = key if root is None else root
-        if origin != key and origin in self._buried:
-            state = self._buried[origin]
-        else:
-            state = self.live.get(origin, self._unseen)
+        state = self.live.get(origin, self._unseen)
+        if state is None and origin != key:
+            state = self._buried.get(origin)
         source = self._base(origin) if isinstance(state, _Unseen) else state
         known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}
         completed = {column: known.get(column, source) for column in missing}

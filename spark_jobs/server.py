@@ -19,6 +19,7 @@ import httpx
 from spark_jobs.job import CatalogRequest, Job
 
 CALL_TIMEOUT_S = 30.0
+HEARTBEAT_TIMEOUT_S = 5.0
 RETRY_S_MAX = 20.0  # all tries of one call together, before the answer that counts
 TRANSACTION_TTL_S = 3600
 _TOKEN_MARGIN_S = 60.0
@@ -102,9 +103,10 @@ class Server:
         return answer.json() if answer.status_code == 200 else None
 
     def heartbeat(self, job: Job, progress: Mapping[str, Any]) -> float:
-        """How many seconds the lease lasts from now on."""
+        """How many seconds the lease lasts from now on. Not tried again: the next one is due soon."""
         try:
-            answer = self._call("POST", f"{_path(job)}/heartbeat", {"epoch": job.epoch, "progress": progress})
+            body = {"epoch": job.epoch, "progress": progress}
+            answer = self._once("POST", f"{_path(job)}/heartbeat", body, timeout_s=HEARTBEAT_TIMEOUT_S)
         except ServerError as error:
             raise _lost(error) from error
         return float(answer.json()["lease-s"])

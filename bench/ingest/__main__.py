@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import os
 import platform
 import tempfile
@@ -25,15 +26,8 @@ from typing import Any
 
 import orjson
 
-from bench.ingest import ack, end_to_end, freshness, mirror
-
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-PARTS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
-    "ack": lambda folder, given: ack.run(folder, quick=given.quick, workers=given.workers, say=_say),
-    "end-to-end": lambda folder, given: end_to_end.run(folder, quick=given.quick, say=_say),
-    "freshness": lambda folder, given: freshness.run(folder, quick=given.quick, say=_say),
-    "mirror": lambda folder, given: mirror.run(folder, quick=given.quick, say=_say),
-}
+PARTS = ("ack", "end-to-end", "freshness", "mirror")
 
 
 def main() -> None:
@@ -43,9 +37,16 @@ def main() -> None:
     for name in given.part or PARTS:
         with tempfile.TemporaryDirectory(prefix="calve-bench-ingest-", ignore_cleanup_errors=True) as folder:
             _say(name)
-            found[name] = PARTS[name](Path(folder), given)
+            found[name] = _part(name)(Path(folder), quick=given.quick, workers=given.workers, say=_say)
             print(flush=True)
     _write(found, given, time.monotonic() - began)
+
+
+def _part(name: str) -> Callable[..., dict[str, Any]]:
+    # Imported when it is needed: the producers are processes that read this module first.
+    module = importlib.import_module(f"bench.ingest.{name.replace('-', '_')}")
+    run: Callable[..., dict[str, Any]] = module.run
+    return run
 
 
 def _arguments() -> argparse.Namespace:
@@ -54,9 +55,9 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments.add_argument("--part", nargs="+", choices=list(PARTS), help="only these; all if left out")
+    arguments.add_argument("--part", nargs="+", choices=PARTS, help="only these; all if left out")
     arguments.add_argument("--quick", action="store_true", help="for a first look only")
-    arguments.add_argument("--workers", type=int, default=1, help="server processes, in the part `ack`")
+    arguments.add_argument("--workers", type=int, default=1, help="server processes of Calve")
     arguments.add_argument("--json", type=Path, help="where the result goes; bench/results/ if not said")
     return arguments.parse_args()
 

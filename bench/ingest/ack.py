@@ -99,7 +99,15 @@ def _loaded(server: Server, events: int, producers: int, seconds: float) -> Samp
 
 
 def _print(samples: Samples, where: dict[str, float]) -> None:
-    head = ["durable acknowledgement", "producers", "events/s", "p50 ms", "p99 ms", "MB/s", "server cpu µs/event"]
+    head = [
+        "durable acknowledgement",
+        "producers",
+        "events/s",
+        "p50 ms",
+        "p99 ms",
+        "MB/s",
+        "server cpu µs/event",
+    ]
     head += ["client cpu", "bare events/s", "file events/s", "file p99 ms", "met"]
     rows = []
     for (who, events, producers), taken in samples.items():

@@ -111,3 +111,8 @@ class Orders:
 def in_batches(events: Sequence[Event], size: int) -> Iterator[Sequence[Event]]:
     for start in range(0, len(events), size):
         yield events[start : start + size]
+
+
+def line(change: Event) -> bytes:
+    """One change on a line of its own."""
+    return orjson.dumps(change, option=orjson.OPT_APPEND_NEWLINE)

@@ -31,7 +31,7 @@ class Summary:
     ignored: Mapping[int, str]
     tables: frozenset[TableName]
     source: str
-    number: int  # the highest of the source's own
+    number: int  # the source's own, of the last change
 
     @staticmethod
     def of(parsed: Parsed) -> Summary:
@@ -46,7 +46,7 @@ class Summary:
             parsed.ignored,
             frozenset(tables),
             changes[0].source if changes else "",
-            max((change.number for change in changes if change.number is not None), default=0),
+            (changes[-1].number or 0) if changes else 0,
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, TableName, TransactionEnd
+from ingest.change import Change, Context, Operation, Parsed, Row, TableName, TransactionBegin, TransactionEnd
 from ingest.formats.contract import Refused, fingerprint, reject, table_of, whole_number
 from ingest.formats.debezium_log import Place, place_of, transaction_id, transaction_of
 from ingest.formats.debezium_rows import row_of
@@ -61,14 +61,14 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
     for index, event in events:
         payload = _payload(event)
         kind = _kind(payload) if payload is not None else _no_payload(event)
-        if kind == "transaction end" and payload is not None:
+        if kind in (_BEGIN, _END) and payload is not None:
             borders.append((index, payload))
         elif kind is not None:
             parsed.ignored[index] = kind
         else:
             envelope = _opened(event, payload or {})
             name = add_change(index, event, envelope, context, parsed, repeats) or name
-    _add_ends(borders, context.source or name, parsed)
+    _add_borders(borders, context.source or name, parsed)
 
 
 def add_change(
@@ -182,22 +182,27 @@ def _kind(payload: Row) -> str | None:
         return None
     status = payload.get("status")
     if status in ("BEGIN", "END") and "id" in payload and payload.keys() <= _BORDER:
-        return "transaction begin" if status == "BEGIN" else "transaction end"
+        return _BEGIN if status == "BEGIN" else _END
     if "databaseName" in payload and ("ddl" in payload or "tableChanges" in payload):
         return "schema change"
     return "heartbeat" if payload.keys() <= _HEARTBEAT and "ts_ms" in payload else None
 
 
-def _add_ends(borders: list[tuple[int, Row]], source: str, parsed: Parsed) -> None:
-    """The records at the end of transactions do not say whose they are; the rows beside them do."""
+def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: Parsed) -> None:
+    """The records around a transaction do not say whose they are; the rows beside them do, if there are any."""
     for index, payload in borders:
+        kind = _kind(payload) or ""
         transaction = transaction_id(payload.get("id"))
         if transaction is None:
-            parsed.ignored[index] = "transaction end without id"
+            parsed.ignored[index] = f"{kind} without id"
+        elif kind == _BEGIN:
+            parsed.ignored[index] = kind
+            parsed.begins.append(TransactionBegin(index, source, transaction))
         else:
             size = whole_number(payload.get("event_count"))
             parsed.ends.append(TransactionEnd(index, source, transaction, size))
 
 
+_BEGIN, _END = "transaction begin", "transaction end"
 _HEARTBEAT = frozenset({"ts_ms", "ts_us", "ts_ns"})
 _BORDER = _HEARTBEAT | {"status", "id", "event_count", "data_collections"}

@@ -93,6 +93,7 @@ class _Reading:
         self.parsed.changes += inner.changes
         self.parsed.rejects += inner.rejects
         self.parsed.ends += inner.ends
+        self.parsed.begins += inner.begins
         self.parsed.ignored |= inner.ignored
         self.waiting = []
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.change import Change, Context, Parsed, Row, TransactionEnd, position_of
+from ingest.change import Change, Context, Parsed, Row, TransactionBegin, TransactionEnd, position_of
 from ingest.formats import events as given
 from ingest.formats.contract import Refused, fingerprint, table_of
 from ingest.formats.wal2json_rows import RowChange, columns_of_tables, declared_of, key_of, row_change
@@ -105,6 +105,8 @@ class _Reading:
         if event["action"] == "B":
             self.open_name, self.open_end, self.place = _name(event, end), end, 0
             parsed.ignored[index] = "begin of a transaction"
+            if self.open_name is not None:
+                parsed.begins.append(TransactionBegin(index, self.source, self.open_name))
             return
         name = _name(event, end)
         if name is None:

@@ -178,6 +178,7 @@ class Dispatch:
         """Make the batch visible and end its job; answers the number. A repeat answers the same."""
         job = self.get(job_id)
         if job.state == "done" and job.epoch == epoch:
+            self._after(job, Landing.decode(job.landing))  # a crash may have come between
             return job.number
         job = self._held(job_id, epoch)
         landing = Landing.decode(job.landing)

@@ -8,6 +8,7 @@ head. What is remembered in memory changes only after COMMIT.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ from ingest.journal.windows import Window
 
 _INSERT_ENTRY = Prepared(sa.insert(entries), entries.columns.keys())
 
+LOOK_EVERY_S = 0.25  # how much others have appended and trimmed
+
 Answer = Receipt | JournalFull
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class Appended:
 class Result:
     answers: list[Answer]
     pending: tuple[int, int]  # events and bytes, over all warehouses
+    looked: bool  # whether that was read, and not only reckoned
     appended: dict[str, Appended] = field(default_factory=dict)
 
 
@@ -60,6 +64,8 @@ class Appender:
         self._limits = limits
         self._windows: dict[str, Window] = {}
         self._groups: dict[str, Mapping[str, str]] = {}
+        self._pending = (0, 0)
+        self._looked_s = float("-inf")
 
     def append(self, requests: Sequence[Packed], now_ms: int) -> Result:
         """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
@@ -68,6 +74,9 @@ class Appender:
         expires_ms = now_ms + self._limits.window_ms
         result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
         faults.reach("journal.committed")
+        self._pending = result.pending
+        if result.looked:
+            self._looked_s = time.monotonic()
         for warehouse, appended in result.appended.items():
             if appended.marks is not None:
                 appended.marks.remember(appended.head.id, expires_ms)
@@ -93,9 +102,10 @@ class Appender:
         warehouses = sorted({request.warehouse for request in requests})
         locked = {warehouse: heads.lock(connection, warehouse) for warehouse in warehouses}
         faults.reach("journal.locked")
-        events, stored_bytes = heads.pending_inside(connection)
+        must_look = self._must_look(requests)
+        events, stored_bytes = heads.pending_inside(connection) if must_look else self._pending
         answers: list[Answer | None] = self._refusals(requests, stored_bytes)
-        result = Result([], (events, stored_bytes))
+        result = Result([], (events, stored_bytes), must_look)
         for warehouse, head in locked.items():
             places = [
                 place
@@ -120,6 +130,14 @@ class Appender:
         result.answers = [answer for answer in answers if answer is not None]
         result.pending = (events, stored_bytes)
         return result
+
+    def _must_look(self, requests: Sequence[Packed]) -> bool:
+        """Far from full, what this process knows of a moment ago is enough."""
+        if time.monotonic() - self._looked_s > LOOK_EVERY_S:
+            return True
+        bound = min(self._limits.bound(request.priority) for request in requests)
+        asked = sum(request.stored_bytes for request in requests)
+        return self._pending[1] + asked > bound // 2
 
     def _refusals(self, requests: Sequence[Packed], stored_bytes: int) -> list[Answer | None]:
         """JournalFull for each request that no longer fits; None for the others."""
@@ -182,8 +200,8 @@ class _OneWarehouse:
         for request in requests:
             for step in request.steps:
                 touched.setdefault(step.source, set()).add(step.transaction)
-            for end in request.ends:
-                touched.setdefault(end.source, set()).add(end.transaction)
+            for border in (*request.begins, *request.ends):
+                touched.setdefault(border.source, set()).add(border.transaction)
         if touched:
             self.ledger.learn(spanning.load(self._connection, self._warehouse, touched))
 
@@ -199,9 +217,9 @@ class _OneWarehouse:
             for row in rows:
                 row["id"] = first
             self._rows += rows
-        if request.steps or request.ends:
+        if request.steps or request.ends or request.begins:
             steps = new_steps(request.steps, duplicates)
-            self.ledger.take(steps, request.ends, self._id, self._now_ms)
+            self.ledger.take(steps, request.ends, self._id, self._now_ms, request.begins)
         return Receipt(
             first=first,
             last=first,

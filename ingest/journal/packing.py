@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from catalog.errors import Invalid
-from ingest.change import Change, Parsed, Reject, TransactionEnd
+from ingest.change import Change, Parsed, Reject, TransactionBegin, TransactionEnd
 from ingest.journal.encoding import encode
 from ingest.journal.keys import marks_of, name_key, table_key
 
@@ -59,6 +59,7 @@ class Packed:
     mark_slots: Sequence[int] = ()
     steps: list[Step] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
+    begins: list[TransactionBegin] = field(default_factory=list)
 
 
 def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) -> Packed:
@@ -78,6 +79,10 @@ def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) ->
         ends=[
             TransactionEnd(end.index, name_key(end.source), name_key(end.transaction), end.size)
             for end in parsed.ends
+        ],
+        begins=[
+            TransactionBegin(begin.index, name_key(begin.source), name_key(begin.transaction))
+            for begin in parsed.begins
         ],
     )
     if deduplicate and events:

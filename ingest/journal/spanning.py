@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from catalog.store.database import Database, Prepared, Read
 from ingest.journal.schema import transactions
 from ingest.journal.statements import among, listed, run_many
-from ingest.journal.transactions import Spanning
+from ingest.journal.transactions import NOBODY, Spanning
 
 ROWS_AT_A_TIME = 1_000
 
@@ -26,6 +26,7 @@ _columns = (
     transactions.c.last_id,
     transactions.c.tables,
     transactions.c.updated_ms,
+    transactions.c.announced,
 )
 _of_source = (transactions.c.warehouse == sa.bindparam("w"), transactions.c.source == sa.bindparam("s"))
 _TOUCHED = Prepared(
@@ -33,16 +34,24 @@ _TOUCHED = Prepared(
         *_of_source, sa.or_(transactions.c.is_open == 1, among(transactions.c.transaction, "names"))
     )
 )
+# Those that a record which does not say whose it is can mean, and such records themselves.
+_ANYBODYS = Prepared(
+    sa.select(*_columns).where(
+        transactions.c.warehouse == sa.bindparam("w"),
+        transactions.c.is_open == 1,
+        among(transactions.c.transaction, "names"),
+    )
+)
 _SET = Prepared(
     sa.text(
         'INSERT INTO journal_transactions (warehouse, source, "transaction", received, expected, ended,'
-        " followed, is_open, first_id, last_id, tables, updated_ms)"
+        " followed, is_open, first_id, last_id, tables, updated_ms, announced)"
         " VALUES (:w, :s, :t, :received, :expected, :ended, :followed, :is_open, :first_id, :last_id,"
-        " :tables, :updated_ms)"
+        " :tables, :updated_ms, :announced)"
         ' ON CONFLICT (warehouse, source, "transaction") DO UPDATE SET received = excluded.received,'
         " expected = excluded.expected, ended = excluded.ended, followed = excluded.followed,"
         " is_open = excluded.is_open, first_id = excluded.first_id, last_id = excluded.last_id,"
-        " tables = excluded.tables, updated_ms = excluded.updated_ms"
+        " tables = excluded.tables, updated_ms = excluded.updated_ms, announced = excluded.announced"
     )
 )
 _DELETE = Prepared(
@@ -81,8 +90,17 @@ _EMPTY = Prepared(
 def load(
     connection: sa.Connection, warehouse: str, touched: Mapping[str, Collection[str]]
 ) -> Iterable[Spanning]:
-    """For each source, the rows of the transactions named, and those that are open."""
-    for source, names in touched.items():
+    """For each source, the rows of the transactions named, and those that are open.
+
+    The source "" is anybody: what is open of the transactions named, of all sources. And what came in its
+    name belongs to the source that turns up with the transaction.
+    """
+    names = frozenset().union(*touched.values())
+    if NOBODY in touched:
+        params = {"w": warehouse, "names": listed(connection, names)}
+        for row in _ANYBODYS.run(connection, params).fetchall():
+            yield _spanning(row)
+    for source, names in {NOBODY: names, **touched}.items():
         params = {"w": warehouse, "s": source, "names": listed(connection, names)}
         for row in _TOUCHED.run(connection, params).fetchall():
             yield _spanning(row)
@@ -139,6 +157,7 @@ def _row(warehouse: str, one: Spanning) -> dict[str, Any]:
         "last_id": one.last_id,
         "tables": orjson.dumps(sorted(one.tables)).decode(),
         "updated_ms": one.updated_ms,
+        "announced": int(one.announced),
     }
 
 
@@ -154,5 +173,6 @@ def _spanning(row: Any) -> Spanning:
         last_id=row[7],
         tables=set(orjson.loads(row[8])),
         updated_ms=row[9],
+        announced=bool(row[10]),
         is_stored=True,
     )

@@ -51,7 +51,9 @@ def listed(connection: sa.Connection, values: Collection[Any]) -> Any:
 
 def run_many(prepared: Prepared, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """An INSERT, UPDATE or DELETE for each row; what it answers is not read."""
-    if not rows:
+    if len(rows) == 1:
+        prepared.run(connection, rows[0])  # psycopg makes ready for many, which costs more than the row
+    if len(rows) < 2:
         return
     compiled = prepared.compiled(connection.dialect)
     cursor: Any = connection.connection.cursor()

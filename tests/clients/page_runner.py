@@ -55,9 +55,10 @@ def blocks(page: Path, section: str | None = None) -> Iterator[Block]:
 class Reader:
     """Somebody who follows a page, with one shell, one Python, one DuckDB and one Spark."""
 
-    def __init__(self, stack: Stack, spark: SparkSession) -> None:
+    def __init__(self, stack: Stack, spark: SparkSession | None = None) -> None:
+        """Without a session for pages that have nothing for Spark."""
         self._stack = stack
-        self._spark = SparkLake(spark, stack)
+        self._session = spark
         self._catalogs: dict[str, str] = {}  # name on the page -> name in the shared session
         self._python: dict[str, Any] = {"__name__": "page"}
         self._duckdb: duckdb.DuckDBPyConnection | None = None
@@ -84,13 +85,18 @@ class Reader:
 
     def _adapted(self, text: str) -> str:
         """The page's addresses and keys become those of the stack."""
-        text = text.replace("http://127.0.0.1:8181", self._stack.url)
+        text = text.replace("127.0.0.1:8181", self._stack.url.removeprefix("http://"))
         text = re.sub(r"^INSTALL iceberg; LOAD iceberg;\n", "", text, flags=re.MULTILINE)
         if self._stack.s3 is not None:
             text = text.replace("127.0.0.1:9000", self._stack.s3.endpoint.removeprefix("http://"))
             text = re.sub(r"\bKEY\b", self._stack.s3.access_key_id, text)
             text = re.sub(r"(['\" ])SECRET(['\"\n])", rf"\g<1>{self._stack.s3.secret_access_key}\2", text)
         return text
+
+    @property
+    def _spark(self) -> SparkLake:
+        assert self._session is not None, "this page is for Spark too"
+        return SparkLake(self._session, self._stack)
 
     # -- the ways to run a block
 
@@ -153,7 +159,8 @@ def _statements(text: str, comment: str, is_last: Callable[[str], bool]) -> Iter
         if line.startswith(comment) or not (code.strip() or held):
             continue
         held.append(code)
-        if is_last(code):
+        # Inside quotes a line end is text.
+        if is_last(code) and sum(part.count("'") for part in held) % 2 == 0:
             _, arrow, expected = said.partition("→ ")
             yield "\n".join(held), expected.strip() if arrow else None
             held = []

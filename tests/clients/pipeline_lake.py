@@ -11,11 +11,10 @@ The jobs API is left out: a batch is published as a plain transaction.
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,11 @@ from spark_jobs.lanes import Lane, Stores
 from spark_jobs.server import Moved, Server, ServerError
 from spark_jobs.targets import Ceilings
 from tests.clients import pyiceberg_client
+from tests.clients.pipeline_events import Event, Row
 from tests.clients.spark_client import s3_options
 from tests.harness.rest import Rest
 from tests.harness.stacks import Stack
 
-Row = dict[str, Any]
 STAMP_US = 1_763_280_000_000_000
 PROPERTIES = {
     "format-version": "2",
@@ -62,50 +61,6 @@ ARROW: dict[str, pa.DataType] = {
     "decimal(38,0)": pa.decimal128(38, 0),
     "fixed[4]": pa.binary(4),
 }
-_events = itertools.count()
-
-
-@dataclass
-class Event:
-    """One change as it is staged. `root` is the key that the row had before."""
-
-    operation: str
-    row: Row
-    absent: tuple[str, ...] = ()
-    root: Row | None = None
-    source: str = "pg"
-    position: str = ""
-    id: str = field(default_factory=lambda: f"e{next(_events)}")
-
-
-def insert(**row: Any) -> Event:
-    return Event("insert", row)
-
-
-def update(*absent: str, **row: Any) -> Event:
-    return Event("update", row, absent)
-
-
-def delete(**key: Any) -> Event:
-    return Event("delete", key)
-
-
-def truncate() -> Event:
-    return Event("truncate", {})
-
-
-def moved(root: Row, *absent: str, **row: Any) -> Event:
-    """The second half of a key change."""
-    return Event("insert", row, absent, root)
-
-
-def at(position: int, event: Event, *, source: str = "pg", event_id: str | None = None) -> Event:
-    event.position = f"{position:016x}"
-    event.source = source
-    event.id = event_id or f"{source}-{position}"
-    return event
-
-
 class PlainServer(Server):
     """Publishes the transaction itself; there is no job to end."""
 
@@ -183,6 +138,31 @@ class PipelineLake:
         return location
 
 
+def staged_rows(events: Sequence[Event], columns: Mapping[str, str], key: Sequence[str]) -> pa.Table:
+    """As ingest/columns/staging.py makes it."""
+    arrays: dict[str, pa.Array] = {
+        column: pa.array([event.row.get(column) for event in events], ARROW[type_])
+        for column, type_ in columns.items()
+    }
+    told = {
+        "seq": pa.array(range(len(events)), pa.int64()),
+        "operation": pa.array([event.operation for event in events], pa.string()),
+        "source_timestamp": pa.array([None] * len(events), pa.timestamp("us", tz="UTC")),
+        "source": pa.array([event.source for event in events], pa.string()),
+        "position": pa.array([event.position for event in events], pa.string()),
+        "transaction": pa.array([None] * len(events), pa.string()),
+        "event_id": pa.array([event.id for event in events], pa.string()),
+        "before": pa.array([None] * len(events), pa.string()),
+        "absent": pa.array([list(event.absent) or None for event in events], pa.list_(pa.string())),
+    }
+    if any(event.root is not None for event in events):
+        for column in key:
+            values = [event.root[column] if event.root is not None else None for event in events]
+            told[f"root_{column}"] = pa.array(values, ARROW[columns[column]])
+    arrays |= {f"_calve_{name}": array for name, array in told.items()}
+    return pa.table(arrays)
+
+
 @dataclass
 class PipelineTable:
     """A table of the lake, made by the first job that has it."""
@@ -205,7 +185,7 @@ class PipelineTable:
 
     def described(self, events: Sequence[Event], *, late: bool = False) -> dict[str, Any]:
         """The table's part of a job."""
-        staged = self.staged(events)
+        staged = staged_rows(events, self.columns, self.key)
         counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
         for event in events:
             counts[event.operation] += 1
@@ -228,30 +208,6 @@ class PipelineTable:
             "first-load": False,
             "requests": [] if self.made else list(self._requests()),
         }
-
-    def staged(self, events: Sequence[Event]) -> pa.Table:
-        """As ingest/columns/staging.py makes it."""
-        arrays: dict[str, pa.Array] = {
-            column: pa.array([event.row.get(column) for event in events], ARROW[type_])
-            for column, type_ in self.columns.items()
-        }
-        told = {
-            "seq": pa.array(range(len(events)), pa.int64()),
-            "operation": pa.array([event.operation for event in events], pa.string()),
-            "source_timestamp": pa.array([None] * len(events), pa.timestamp("us", tz="UTC")),
-            "source": pa.array([event.source for event in events], pa.string()),
-            "position": pa.array([event.position for event in events], pa.string()),
-            "transaction": pa.array([None] * len(events), pa.string()),
-            "event_id": pa.array([event.id for event in events], pa.string()),
-            "before": pa.array([None] * len(events), pa.string()),
-            "absent": pa.array([list(event.absent) or None for event in events], pa.list_(pa.string())),
-        }
-        if any(event.root is not None for event in events):
-            for column in self.key:
-                values = [event.root[column] if event.root is not None else None for event in events]
-                told[f"root_{column}"] = pa.array(values, ARROW[self.columns[column]])
-        arrays |= {f"_calve_{name}": array for name, array in told.items()}
-        return pa.table(arrays)
 
     def _requests(self) -> Iterator[dict[str, Any]]:
         stamp = {NAMES["commit-timestamp"]: "timestamptz"}
@@ -306,6 +262,3 @@ class PipelineTable:
         rows: list[Row] = table.scan().to_arrow().to_pylist()
         return rows
 
-
-def now_us() -> int:
-    return time.time_ns() // 1000

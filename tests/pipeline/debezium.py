@@ -20,8 +20,8 @@ from tests.harness import components
 from tests.harness.ports import free_port
 from tests.harness.process import Child
 
-START_S = 180
-ALIVE = "Keepalive thread is running"
+START_S = 120
+READS_LOG = "Processing messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Debezium:
     def start(self, *, wait: bool = True) -> None:
         """`wait` until it reads the database's log; a first load is over then."""
         began = self.log.stat().st_size if self.log.exists() else 0
-        self._child.start(lambda: not wait or ALIVE in self._log_since(began), timeout_s=START_S)
+        self._child.start(lambda: not wait or READS_LOG in self._log_since(began), timeout_s=START_S)
 
     def stop(self) -> int:
         return self._child.stop(timeout_s=40)

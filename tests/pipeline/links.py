@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 import httpx
@@ -55,11 +55,12 @@ class SocketLink:
 
     def __init__(self, url: str) -> None:
         self._url = url.replace("http://", "ws://") + "/ws"
+        self._open = ExitStack()
         self._socket: ClientConnection | None = None
 
     def send(self, delivery: Delivery) -> None:
         if self._socket is None:
-            self._socket = connect(self._url, max_size=None, open_timeout=10)
+            self._socket = self._open.enter_context(connect(self._url, max_size=None, open_timeout=10))
         head = {"type": "cdc_batch", "timestamp": 1, "sourceDoId": delivery.source}
         head |= {"sequenceNumber": delivery.number, "correlationId": str(delivery.number)}
         message = orjson.dumps(head)[:-1] + b',"events":' + delivery.events + b"}"
@@ -75,9 +76,8 @@ class SocketLink:
         assert answer["correlationId"] == str(delivery.number), answer
 
     def close(self) -> None:
-        found, self._socket = self._socket, None
-        if found is not None:
-            found.close()
+        self._socket = None
+        self._open.close()
 
 
 class Phases:

@@ -10,6 +10,7 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
@@ -93,13 +94,14 @@ class Shop:
         """Before anybody looks: nothing of it is counted but as rows of a first load."""
         for table in self.tables:
             if table != "done":
-                self.transaction(lambda t=table: [self.insert(t) for _ in range(rows)])  # type: ignore[misc]
+                self.transaction(partial(self._insert_some, table, rows))
         self.made = Counter({(table, "read"): self.size(table) for table in self.tables})
         self.made = +self.made
 
     def step(self) -> None:
         """One transaction of some changes, anywhere."""
-        choices = [self.insert, self.update, self.update, self.update_large, self.delete, self.change_key]
+        choices: list[Callable[[str], object]] = [self.insert, self.update, self.update]
+        choices += [self.update_large, self.delete, self.change_key]
         tables = [table for table in self.tables if table != "done"]
 
         def work() -> None:
@@ -115,7 +117,7 @@ class Shop:
                 self._corners_of(table)
         self.transaction(self._delete_and_insert_again)
         self.transaction(lambda: self.truncate("scratch"))
-        self.transaction(lambda: [self.insert("scratch") for _ in range(5)])
+        self.transaction(partial(self._insert_some, "scratch", 5))
         self.transaction(self._truncate_between)
         self._rolled_back()
 
@@ -175,7 +177,7 @@ class Shop:
 
     def rows(self, table: str) -> Rows:
         names = [_COMPARED.get(column, (column, column))[0] for column in self.columns(table)]
-        listed = sql.SQL(", ".join(names))  # type: ignore[arg-type]
+        listed = sql.SQL(", ".join(names))
         return _sorted(self._run(sql.SQL("SELECT ") + listed + sql.SQL(" FROM {t}"), table))
 
     def columns(self, table: str) -> list[str]:
@@ -190,12 +192,24 @@ class Shop:
     # -- inside
 
     def _corners_of(self, table: str) -> None:
-        for touch in (False, True):
-            self.transaction(lambda: self.insert(table, large=True))
-            self.transaction(lambda t=touch: self.change_key(table, touch=t))  # type: ignore[misc]
-        self.transaction(lambda: [self.change_key(table, touch=False), self.change_key(table, touch=False)])
-        self.transaction(lambda: [self.update(table), self.update_large(table), self.update(table)])
-        self.transaction(lambda: [self.insert(table, large=True), self.update(table), self.delete(table)])
+        moved = partial(self.change_key, table, touch=False)
+        moved_anew = partial(self.change_key, table, touch=True)
+        insert = partial(self.insert, table, large=True)
+        update, update_large = partial(self.update, table), partial(self.update_large, table)
+        for works in (
+            [insert],
+            [moved],
+            [insert],
+            [moved_anew],
+            [moved, moved],
+            [update, update_large, update],
+            [insert, update, moved, update, partial(self.delete, table)],
+        ):
+            self.transaction(partial(_each, works))
+
+    def _insert_some(self, table: str, rows: int) -> None:
+        for _ in range(rows):
+            self.insert(table)
 
     def _delete_and_insert_again(self) -> None:
         row = self.insert("accounts", large=True)
@@ -264,7 +278,7 @@ class Shop:
         c: str = "",
     ) -> Rows:
         text = query if isinstance(query, str) else query.as_string(self.connection)
-        whole = sql.SQL(text).format(  # type: ignore[arg-type]
+        whole = sql.SQL(text).format(
             schema=sql.Identifier(self.schema), t=sql.Identifier(self.schema, table), c=sql.Identifier(c)
         )
         found = self.connection.execute(whole, values or None)
@@ -319,6 +333,11 @@ class Shop:
 
     def _long_text(self) -> str:
         return f"{self._random.getrandbits(64):x}-" * (TOAST_CHARACTERS // 16)
+
+
+def _each(works: Sequence[Callable[[], object]]) -> None:
+    for work in works:
+        work()
 
 
 def _sorted(rows: Rows) -> Rows:

@@ -119,6 +119,11 @@ def test_flush_waits_and_says_what_was_committed(
     assert {"durationMs", "usedFallback"} <= set(told)
 
 
+def test_flush_of_nothing(client: httpx.Client) -> None:
+    told = client.post("/flush").json()
+    assert (told["success"], told["eventsFlushed"], told["snapshots"]) == (True, 0, [])
+
+
 def test_flush_of_one_table_without_waiting(server: DoorServer, client: httpx.Client) -> None:
     client.post("/cdc", json=[event(1)])
     told = client.post("/flush", json={"tables": ["shop.orders", ["a.b", "c"]], "wait": False}).json()

@@ -1,0 +1,209 @@
+"""The loop of a worker: lease, land, say so, in as many slots as it has; heartbeats beside them.
+
+It holds nothing that matters. Killed at any moment, it leaves an open transaction that nobody sees and a
+lease that runs out, and the next worker does the batch again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from spark_jobs.commit_batch import CommitBatch, Progress
+from spark_jobs.driver import has_ended, is_alive
+from spark_jobs.job import BadJob, Job, job_from
+from spark_jobs.lanes import Lane, Stores
+from spark_jobs.server import TRANSACTION_TTL_S, LostLease, Server, ServerError
+from spark_jobs.targets import Ceilings
+
+LEASE_WAIT_S = 5.0
+STOP_S = 20.0
+HEARTBEATS_PER_LEASE = 3
+LOOK_EVERY_S = 0.25
+TABLES_AT_ONCE = 4
+SPARK_DIED = 70
+_WORDS_MAX = 2000
+
+_line = threading.Lock()
+
+
+def say(event: str, **facts: Any) -> None:
+    """One line of JSON for whoever looks after the worker."""
+    with _line, contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps({"event": event, **facts}, default=str) + "\n")
+        sys.stdout.flush()
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    progress: Progress = field(default_factory=Progress)
+    beaten_s: float = field(default_factory=time.monotonic)
+    extended_s: float = field(default_factory=time.monotonic)
+
+
+class Worker:
+    """`gone` is asked now and then; once it says so, there is nobody left to work for."""
+
+    def __init__(
+        self,
+        server: Server,
+        spark: SparkSession,
+        stores: Stores,
+        name: str,
+        *,
+        slots: int,
+        about: dict[str, Any],
+        gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._server = server
+        self._spark = spark
+        self._stores = stores
+        self._name = name
+        self._slots = slots
+        self._about = about
+        self._gone = gone
+        self._stopping = threading.Event()
+        self._running: dict[int, _Running] = {}
+        self._ceilings = Ceilings()
+        self._tables = ThreadPoolExecutor(TABLES_AT_ONCE, "table", initializer=self._own_pool)
+        self._parts = ThreadPoolExecutor(TABLES_AT_ONCE + slots, "part", initializer=self._own_pool)
+        self._exit_code = 0
+
+    def stop(self) -> None:
+        """Lease nothing more; what runs may finish. From any thread, and from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> int:
+        """Until told to stop, or until Spark dies. The exit code."""
+        threads = [
+            threading.Thread(target=self._serve, args=(slot,), name=f"slot-{slot}", daemon=True)
+            for slot in range(self._slots)
+        ]
+        threading.Thread(target=self._keep_leases, name="heartbeat", daemon=True).start()
+        for thread in threads:
+            thread.start()
+        while not self._stopping.wait(LOOK_EVERY_S):
+            if has_ended(self._spark):
+                self._die("the Java process of Spark ended")
+            elif self._gone():
+                say("stopping", reason="the process that started this worker is gone")
+                return self._exit_code
+        until_s = time.monotonic() + STOP_S
+        for thread in threads:
+            thread.join(max(0.0, until_s - time.monotonic()) if not self._exit_code else 0.1)
+        self._abandon()
+        return self._exit_code
+
+    def _own_pool(self) -> None:
+        """Each thread's Spark jobs get an equal share."""
+        pool = threading.current_thread().name
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+
+    # -- one slot
+
+    def _serve(self, slot: int) -> None:
+        self._own_pool()
+        lane = Lane(self._spark, self._server, self._stores, self._name, slot)
+        batch = CommitBatch(self._server, lane, self._ceilings, tables=self._tables, parts=self._parts)
+        silent_s = 0.0
+        while not self._stopping.is_set():
+            try:
+                given = self._server.lease(self._name, slot, LEASE_WAIT_S, self._about)
+            except ServerError as error:
+                if not silent_s:
+                    say("no-answer", error=str(error))
+                silent_s = min(max(0.5, silent_s * 2), 5.0)
+                self._stopping.wait(silent_s)
+                continue
+            silent_s = 0.0
+            if given is not None:
+                self._do(slot, batch, given)
+
+    def _do(self, slot: int, batch: CommitBatch, given: Any) -> None:
+        try:
+            job = job_from(given)
+        except BadJob as error:
+            say("failed", job=str(given.get("id")), error=str(error))
+            return  # it cannot even be given back; its lease runs out
+        running = self._running[slot] = _Running(job)
+        started_s = time.monotonic()
+        try:
+            outcome = batch.run(job, running.progress)
+            say(
+                "landed",
+                job=job.id,
+                number=outcome.number,
+                ms=round((time.monotonic() - started_s) * 1000),
+                tries=outcome.tries,
+                stages=outcome.stages,
+                tables=outcome.tables,
+            )
+        except LostLease as error:
+            say("lost", job=job.id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the job goes back and the worker goes on
+            self._failed(job, error)
+        finally:
+            self._running.pop(slot, None)
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        words = _words(error)
+        say("failed", job=job.id, error=words)
+        with contextlib.suppress(ServerError):  # a lease that is not given back runs out
+            self._server.fail(job, words, retry=not isinstance(error, BadJob))
+        if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
+            self._die(words)
+
+    def _die(self, reason: str) -> None:
+        if not self._exit_code:
+            self._exit_code = SPARK_DIED
+            say("spark-died", error=reason)
+        self.stop()
+
+    # -- leases
+
+    def _keep_leases(self) -> None:
+        while True:
+            for slot, running in list(self._running.items()):
+                self._keep(slot, running)
+            time.sleep(LOOK_EVERY_S)
+
+    def _keep(self, slot: int, running: _Running) -> None:
+        now_s = time.monotonic()
+        if now_s - running.beaten_s < running.job.lease_s / HEARTBEATS_PER_LEASE:
+            return
+        running.beaten_s = now_s
+        try:
+            self._server.heartbeat(running.job, running.progress.said())
+            if now_s - running.extended_s > TRANSACTION_TTL_S / 4:
+                running.extended_s = now_s
+                self._server.extend_transaction(running.job.warehouse, f"{self._name}-{slot}")
+        except LostLease as error:
+            running.progress.lose(str(error))
+        except ServerError as error:
+            say("no-answer", job=running.job.id, error=str(error))  # the next beat is due soon
+
+    def _abandon(self) -> None:
+        """Give back what did not finish in time; best effort."""
+        for slot, running in list(self._running.items()):
+            say("abandoned", job=running.job.id)
+            with contextlib.suppress(ServerError):
+                self._server.abort_transaction(running.job.warehouse, f"{self._name}-{slot}")
+                self._server.fail(running.job, "the worker stopped", retry=True)
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong, without the hundred lines of where in the JVM."""
+    said, _, where = f"{type(error).__name__}: {error}".partition("\n\tat ")
+    causes = [line for line in where.splitlines() if line.startswith("Caused by: ")]
+    return "\n".join([said, *causes[-1:]])[:_WORDS_MAX]

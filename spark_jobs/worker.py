@@ -1,0 +1,134 @@
+"""The worker: a warm Spark driver that asks a server for batches and lands them.
+
+    python -m spark_jobs.worker --uri http://127.0.0.1:8181
+
+Credentials come from the environment: a token in CALVE_WORKER_TOKEN (or what --token-env names), or a
+principal's `name:secret` in CALVE_WORKER_CREDENTIAL; the keys of an object store in CALVE_S3_*. One JSON line
+on stdout for each thing of note; Spark's own words go to stderr, from warnings up.
+
+Ends with 0 when told to stop, 70 when Spark died (start it again), 78 when it cannot run on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from spark_jobs.driver import started, warm_up
+from spark_jobs.jars import JarsMissing
+from spark_jobs.lanes import Stores
+from spark_jobs.server import Credentials, Server
+from spark_jobs.session import S3Options, SparkUnavailable
+from spark_jobs.slots import SPARK_DIED, Worker, say
+
+NOT_POSSIBLE = 78
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    # The random end keeps a worker that was only thought dead out of its successor's transactions.
+    name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', options.name)[:40]}-{uuid.uuid4().hex[:8]}"
+    started_s = time.monotonic()
+    say("starting", worker=name, master=options.master)
+    try:
+        spark = started(options.uri, master=options.master, memory=options.memory, extra=dict(options.conf))
+        warm_up(spark)
+    except (SparkUnavailable, JarsMissing) as error:
+        return _over(NOT_POSSIBLE, "not-possible", error)
+    except (PySparkException, Py4JError, OSError) as error:
+        return _over(SPARK_DIED, "spark-died", error)
+    credentials = Credentials(
+        os.environ.get(options.token_env) or None, os.environ.get("CALVE_WORKER_CREDENTIAL") or None
+    )
+    server = Server(options.uri, credentials)
+    stores = Stores(server, s3_from(os.environ), shares_disk=options.master.startswith("local"))
+    about = {"master": options.master, "slots": options.slots, "spark": spark.version, "pid": os.getpid()}
+    worker = Worker(
+        server, spark, stores, name, slots=options.slots, about=about, gone=_watch(options.parent_pid)
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: worker.stop())
+    say("ready", worker=name, ms=round((time.monotonic() - started_s) * 1000))
+    code = worker.run()
+    say("stopped", worker=name)
+    return code
+
+
+def _over(code: int, event: str, error: Exception) -> int:
+    sentence = str(error).partition("\n")[0]
+    say(event, error=sentence)
+    sys.stderr.write(f"spark worker: {sentence}\n")
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.worker",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--uri", required=True, help="address of the server")
+    parser.add_argument("--token-env", default="CALVE_WORKER_TOKEN", help="variable that holds a token")
+    parser.add_argument("--master", default="local[*]", help="where Spark runs")
+    parser.add_argument("--memory", default="1g", help="memory of the Spark driver")
+    parser.add_argument("--slots", type=int, default=2, help="batches that are landed side by side")
+    parser.add_argument("--name", default="w", help="how the worker's name begins")
+    parser.add_argument("--parent-pid", type=int, default=0, help="stop when this process is gone")
+    parser.add_argument(
+        "--conf", type=_setting, action="append", default=[], help="a Spark setting, KEY=VALUE; it wins"
+    )
+    return parser
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise argparse.ArgumentTypeError(f"{text} is not KEY=VALUE")
+    return key, value
+
+
+def s3_from(environment: Mapping[str, str]) -> S3Options | None:
+    """How the object store is reached, by the names that the server's settings have too."""
+    given = {name: environment.get(f"CALVE_S3_{name.upper()}") or None for name in _S3_NAMES}
+    if not any(given.values()):
+        return None
+    path_style = (environment.get("CALVE_S3_PATH_STYLE") or "true").lower() == "true"
+    return S3Options(**given, path_style=path_style)
+
+
+_S3_NAMES = ("endpoint", "region", "access_key_id", "secret_access_key")
+
+
+def _watch(pid: int) -> Callable[[], bool]:
+    """Says whether the process is gone."""
+    if not pid:
+        return lambda: False
+    if os.getppid() == pid:
+        return lambda: os.getppid() != pid
+    return lambda: not _exists(pid)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a JVM that hangs must not keep the worker; it ends when its pipe to us closes

@@ -1,0 +1,73 @@
+"""What the tables of the pipeline must hold, by plain Python: one event after another, no folding, no joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.clients.pipeline_events import Event, Row
+
+Key = tuple[Any, ...]
+
+
+@dataclass
+class Model:
+    """`mirror` has one row of each key, `history` every event with its row as it then was."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    mirror: dict[Key, Row] = field(default_factory=dict)
+    history: list[tuple[Event, Row]] = field(default_factory=list)
+
+    def land(self, events: list[Event], *, late: bool = False) -> None:
+        past = list(self.history)
+        known = {(event.source, event.id) for event, _ in past}
+        graves: dict[Key, Row] = {}
+        for event in events:
+            if late and (event.source, event.id) in known:
+                continue
+            row = {column: event.row.get(column) for column in self.columns}
+            if event.operation == "truncate":
+                self._truncate(event, past if late else [])
+                graves.clear()
+            elif late and self._is_superseded(event, past):
+                pass  # it has its place in the history, with the gaps it came with
+            elif event.operation == "delete":
+                gone = self.mirror.pop(self._key(event.row), None)
+                if gone is not None:
+                    graves[self._key(event.row)] = gone
+            else:
+                row = self._filled(event, row, graves)
+                self.mirror[self._key(event.row)] = row
+            self.history.append((event, row))
+
+    def _key(self, row: Row) -> Key:
+        return tuple(row[column] for column in self.key)
+
+    def _filled(self, event: Event, row: Row, graves: dict[Key, Row]) -> Row:
+        own = self._key(event.row)
+        origin = own if event.root is None else self._key(event.root)
+        base = self.mirror.get(origin)
+        if base is None and origin != own:
+            base = graves.get(origin)
+        return row | {column: None if base is None else base[column] for column in event.absent}
+
+    def _truncate(self, event: Event, past: list[tuple[Event, Row]]) -> None:
+        """A late one leaves the rows that have a newer change."""
+        newer = {
+            self._key(other.row)
+            for other, _ in past
+            if event.position
+            and other.source == event.source
+            and other.position > event.position
+            and other.operation != "truncate"
+        }
+        self.mirror = {key: row for key, row in self.mirror.items() if key in newer}
+
+    def _is_superseded(self, event: Event, past: list[tuple[Event, Row]]) -> bool:
+        return bool(event.position) and any(
+            other.source == event.source
+            and other.position > event.position
+            and (other.operation == "truncate" or self._key(other.row) == self._key(event.row))
+            for other, _ in past
+        )

@@ -1,0 +1,149 @@
+"""A worker by hand: what a Spark worker says to the server, without Spark.
+
+Its snapshots name files that are not there; a catalog never opens them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import sqlalchemy as sa
+
+from tests.harness.rest import Rest, append_body
+from tests.harness.stacks import Stack
+
+Job = dict[str, Any]
+
+
+class Hand:
+    """One worker under a name of its own."""
+
+    def __init__(self, url: str, name: str | None = None, *, headers: dict[str, str] | None = None) -> None:
+        self.name = name or f"w{uuid.uuid4().hex[:8]}"
+        self.rest = Rest(url, headers=headers)
+        self.headers = headers
+
+    @property
+    def transaction(self) -> str:
+        return f"{self.name}-0"
+
+    # -- producing
+
+    def post(self, table: str, *rows: dict[str, Any], transaction: str | None = None) -> None:
+        """The rows as inserts of a new source."""
+        metadata = {"metadata": {"transactionId": transaction, "transactionEnd": True}} if transaction else {}
+        events = [
+            {
+                "sequence": number,
+                "timestamp": 1_700_000_000_000,
+                "operation": "INSERT",
+                "table": row.pop("_table", table),
+                "rowId": str(row["id"]),
+                "after": row,
+                **metadata,
+            }
+            for number, row in enumerate(rows, start=1)
+        ]
+        answer = self.rest.call(
+            "POST", "/cdc", json={"events": events}, headers={"X-Source-Id": uuid.uuid4().hex}
+        )
+        assert answer.is_success, answer.text
+        assert answer.json()["eventsAccepted"] == len(rows), answer.text
+
+    # -- jobs
+
+    def ask(self, wait_s: float = 0) -> httpx.Response:
+        return self.rest.lake("POST", "jobs/lease", json={"worker": self.name, "wait-s": wait_s})
+
+    def lease(self, space: str, *, timeout_s: float = 60) -> Job:
+        """The next job of this namespace; what others left behind is done on the way."""
+        until_s = time.monotonic() + timeout_s
+        while time.monotonic() < until_s:
+            answer = self.ask(1)
+            if answer.status_code == 204:
+                continue
+            assert answer.status_code == 200, answer.text
+            job: Job = answer.json()
+            if all(table["namespace"] == [space] for table in job["tables"]):
+                return job
+            self.land(job)
+        raise AssertionError(f"no job of {space} within {timeout_s} s")
+
+    def work(self, job: Job) -> dict[str, int]:
+        """Everything but the publish. The snapshot of each table."""
+        for request in job["tables"]:
+            for call in request["requests"]:
+                if "{warehouse}" in call["path"]:
+                    self._call(call, job["warehouse"])
+        self.abort(job["warehouse"])
+        opened = self.rest.lake(
+            "POST", f"{job['warehouse']}/transactions", json={"name": self.transaction, "ttl-s": 600}
+        )
+        assert opened.status_code == 200, opened.text
+        found: dict[str, int] = {}
+        for table in job["tables"]:
+            for call in table["requests"]:
+                if "{prefix}" in call["path"]:
+                    self._call(call, job["warehouse"])
+            rejects = table["rejects"]["name"] if table["rejects"] else None
+            for name in (table["mirror"], table["changes"], rejects):
+                if name is not None:
+                    found[name] = self._append(job["warehouse"], table["namespace"][0], name)
+        return found
+
+    def publish(self, job: Job, *, url: str | None = None, **more: Any) -> httpx.Response:
+        body = {"epoch": job["epoch"], "transaction": self.transaction, "metrics": {}, **more}
+        where = (url or self.rest.url) + f"/lake/v1/jobs/{job['id']}/publish"
+        return httpx.post(where, json=body, headers=self.headers, timeout=60)
+
+    def land(self, job: Job) -> int:
+        self.work(job)
+        answer = self.publish(job)
+        assert answer.status_code == 200, answer.text
+        number: int = answer.json()["number"]
+        return number
+
+    def heartbeat(self, job: Job) -> httpx.Response:
+        body = {"epoch": job["epoch"], "progress": {"stage": "write"}}
+        return self.rest.lake("POST", f"jobs/{job['id']}/heartbeat", json=body)
+
+    def fail(self, job: Job, error: str = "no") -> httpx.Response:
+        body = {"epoch": job["epoch"], "error": error, "retry": True}
+        return self.rest.lake("POST", f"jobs/{job['id']}/fail", json=body)
+
+    def abort(self, warehouse: str = "main") -> None:
+        self.rest.lake("DELETE", f"{warehouse}/transactions/{self.transaction}")
+
+    def shown(self, job: Job) -> dict[str, Any]:
+        found: dict[str, Any] = self.rest.lake("GET", f"jobs/{job['id']}").json()
+        return found
+
+    def _call(self, call: dict[str, Any], warehouse: str) -> None:
+        prefix = quote(f"{warehouse}~{self.transaction}", safe="")
+        path = call["path"].replace("{prefix}", prefix).replace("{warehouse}", warehouse)
+        answer = self.rest.call(call["method"], path, json=call["body"])
+        exists = answer.status_code == 409 and path.endswith("/namespaces")
+        assert answer.is_success or exists, answer.text
+
+    def _append(self, warehouse: str, space: str, table: str) -> int:
+        inside = Rest(self.rest.url, f"{warehouse}~{self.transaction}", headers=self.headers)
+        body = append_body(inside.load(space, table)["metadata"])
+        answer = inside.commit(space, table, body)
+        assert answer.status_code == 200, answer.text
+        id_: int = body["updates"][0]["snapshot"]["snapshot-id"]
+        return id_
+
+
+def expire(stack: Stack, job: Job) -> None:
+    """Let the lease of a job be over, without the wait."""
+    engine = sa.create_engine(stack.database.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text("UPDATE landing_jobs SET lease_ends_ms = 0, not_before_ms = 0 WHERE id = :id"),
+            {"id": job["id"]},
+        )
+    engine.dispose()

@@ -1,0 +1,333 @@
+"""The jobs API: leases, epochs, publishing, crashes. A worker by hand takes the place of Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from catalog.identity.principals import PrincipalStore
+from catalog.identity.roles import Role
+from catalog.store.database import Database
+from tests.contract.ingest.hand import Hand, Job, expire
+from tests.harness.rest import Rest
+from tests.harness.server import CalveServer
+from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+
+SETTINGS = {"CALVE_FRESHNESS_TARGET_MS": "0"}
+
+
+class Desks:
+    """A server of this module's own on each stack: on a shared one a real worker may be quicker."""
+
+    def __init__(self, stacks: Stacks, folder: Path, running: contextlib.ExitStack) -> None:
+        self._stacks, self._folder, self._running = stacks, folder, running
+        self._started: dict[StackName, Stack] = {}
+
+    def on(self, name: StackName) -> Stack:
+        if name not in self._started:
+            started = self._stacks.started(name, self._folder / name, SETTINGS)
+            self._started[name] = self._running.enter_context(started)
+        return self._started[name]
+
+
+@pytest.fixture(scope="module")
+def desks(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desks]:
+    with contextlib.ExitStack() as running:
+        yield Desks(stacks, tmp_path_factory.mktemp("desks"), running)
+
+
+@pytest.fixture(params=STACKS)
+def desk(request: pytest.FixtureRequest, desks: Desks) -> Stack:
+    return desks.on(request.param)
+
+
+def fresh() -> str:
+    return f"n{uuid.uuid4().hex[:8]}"
+
+
+def landed(stack: Stack, table: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{stack.url}/status", timeout=60).json()["landing"]["tables"][table]
+    return found
+
+
+def staged_files(stacks: Stacks, job: Job) -> list[Path]:
+    """The files behind the locations of a job that are still there."""
+    names = [name for table in job["tables"] for name in table["files"]]
+    names += [name for table in job["tables"] if table["rejects"] for name in table["rejects"]["files"]]
+    assert names
+    paths = [stacks.s3.path(n) if n.startswith("s3:") else Path(n.removeprefix("file://")) for n in names]
+    return [path for path in paths if path.exists()]
+
+
+def test_a_job_is_leased_worked_on_and_published(desk: Stack, stacks: Stacks) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1, "x": "a"}, {"id": 2, "x": "b"})
+    job = hand.lease(space)
+    assert job["epoch"] == 1
+    assert [table["name"] for table in job["tables"]] == ["t"]
+    assert job["tables"][0]["events"] == 2
+    assert len(staged_files(stacks, job)) == 1
+    assert hand.heartbeat(job).json() == {"lease-s": job["lease-s"]}
+    assert hand.shown(job)["progress"] == {"stage": "write"}
+    snapshots = hand.work(job)
+    assert hand.rest.call("GET", hand.rest.table_path(space, "t")).status_code == 404
+    number = hand.publish(job).json()["number"]
+    found = hand.rest.load(space, "t")["metadata"]
+    assert found["current-snapshot-id"] == snapshots["t"]
+    shown = landed(desk, f"{space}.t")
+    assert (shown["number"], shown["events"], shown["pending-events"]) == (number, 2, 0)
+    assert hand.shown(job)["state"] == "done"
+    assert staged_files(stacks, job) == []
+
+
+def test_a_publish_can_be_repeated(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1})
+    job = hand.lease(space)
+    hand.work(job)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: hand.publish(job), range(4)))
+    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+    number = answers[0].json()["number"]
+    assert {answer.json()["number"] for answer in (*answers, hand.publish(job))} == {number}
+    assert landed(desk, f"{space}.t")["events"] == 1
+    # Also when the transaction's name is used again since.
+    hand.post(f"{space}.t", {"id": 2})
+    assert hand.land(hand.lease(space)) > number
+    assert hand.publish(job).json()["number"] == number
+
+
+def test_the_next_worker_takes_over_when_a_lease_is_over_and_the_first_can_do_nothing(desk: Stack) -> None:
+    space, zombie, heir = fresh(), Hand(desk.url), Hand(desk.url)
+    zombie.post(f"{space}.t", {"id": 1})
+    lost = zombie.lease(space)
+    zombie.work(lost)
+    expire(desk, lost)
+    job = heir.lease(space)
+    assert (job["id"], job["epoch"]) == (lost["id"], lost["epoch"] + 1)
+    assert {key: job[key] for key in job if key != "epoch"} == {k: lost[k] for k in lost if k != "epoch"}
+    refused = [zombie.heartbeat(lost), zombie.fail(lost), zombie.publish(lost)]
+    # Not even under the epoch of another.
+    refused += [zombie.publish(lost, epoch=lost["epoch"] + 5)]
+    assert [answer.status_code for answer in refused] == [409] * 4
+    assert all("epoch" in answer.json()["error"]["message"] for answer in refused)
+    assert heir.rest.call("GET", heir.rest.table_path(space, "t")).status_code == 404
+    snapshots = heir.work(job)
+    assert heir.publish(job).status_code == 200
+    assert zombie.publish(lost).status_code == 409
+    assert heir.rest.load(space, "t")["metadata"]["current-snapshot-id"] == snapshots["t"]
+    assert landed(desk, f"{space}.t")["events"] == 1
+
+
+def test_a_lease_that_is_over_is_still_good_while_nobody_else_has_it(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1})
+    job = hand.lease(space)
+    expire(desk, job)
+    assert hand.heartbeat(job).status_code == 200
+    expire(desk, job)
+    hand.work(job)
+    assert hand.publish(job).status_code == 200
+
+
+def test_a_job_that_was_given_back_comes_again_and_status_says_why(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1})
+    job = hand.lease(space)
+    assert hand.fail(job, "the moon is in the way").status_code == 204
+    assert hand.fail(job).status_code == 409
+    assert hand.publish(job).status_code == 409
+    status = httpx.get(f"{desk.url}/status", timeout=60).json()["landing"]
+    assert "the moon is in the way" in status["stalled"]
+    assert [j["error"] for j in status["jobs"] if j["id"] == job["id"]] == ["the moon is in the way"]
+    again = hand.lease(space)
+    assert (again["id"], again["epoch"]) == (job["id"], 2)
+    hand.land(again)
+    assert hand.shown(job)["error"] is None
+
+
+def test_a_table_that_moved_is_refused_and_the_job_can_be_done_again(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1})
+    hand.land(hand.lease(space))
+    hand.post(f"{space}.t", {"id": 2})
+    job = hand.lease(space)
+    hand.work(job)
+    somebody = hand.rest.append(space, "t")["metadata"]["current-snapshot-id"]
+    refused = hand.publish(job)
+    assert refused.status_code == 409
+    assert f"{space}.t" in refused.json()["error"]["message"]
+    assert landed(desk, f"{space}.t")["events"] == 1
+    snapshots = hand.work(job)
+    assert hand.publish(job).status_code == 200
+    found = hand.rest.load(space, "t")["metadata"]
+    assert found["current-snapshot-id"] == snapshots["t"]
+    assert somebody in {snapshot["snapshot-id"] for snapshot in found["snapshots"]}
+    assert landed(desk, f"{space}.t")["events"] == 2
+
+
+def test_two_workers_never_have_the_same_table(desk: Stack) -> None:
+    space, tables = fresh(), 6
+    hands = [Hand(desk.url) for _ in range(4)]
+    for round_ in range(3):
+        for number in range(tables):
+            hands[0].post(f"{space}.t{number}", {"id": round_})
+        with ThreadPoolExecutor(len(hands)) as threads:
+            answers = list(threads.map(lambda hand: hand.ask(), hands))
+        held = [(hand, a.json()) for hand, a in zip(hands, answers, strict=True) if a.status_code == 200]
+        names = [(*t["namespace"], t["name"]) for _, job in held for t in job["tables"]]
+        assert len(names) == len(set(names))
+        # What comes while a table is being worked on waits for the next job.
+        hands[0].post(f"{space}.t0", {"id": 100 + round_})
+        assert all(
+            t["name"] != "t0"
+            for answer in (hands[0].ask(), hands[1].ask())
+            if answer.status_code == 200
+            for t in answer.json()["tables"]
+            if t["namespace"] == [space] and any(name[-1] == "t0" for name in names)
+        )
+        for hand, job in held:
+            hand.land(job)
+    _drain(desk, space)
+    assert sum(landed(desk, f"{space}.t{n}")["events"] for n in range(tables)) == 3 * (tables + 1)
+
+
+def _drain(stack: Stack, space: str) -> None:
+    """Land all that is left of a namespace, also what others hold."""
+    hand = Hand(stack.url)
+    while True:
+        status = httpx.get(f"{stack.url}/status", timeout=60).json()["landing"]
+        for job in status["jobs"]:
+            expire(stack, job)
+        waiting = [t for t, row in status["tables"].items() if t.startswith(space) and row["pending-events"]]
+        if not waiting and not status["jobs"]:
+            return
+        answer = hand.ask(1)
+        if answer.status_code == 200:
+            hand.land(answer.json())
+
+
+def test_tables_that_share_a_transaction_go_together_for_ever(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    a, b = f"{space}.a", f"{space}.b"
+    hand.post(a, {"id": 1}, {"id": 1, "_table": b}, transaction="x1")
+    job = hand.lease(space)
+    assert [table["name"] for table in job["tables"]] == ["a", "b"]
+    # While one of them is being worked on, the other is not cut either.
+    hand.post(b, {"id": 2})
+    assert Hand(desk.url).ask().status_code == 204
+    number = hand.land(job)
+    assert [landed(desk, table)["number"] for table in (a, b)] == [number, number]
+    job = hand.lease(space)
+    assert [table["name"] for table in job["tables"] if table["events"]] == ["b"]
+    hand.land(job)
+
+
+def test_a_crash_between_staging_and_leasing_leaves_the_changes_in_the_journal(
+    desk: Stack, tmp_path: Path
+) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    with _doomed(desk, tmp_path, "job.staged=kill:1") as server:
+        hand.post(f"{space}.a", {"id": 1}, {"id": 1, "_table": f"{space}.b"}, transaction="x1")
+        with pytest.raises(httpx.TransportError):
+            Hand(server.url).ask(20)
+    # Its tables are free again when the time for staging is over.
+    left = httpx.get(f"{desk.url}/status", timeout=60).json()["landing"]["jobs"]
+    assert [row["state"] for row in left] == ["staging"]
+    assert Hand(desk.url).ask().status_code == 204
+    expire(desk, left[0])
+    job = hand.lease(space)
+    assert job["id"] != left[0]["id"]
+    assert [table["events"] for table in job["tables"]] == [1, 1]
+    hand.land(job)
+
+
+@pytest.mark.parametrize("point", ["job.finished", "job.published"])
+def test_a_crash_leaves_all_of_a_publish_or_nothing(
+    desk: Stack, stacks: Stacks, tmp_path: Path, point: str
+) -> None:
+    space, hand, done = fresh(), Hand(desk.url), point == "job.published"
+    hand.post(f"{space}.a", {"id": 1}, {"id": 1, "_table": f"{space}.b"}, transaction="x1")
+    job = hand.lease(space)
+    snapshots = hand.work(job)
+    with _doomed(desk, tmp_path, f"{point}=kill:1") as server, pytest.raises(httpx.TransportError):
+        hand.publish(job, url=server.url)
+    wanted = [snapshots["a"], snapshots["b"]]
+    assert [_current(hand.rest, space, n) for n in ("a", "b")] == (wanted if done else [None, None])
+    assert hand.shown(job)["state"] == ("done" if done else "leased")
+    again = [hand.publish(job) for _ in range(2)]
+    assert [answer.status_code for answer in again] == [200, 200], again[0].text
+    assert again[0].json() == again[1].json()
+    assert [landed(desk, f"{space}.{name}")["events"] for name in ("a", "b")] == [1, 1]
+    assert [_current(hand.rest, space, name) for name in ("a", "b")] == wanted
+    assert staged_files(stacks, job) == []
+
+
+def _current(rest: Rest, space: str, table: str) -> int | None:
+    answer = rest.call("GET", rest.table_path(space, table))
+    return answer.json()["metadata"]["current-snapshot-id"] if answer.status_code == 200 else None
+
+
+@contextlib.contextmanager
+def _doomed(stack: Stack, folder: Path, faults: str) -> Iterator[CalveServer]:
+    """A second server of the same lake that will end itself."""
+    settings = {name: value for name, value in stack.server.settings.items() if name != "CALVE_PORT"}
+    with CalveServer.started(folder / uuid.uuid4().hex[:8], {**settings, "CALVE_FAULTS": faults}) as server:
+        yield server
+
+
+def test_whoever_does_not_write_gets_no_work_and_sees_no_job(stacks: Stacks, tmp_path: Path) -> None:
+    settings = SETTINGS | {"CALVE_AUTH": "tokens"}
+    with stacks.started("embedded", tmp_path, settings) as stack:
+        hands = {
+            name: Hand(stack.url, headers={"Authorization": f"Bearer {_token(stack, name, roles)}"})
+            for name, roles in {
+                "writer": {"main": Role.WRITER},
+                "reader": {"main": Role.READER},
+                "nobody": {},
+            }.items()
+        }
+        writer, space = hands["writer"], fresh()
+        writer.post(f"{space}.t", {"id": 1})
+        assert hands["reader"].ask().status_code == 204
+        assert hands["nobody"].ask().status_code == 204
+        assert Hand(stack.url).ask().status_code == 401
+        job = writer.lease(space)
+        writer.work(job)
+        for name in ("reader", "nobody"):
+            hand = hands[name]
+            answers = [hand.heartbeat(job), hand.fail(job), hand.publish(job, transaction=writer.transaction)]
+            assert [answer.status_code for answer in answers] == [404] * 3, name
+        assert hands["nobody"].rest.lake("GET", f"jobs/{job['id']}").status_code == 404
+        assert hands["reader"].shown(job)["state"] == "leased"
+        assert writer.publish(job).status_code == 200
+
+
+def _token(stack: Stack, name: str, roles: dict[str, Role]) -> str:
+    database = Database(stack.database)
+    secret = PrincipalStore(database).create(name, roles)
+    database.close()
+    form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
+    answer = httpx.post(f"{stack.url}/v1/oauth/tokens", data=form, timeout=60)
+    token: str = answer.json()["access_token"]
+    return token
+
+
+def test_an_unknown_job_is_404_and_a_malformed_call_400(desk: Stack) -> None:
+    rest = Rest(desk.url)
+    for what, body in (
+        ("heartbeat", {"epoch": 1}),
+        ("publish", {"epoch": 1, "transaction": "x"}),
+        ("fail", {"epoch": 1, "error": ""}),
+    ):
+        answer = rest.lake("POST", f"jobs/none/{what}", json=body)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchJobException")
+    assert rest.lake("POST", "jobs/lease", json={"worker": ""}).status_code == 400
+    assert rest.lake("POST", "jobs/lease", json={"worker": "w", "wait-s": -1}).status_code == 400

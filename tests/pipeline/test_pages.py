@@ -1,0 +1,17 @@
+"""The examples of the page about changes are true."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.page_runner import Reader, blocks
+from tests.harness.components import ROOT
+from tests.pipeline.conftest import Pipeline
+
+
+@pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
+def test_changes(pipeline: Pipeline) -> None:
+    reader = Reader(pipeline.stack)
+    for block in blocks(ROOT / "docs" / "changes.md"):
+        reader.run(block)
+    assert reader.done == 7
