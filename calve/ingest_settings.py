@@ -48,6 +48,12 @@ class IngestSettings:
         default=1_000,
         metadata=about("A source transaction without an end is whole after so much silence.", least=0),
     )
+    transaction_wait_ms: int = field(
+        default=300_000,
+        metadata=about(
+            "The same where the source has announced the beginning, so that the end is sure to come.", least=0
+        ),
+    )
 
     freshness_target_ms: int = field(
         default=500,

@@ -109,6 +109,7 @@ def open_journal(settings: Settings) -> Journal:
         fallback_bytes_max=settings.fallback_bytes_max,
         window_ms=settings.deduplication_window_ms,
         transaction_linger_ms=settings.transaction_linger_ms,
+        transaction_wait_ms=settings.transaction_wait_ms,
         deduplicate=settings.deduplication,
     )
     return Journal(database, limits)

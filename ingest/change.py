@@ -104,7 +104,7 @@ class Parsed:
     changes: list[Change] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
-    begins: list[TransactionBegin] = field(default_factory=list)  # what stands here is in `ignored` too
+    begins: list[TransactionBegin] = field(default_factory=list)  # of events that are something else too
     ignored: dict[int, str] = field(default_factory=dict)  # index -> why (heartbeat, DDL, ...)
 
 

@@ -18,6 +18,8 @@ from spark_jobs.session import S3Options, attach
 from spark_jobs.staged import Store
 from spark_jobs.targets import BATCH_ID
 
+# What the rows of a batch rely on, whatever session the lane comes from.
+SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property"
 WATERMARK = "calve.watermark"
 
@@ -51,6 +53,8 @@ class Stores:
 class Lane:
     def __init__(self, root: SparkSession, server: Server, stores: Stores, worker: str, slot: int) -> None:
         self.spark = root.newSession()
+        for key, value in SETTINGS.items():
+            self.spark.conf.set(key, value)
         self.transaction = f"{worker}-{slot}"
         self._server = server
         self._stores = stores

@@ -40,8 +40,9 @@ def literal(value: Any, type_: pa.DataType) -> str | None:
     if pat.is_date32(type_):
         return f"DATE'{value.isoformat()}'"
     if pat.is_timestamp(type_):
+        # With its zone, so that the session's own does not matter.
         kind = "TIMESTAMP" if type_.tz is not None else "TIMESTAMP_NTZ"
-        return f"{kind}'{value.replace(tzinfo=None).isoformat(sep=' ')}'"
+        return f"{kind}'{value.isoformat(sep=' ')}'"
     return None
 
 

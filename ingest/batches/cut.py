@@ -14,6 +14,8 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.tables import LandingTables, Step
 
+UNROUTED: TableName = ("default", "unrouted")  # where events are kept that name no table
+
 
 @dataclass(frozen=True, slots=True)
 class StagedOptions:

@@ -18,7 +18,7 @@ from catalog.errors import CatalogError, Unavailable
 from catalog.names import Namespace
 from catalog.service.states import PresentState
 from ingest.batches import requests
-from ingest.batches.cut import CannotStage, Cut, Ground, StagedBatch
+from ingest.batches.cut import UNROUTED, CannotStage, Cut, Ground, StagedBatch
 from ingest.batches.native import as_kept
 from ingest.batches.order import Arrived, in_order, is_late, load_key, moves, watermarks, without_repeats
 from ingest.batches.rejects import Refused, dead_letters, rejects_table
@@ -34,7 +34,6 @@ from ingest.landing.tables import LandedTable, Step
 STAGED_FOLDER = "_calve/staged"
 LETTERS_PAGE = 1_000
 _WAITING: tuple[State, ...] = ("open", "fixed")
-UNROUTED: TableName = ("default", "unrouted")
 
 
 def stage(ground: Ground, cut: Cut) -> StagedBatch:

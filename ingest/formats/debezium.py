@@ -189,7 +189,7 @@ def _kind(payload: Row) -> str | None:
 
 
 def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: Parsed) -> None:
-    """The records around a transaction do not say whose they are; the rows beside them do, if there are any."""
+    """The records around a transaction do not say whose they are; the rows beside them do."""
     for index, payload in borders:
         kind = _kind(payload) or ""
         transaction = transaction_id(payload.get("id"))

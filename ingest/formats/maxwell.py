@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, position_of
+from ingest.change import Change, Context, Operation, Parsed, Row, TransactionBegin, position_of
 from ingest.formats import events as given
 from ingest.formats.contract import fingerprint, table_of
 
@@ -59,6 +59,8 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
     old = given.row_of(event.get("old")) or {}
     key = given.names_of(event.get("primary_key_columns"))
     xid, time_s = given.number_of(event.get("xid")), given.number_of(event.get("ts"))
+    if xid is not None and event.get("commit") is not True:
+        parsed.begins.append(TransactionBegin(index, source, str(xid)))  # its last row will say so
     parsed.changes.append(
         Change(
             index,

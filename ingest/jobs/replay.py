@@ -9,6 +9,7 @@ import orjson
 
 from catalog.errors import Invalid
 from ingest import formats
+from ingest.batches.cut import UNROUTED
 from ingest.batches.native import from_kept, replay_identity
 from ingest.change import Change, Context, Parsed
 from ingest.journal.dead_letters import DeadLetter
@@ -57,8 +58,8 @@ def _read(letter: DeadLetter, body: bytes) -> list[Change]:
     kept = _kept(letter, body)
     if kept is not None:
         return [kept]
-    unrouted = letter.code == "no-table"
-    parsed = formats.read(body, Context(table=None if unrouted else letter.table))
+    # What named no table when it came may name one now that it is fixed.
+    parsed = formats.read(body, Context(table=None if letter.table == UNROUTED else letter.table))
     if parsed.rejects:
         raise Invalid(f"dead letter {letter.id} cannot be read: {parsed.rejects[0].reason}")
     return parsed.changes

@@ -9,13 +9,15 @@ from ingest.journal.transactions import Spanning
 Span = tuple[int, int | None]  # a cut at an id inside (both ends included) is not allowed; None: no end yet
 
 
-def forbidden(found: Iterable[Spanning], tables: frozenset[str], now_ms: int, linger_ms: int) -> list[Span]:
+def forbidden(
+    found: Iterable[Spanning], tables: frozenset[str], now_ms: int, linger_ms: int, wait_ms: int = 0
+) -> list[Span]:
     """The cuts that transactions which touch these tables do not allow."""
     spans: list[Span] = []
     for one in found:
         if one.first_id == 0 or tables.isdisjoint(one.tables):
             continue
-        if one.is_open_at(now_ms, linger_ms):
+        if one.is_open_at(now_ms, linger_ms, wait_ms):
             spans.append((one.first_id, None))
         elif one.first_id < one.last_id:
             spans.append((one.first_id, one.last_id - 1))

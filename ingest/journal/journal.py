@@ -113,8 +113,15 @@ class Journal:
     ) -> int:
         """Where to cut: see `reading.border`. A table that `after` does not name has landed nothing."""
         starts = {table: after.get(table, 0) for table in tables}
-        linger_ms = self.limits.transaction_linger_ms
-        return reading.border(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
+        return reading.border(
+            self._database,
+            warehouse,
+            starts,
+            up_to,
+            now_ms=now_ms,
+            linger_ms=self.limits.transaction_linger_ms,
+            wait_ms=self.limits.transaction_wait_ms,
+        )
 
     def reach(
         self,
@@ -136,8 +143,8 @@ class Journal:
 
     def trim(self, warehouse: str, landed: Mapping[TableName, int]) -> None:
         """Forget what has landed, up to the id of each table. May be repeated."""
-        linger_ms = self.limits.transaction_linger_ms
-        trimming.trim(self._database, warehouse, landed, self._clock(), linger_ms)
+        linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
+        trimming.trim(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
         self._set_fill(heads.pending(self._database))
 
     def sweep(self, now_ms: int) -> None:

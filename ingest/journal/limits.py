@@ -18,6 +18,7 @@ class JournalLimits:
     window_ms: int = 300_000  # how long an identity is known
     marks_max: int = 2_000_000  # identities in memory (about 100 bytes each); the oldest go first
     transaction_linger_ms: int = 1_000  # a source transaction that is silent for so long is over
+    transaction_wait_ms: int = 300_000  # the same for one whose beginning was announced: its end will be
     deduplicate: bool = True
     levels: tuple[float, float, float] = (0.5, 0.7, 0.9)
     queue_bytes_max: int = 32 * MIB  # of requests in memory that wait for their COMMIT

@@ -132,6 +132,7 @@ def border(
     *,
     now_ms: int,
     linger_ms: int,
+    wait_ms: int = 0,
 ) -> int:
     """Where to cut these tables, each of which has landed up to the id in `after`.
 
@@ -144,7 +145,7 @@ def border(
     first = min((id_ for id_ in _firsts(database, warehouse, starts)), default=None)
     if first is None or first > up_to:
         return nothing
-    spans = _forbidden(database, warehouse, starts, up_to, now_ms, linger_ms)
+    spans = _forbidden(database, warehouse, starts, up_to, now_ms, linger_ms, wait_ms)
     found = borders.at_or_below(up_to, spans)
     if found >= first:
         return found
@@ -156,7 +157,7 @@ def border(
         if above == wanted:
             return above
         wanted = above
-        spans = _forbidden(database, warehouse, starts, wanted, now_ms, linger_ms)
+        spans = _forbidden(database, warehouse, starts, wanted, now_ms, linger_ms, wait_ms)
 
 
 def _firsts(database: Database, warehouse: str, starts: Mapping[str, int]) -> Iterator[int]:
@@ -168,15 +169,21 @@ def _firsts(database: Database, warehouse: str, starts: Mapping[str, int]) -> It
 
 
 def _forbidden(
-    database: Database, warehouse: str, starts: Mapping[str, int], up_to: int, now_ms: int, linger_ms: int
+    database: Database,
+    warehouse: str,
+    starts: Mapping[str, int],
+    up_to: int,
+    now_ms: int,
+    linger_ms: int,
+    wait_ms: int,
 ) -> list[borders.Span]:
     rows = spanning.between(database, warehouse, min(starts.values()), up_to)
     pending = [one for one in rows if any(one.last_id > starts[key] for key in one.tables if key in starts)]
-    return borders.forbidden(pending, frozenset(starts), now_ms, linger_ms)
+    return borders.forbidden(pending, frozenset(starts), now_ms, linger_ms, wait_ms)
 
 
 def transactions_landed(
-    database: Database, warehouse: str, up_to: int, now_ms: int, linger_ms: int
+    database: Database, warehouse: str, up_to: int, now_ms: int, linger_ms: int, wait_ms: int = 0
 ) -> list[Spanning]:
     """Source transactions that end at or before an id, are complete, and have nothing left in the journal.
 
@@ -190,6 +197,6 @@ def transactions_landed(
                 row = database.row(_NEXT, {"w": warehouse, "t": key, "after": 0})
                 left[key] = row[0] if row is not None else None
         waits = any(((first := left[key]) is not None and first <= one.last_id) for key in one.tables)
-        if not waits and not one.is_open_at(now_ms, linger_ms):
+        if not waits and not one.is_open_at(now_ms, linger_ms, wait_ms):
             found.append(one)
     return found

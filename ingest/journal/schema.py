@@ -16,7 +16,7 @@ from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
-VERSION = 1
+VERSION = 2
 LOCK = 4205339  # of PostgreSQL, for those who migrate at the same time
 
 metadata = sa.MetaData()
@@ -89,7 +89,8 @@ transactions = sa.Table(
     sa.Column("last_id", sa.BigInteger, nullable=False),
     sa.Column("tables", Text, nullable=False),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
-    sa.Index("journal_transactions_open", "warehouse", "source", "is_open"),
+    sa.Column("announced", sa.Integer, nullable=False, server_default="0"),  # its beginning was
+    sa.Index("journal_transactions_open", "warehouse", "is_open", "source"),
     sa.Index("journal_transactions_by_id", "warehouse", "last_id"),
 )
 
@@ -126,6 +127,16 @@ dead_letters = sa.Table(
 )
 
 
+# What leads from each version to the next.
+_UPGRADES = {
+    1: (
+        "ALTER TABLE journal_transactions ADD COLUMN announced INTEGER NOT NULL DEFAULT 0",
+        "DROP INDEX journal_transactions_open",
+        "CREATE INDEX journal_transactions_open ON journal_transactions (warehouse, is_open, source)",
+    ),
+}
+
+
 def migrate(database: Database) -> tuple[int, int]:
     """Bring the journal to this program's version. Answers (before, after). Safe to run by many at once."""
     tune(database)
@@ -139,6 +150,10 @@ def migrate(database: Database) -> tuple[int, int]:
             metadata.create_all(connection)
             _store_compressed_as_it_is(connection)
             connection.execute(sa.insert(journal_version).values(version=VERSION))
+        for step in range(before or VERSION, VERSION):
+            for statement in _UPGRADES[step]:
+                connection.execute(sa.text(statement))
+            connection.execute(sa.update(journal_version).values(version=step + 1))
         return before, VERSION
 
     return database.write(work)

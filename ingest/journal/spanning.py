@@ -95,12 +95,12 @@ def load(
     The source "" is anybody: what is open of the transactions named, of all sources. And what came in its
     name belongs to the source that turns up with the transaction.
     """
-    names = frozenset().union(*touched.values())
+    everything = frozenset[str]().union(*touched.values())
     if NOBODY in touched:
-        params = {"w": warehouse, "names": listed(connection, names)}
-        for row in _ANYBODYS.run(connection, params).fetchall():
+        wanted = {"w": warehouse, "names": listed(connection, touched[NOBODY])}
+        for row in _ANYBODYS.run(connection, wanted).fetchall():
             yield _spanning(row)
-    for source, names in {NOBODY: names, **touched}.items():
+    for source, names in {**touched, NOBODY: everything}.items():
         params = {"w": warehouse, "s": source, "names": listed(connection, names)}
         for row in _TOUCHED.run(connection, params).fetchall():
             yield _spanning(row)

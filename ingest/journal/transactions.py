@@ -3,7 +3,12 @@
 A request is never cut in two, so a transaction that begins and ends inside one needs no record. One is
 complete when its end was announced and all that it announced is there; or when its last change said so; or
 when the same source went on to another transaction. If its announced size says that changes are missing, only
-silence ends it: a transaction of which nothing more came for a while is taken as it is.
+silence ends it: a transaction of which nothing more came for a while is taken as it is. Where its beginning
+was announced its end will be, so the silence has to be much longer: the source may have crashed, and goes on
+when somebody starts it again.
+
+Debezium's borders do not say whose they are. An end without a source is that of the open transaction with the
+same id; what comes before the first change is kept under NOBODY until a source turns up with the transaction.
 """
 
 from __future__ import annotations
@@ -11,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ingest.change import TransactionEnd
+from ingest.change import TransactionBegin, TransactionEnd
 from ingest.journal.packing import Step
+
+NOBODY = ""
 
 
 @dataclass(slots=True)
@@ -29,6 +36,7 @@ class Spanning:
     last_id: int = 0
     tables: set[str] = field(default_factory=set)
     updated_ms: int = 0
+    announced: bool = False  # its beginning was, so its end will be
     is_stored: bool = False
     is_changed: bool = False
 
@@ -38,8 +46,10 @@ class Spanning:
             return True
         return not (self.ended or self.followed)
 
-    def is_open_at(self, now_ms: int, linger_ms: int) -> bool:
-        return self.is_open and now_ms - self.updated_ms < linger_ms
+    def is_open_at(self, now_ms: int, linger_ms: int, wait_ms: int = 0) -> bool:
+        """`wait_ms` is for one whose end is sure to come, `linger_ms` for the others."""
+        silence_ms = max(linger_ms, wait_ms) if self.announced and not self.ended else linger_ms
+        return self.is_open and now_ms - self.updated_ms < silence_ms
 
     @property
     def must_be_kept(self) -> bool:
@@ -53,6 +63,7 @@ class Ledger:
     def __init__(self) -> None:
         self._known: dict[str, dict[str, Spanning]] = {}
         self._shared: list[frozenset[str]] = []
+        self._claimed: list[Spanning] = []
 
     def learn(self, stored: Iterable[Spanning]) -> None:
         """What the database has of the sources in question: the open ones, and those that are touched."""
@@ -60,9 +71,16 @@ class Ledger:
             self._known.setdefault(row.source, {})[row.transaction] = row
 
     def take(
-        self, steps: Sequence[Step], ends: Sequence[TransactionEnd], journal_id: int, now_ms: int
+        self,
+        steps: Sequence[Step],
+        ends: Sequence[TransactionEnd],
+        journal_id: int,
+        now_ms: int,
+        begins: Sequence[TransactionBegin] = (),
     ) -> None:
         """Note a request. `steps` are those of its changes that are new, in order; they got `journal_id`."""
+        for begin in begins:
+            self._begin(begin, now_ms)
         newest: dict[str, str] = {}
         touched: dict[tuple[str, str], Spanning] = {}
         for step in steps:
@@ -80,7 +98,7 @@ class Ledger:
         for source, transaction in newest.items():
             self._follow(source, transaction)
         for end in ends:
-            row = self._row(end.source, end.transaction, now_ms)
+            row = self._row(self._source_of(end), end.transaction, now_ms)
             row.ended = True
             row.expected = end.size if row.expected is None else row.expected
         self._shared += [frozenset(row.tables) for row in touched.values() if len(row.tables) > 1]
@@ -92,9 +110,40 @@ class Ledger:
         row = rows.get(transaction)
         if row is None:
             row = rows[transaction] = Spanning(source, transaction)
+        if source != NOBODY:
+            self._claim(row)
         row.updated_ms = now_ms
         row.is_changed = True
         return row
+
+    def _begin(self, begin: TransactionBegin, now_ms: int) -> None:
+        row = self._row(begin.source, begin.transaction, now_ms)
+        row.announced = True
+        if begin.source == NOBODY and not row.received:
+            row.ended, row.expected = False, None  # what was known under this id is of another transaction
+
+    def _claim(self, row: Spanning) -> None:
+        """What was said of the transaction when nobody knew whose it is."""
+        said = self._known.get(NOBODY, {}).get(row.transaction)
+        if said is None or said.received:
+            return
+        row.announced = row.announced or said.announced
+        row.ended = row.ended or said.ended
+        row.expected = said.expected if row.expected is None else row.expected
+        del self._known[NOBODY][row.transaction]
+        self._claimed.append(said)
+
+    def _source_of(self, end: TransactionEnd) -> str:
+        """Of several open transactions with this id, the one of this size that was heard of last."""
+        if end.source != NOBODY:
+            return end.source
+        rows = (rows[end.transaction] for rows in self._known.values() if end.transaction in rows)
+        meant = max(
+            (row for row in rows if row.is_open and row.received),
+            key=lambda row: (row.received == end.size, row.updated_ms, row.last_id),
+            default=None,
+        )
+        return NOBODY if meant is None else meant.source
 
     def _follow(self, source: str, newest: str) -> None:
         """A source that goes on to another transaction is done with all others."""
@@ -118,7 +167,8 @@ class Ledger:
 
     def gone(self) -> list[Spanning]:
         """Rows to delete."""
-        return [row for row in self._rows() if row.is_stored and not row.must_be_kept]
+        done = [row for row in self._rows() if not row.must_be_kept]
+        return [row for row in (*done, *self._claimed) if row.is_stored]
 
     def _rows(self) -> list[Spanning]:
         return [row for rows in self._known.values() for row in rows.values()]

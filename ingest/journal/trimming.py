@@ -45,14 +45,19 @@ _DELETE_MARKS = Prepared(
 
 
 def trim(
-    database: Database, warehouse: str, landed: Mapping[TableName, int], now_ms: int, linger_ms: int
+    database: Database,
+    warehouse: str,
+    landed: Mapping[TableName, int],
+    now_ms: int,
+    linger_ms: int,
+    wait_ms: int = 0,
 ) -> None:
     """Forget the entries of each table up to its id, then the source transactions that are all landed."""
     for table, up_to in landed.items():
         while database.write(lambda connection, t=table, u=up_to: _trim(connection, warehouse, t, u)):  # type: ignore[misc]
             faults.reach("journal.trimmed-some")
     newest = max(landed.values(), default=0)
-    while gone := reading.transactions_landed(database, warehouse, newest, now_ms, linger_ms):
+    while gone := reading.transactions_landed(database, warehouse, newest, now_ms, linger_ms, wait_ms):
         database.write(lambda connection, rows=gone: spanning.delete_unchanged(connection, warehouse, rows))  # type: ignore[misc]
     faults.reach("journal.trimmed")
 

@@ -1,6 +1,6 @@
-"""The pipeline in one process: staged files as the server makes them, landed by `spark_jobs` on a real server.
+"""The pipeline in one process: files staged as the server does, landed by `spark_jobs` on a real server.
 
-    lake = PipelineLake(spark, stack)
+    lake = PipelineLake(PipelineLane(spark, stack))
     table = lake.table({"id": "long", "name": "string"})
     table.land(insert(id=1, name="a"), delete(id=1))
     table.mirror(), table.changes()
@@ -14,7 +14,7 @@ import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ ARROW: dict[str, pa.DataType] = {
     "decimal(38,0)": pa.decimal128(38, 0),
     "fixed[4]": pa.binary(4),
 }
+
+
 class PlainServer(Server):
     """Publishes the transaction itself; there is no job to end."""
 
@@ -73,14 +75,11 @@ class PlainServer(Server):
         return number
 
 
-class PipelineLake:
-    """One lane on one stack. `records_max` moves the border between MERGE and delete + append."""
+class PipelineLane:
+    """A lane of a worker on one stack, kept from test to test as a worker keeps it from job to job."""
 
-    def __init__(self, spark: SparkSession, stack: Stack, folder: Path, *, slot: int = 0) -> None:
+    def __init__(self, spark: SparkSession, stack: Stack, *, slot: int = 0) -> None:
         self.stack = stack
-        self.folder = folder
-        self.rest = Rest(stack.url)
-        self.namespace = self.rest.fresh_namespace()
         self.server = PlainServer(stack.url)
         self.ceilings = Ceilings()
         self.stores = Stores(self.server, s3_options(stack), shares_disk=True)
@@ -90,12 +89,22 @@ class PipelineLake:
         self.batch = CommitBatch(
             self.server, self.lane, self.ceilings, tables=self._tables, parts=self._parts
         )
-        self._numbers = itertools.count()
 
     def close(self) -> None:
         self._tables.shutdown()
         self._parts.shutdown()
         self.server.close()
+
+
+class PipelineLake:
+    """Tables in a namespace of their own."""
+
+    def __init__(self, lane: PipelineLane) -> None:
+        self.lane = lane
+        self.stack = lane.stack
+        self.rest = Rest(lane.stack.url)
+        self.namespace = self.rest.fresh_namespace()
+        self._numbers = itertools.count()
 
     def table(
         self, columns: Mapping[str, str], key: Sequence[str] = ("id",), **options: Any
@@ -115,7 +124,7 @@ class PipelineLake:
             "tables": list(tables),
             **job,
         }
-        return self.batch.run(job_from(given), Progress())
+        return self.lane.batch.run(job_from(given), Progress())
 
     def put(self, table: pa.Table) -> str:
         """A staged file in the warehouse's storage."""
@@ -175,6 +184,7 @@ class PipelineTable:
     has_changes: bool = True
     append_only: bool = False
     partition: Sequence[Mapping[str, Any]] = ()
+    names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
     made: bool = False
 
     def land(self, *events: Event, late: bool = False, **job: Any) -> dict[str, Any]:
@@ -200,7 +210,7 @@ class PipelineTable:
             "changes": f"{self.name}__changes" if self.has_changes else None,
             "append-only": self.append_only,
             "rejects": None,
-            "names": NAMES,
+            "names": dict(self.names),
             "counts": counts,
             "has-absent": any(event.absent for event in events),
             "has-moves": any(event.root is not None for event in events),
@@ -210,13 +220,13 @@ class PipelineTable:
         }
 
     def _requests(self) -> Iterator[dict[str, Any]]:
-        stamp = {NAMES["commit-timestamp"]: "timestamptz"}
+        stamp = {self.names["commit-timestamp"]: "timestamptz"}
         if self.has_mirror:
             key = () if self.append_only else self.key
             yield self._create(self.name, self.columns | stamp, key, self.partition)
         if self.has_changes:
-            columns = self.columns | {NAMES[name]: CHANGE_TYPES[name] for name in CHANGE_COLUMNS}
-            day = [{"source": NAMES["commit-timestamp"], "transform": "day"}]
+            columns = self.columns | {self.names[name]: CHANGE_TYPES[name] for name in CHANGE_COLUMNS}
+            day = [{"source": self.names["commit-timestamp"], "transform": "day"}]
             yield self._create(f"{self.name}__changes", columns, (), day)
 
     def _create(
@@ -261,4 +271,3 @@ class PipelineTable:
         table = pyiceberg_client.catalog(self.lake.stack).load_table((self.lake.namespace, name))
         rows: list[Row] = table.scan().to_arrow().to_pylist()
         return rows
-

@@ -196,7 +196,7 @@ class Shop:
         moved_anew = partial(self.change_key, table, touch=True)
         insert = partial(self.insert, table, large=True)
         update, update_large = partial(self.update, table), partial(self.update_large, table)
-        for works in (
+        steps: list[list[Callable[[], object]]] = [
             [insert],
             [moved],
             [insert],
@@ -204,7 +204,8 @@ class Shop:
             [moved, moved],
             [update, update_large, update],
             [insert, update, moved, update, partial(self.delete, table)],
-        ):
+        ]
+        for works in steps:
             self.transaction(partial(_each, works))
 
     def _insert_some(self, table: str, rows: int) -> None:
@@ -299,8 +300,9 @@ class Shop:
                     "note": text}  # fmt: skip
         if table == "people":
             photo = None if text is None else text.encode()
-            return {"email": f"p{self._next_id}@example.org", "name": some.choice(["Ann", "", "Bo 'x'"]),
-                    "active": some.random() < 0.5, "photo": photo, "notes": some.choice([None, "n"])}  # fmt: skip
+            name, notes = some.choice(["Ann", "", "Bo 'x'"]), some.choice([None, "n"])
+            return {"email": f"p{self._next_id}@example.org", "name": name,
+                    "active": some.random() < 0.5, "photo": photo, "notes": notes}  # fmt: skip
         if table == "accounts":
             return {"id": self._next_id * 10_000_000, "balance": some.randint(-(2**60), 2**60),
                     "tags": some.choice([None, [], ["a", "b"]]), "memo": text}  # fmt: skip

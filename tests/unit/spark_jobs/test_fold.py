@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,21 +24,19 @@ def _job(events: list[Event], **more: Any) -> TableJob:
     counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
     for event in events:
         counts[event.operation] += 1
-    return TableJob(
-        **{
-            "namespace": ("ns",),
-            "name": "t",
-            "columns": NAMED,
-            "key": ("id",),
-            "mirror": "t",
-            "changes": "t__changes",
-            "names": NAMES,
-            "counts": counts,
-            "has_absent": any(event.absent for event in events),
-            "has_moves": any(event.root is not None for event in events),
-        }
-        | more
+    job = TableJob(
+        namespace=("ns",),
+        name="t",
+        columns=NAMED,
+        key=("id",),
+        mirror="t",
+        changes="t__changes",
+        names=NAMES,
+        counts=counts,
+        has_absent=any(event.absent for event in events),
+        has_moves=any(event.root is not None for event in events),
     )
+    return replace(job, **more)
 
 
 def _fold(events: list[Event], mirror: Mirror, past: Past | None = None, **more: Any) -> Folded:

@@ -91,9 +91,7 @@ def test_a_value_travels_over_many_key_changes() -> None:
 
 
 def test_the_new_row_of_an_old_key_is_another_row() -> None:
-    found = _sources(
-        _delete("a"), _moved("a", "b", "x"), _insert("a"), _update("b", "x"), _update("a", "x")
-    )
+    found = _sources(_delete("a"), _moved("a", "b", "x"), _insert("a"), _update("b", "x"), _update("a", "x"))
     assert _place(found, "x", 1) == "a"
     assert _place(found, "x", 3) == "a"
     assert _place(found, "x", 4) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -11,14 +10,6 @@ import pytest
 from ingest.door import DoorSettings
 from tests.contract.ingest.door.door_server import DoorServer, Producer, new_warehouse, served
 from tests.harness.stacks import Stacks
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each thread of a server has its own connection to PostgreSQL, which ends with the thread."""
-    ignored = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(ignored)
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import orjson
@@ -34,7 +34,7 @@ class Held:
         self._append = self._appender.append
         self.reached, self.released = threading.Event(), threading.Event()
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> Self:
         self._appender.append = self._wait
         return self
 
@@ -140,6 +140,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, database: str | N
         stored = [(change.source, change.number) for change in events_in(journal, "main")]
     finally:
         journal.close()
+        journal._database.close()
     assert acked <= set(stored)
     assert len(stored) == len(set(stored)), "each of them once"
 

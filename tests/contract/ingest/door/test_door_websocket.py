@@ -115,11 +115,14 @@ def test_a_message_in_fragments(socket: ClientConnection) -> None:
 
 
 def test_one_batch_at_a_time_if_so_set(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with served(tmp_path_factory.mktemp("one"), settings=DoorSettings(batches_in_flight_max=1)) as server:
-        with connect(server.ws_url) as socket:
-            for number in range(1, 21):
-                socket.send(batch(number, [event(number)]))
-            assert [told(socket)["sequenceNumber"] for _ in range(20)] == list(range(1, 21))
+    settings = DoorSettings(batches_in_flight_max=1)
+    with (
+        served(tmp_path_factory.mktemp("one"), settings=settings) as server,
+        connect(server.ws_url) as socket,
+    ):
+        for number in range(1, 21):
+            socket.send(batch(number, [event(number)]))
+        assert [told(socket)["sequenceNumber"] for _ in range(20)] == list(range(1, 21))
 
 
 def test_many_batches_in_flight_are_acknowledged_each(

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.change import Parsed, TableName, TransactionEnd
+from ingest.change import Parsed, TableName, TransactionBegin, TransactionEnd
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.ground import (
     WAREHOUSE,
@@ -22,6 +22,7 @@ from tests.contract.ingest.journal.ground import (
 )
 
 LINGER_MS = 1_000
+WAIT_MS = 300_000
 _warehouses = itertools.count()
 
 
@@ -247,3 +248,81 @@ def _spans(
 def test_a_request_with_only_ends_is_answered(journal: Journal) -> None:
     receipt = appended(journal, Parsed("debezium", 1, ends=[TransactionEnd(0, "s", "1", None)]))
     assert receipt.first is None
+
+
+def begun(transaction: str, source: str = "") -> Parsed:
+    """The record that a transaction begins, alone in its request."""
+    return Parsed("debezium", 1, begins=[TransactionBegin(0, source, transaction)])
+
+
+def ended(transaction: str, size: int | None = None, source: str = "") -> Parsed:
+    return Parsed("debezium", 1, ends=[TransactionEnd(0, source, transaction, size)])
+
+
+def test_one_whose_end_is_sure_to_come_outlives_a_crash_of_its_source(journal: Journal, clock: Clock) -> None:
+    appended(journal, begun("1"))
+    appended(journal, parts((A, "1")))
+    clock.now_ms += WAIT_MS - 1
+    assert border(journal, clock, 1) == 0
+    appended(journal, begun("1"))  # its source is back
+    appended(journal, parts((A, "1")))
+    clock.now_ms += WAIT_MS - 1
+    assert border(journal, clock, 2) == 0
+    appended(journal, ended("1", 2))
+    assert border(journal, clock, 2) == 2
+    assert _rows(journal) == 1
+    journal.trim(WAREHOUSE, {A: 2})
+    assert _rows(journal) == 0
+
+
+def test_it_is_not_waited_for_without_end(journal: Journal, clock: Clock) -> None:
+    appended(journal, begun("1", "s"))
+    appended(journal, parts((A, "1")))
+    clock.now_ms += WAIT_MS
+    assert border(journal, clock, 1) == 1
+
+
+def test_once_the_end_is_there_only_a_moment_is_given_to_what_is_missing(
+    journal: Journal, clock: Clock
+) -> None:
+    appended(journal, begun("1"))
+    appended(journal, parts((A, "1")))
+    appended(journal, ended("1", 2))
+    assert border(journal, clock, 1) == 0
+    clock.now_ms += LINGER_MS
+    assert border(journal, clock, 1) == 1
+
+
+def test_a_nameless_end_is_that_of_the_open_one_with_its_id(journal: Journal, clock: Clock) -> None:
+    appended(journal, parts((A, "1"), source="one"))
+    appended(journal, parts((B, "1"), (B, "1"), source="two"))
+    appended(journal, ended("1", 2))
+    assert border(journal, clock, 2, (A,)) == 0
+    assert border(journal, clock, 2, (B,)) == 2
+    appended(journal, ended("1", 1))
+    assert border(journal, clock, 2, (A,)) == 2
+    assert _rows(journal) == 0
+
+
+def test_a_nameless_end_may_come_first(journal: Journal, clock: Clock) -> None:
+    appended(journal, ended("1", 2))
+    appended(journal, parts((A, "1")))
+    assert border(journal, clock, 1) == 0
+    appended(journal, parts((A, "1")))
+    assert border(journal, clock, 2) == 2
+
+
+def test_what_is_sent_again_leaves_nothing_behind(journal: Journal, clock: Clock) -> None:
+    """All of a transaction once more, when it has landed: its borders wait for nobody, and are forgotten."""
+    for _ in range(2):
+        appended(journal, begun("1"))
+        appended(journal, numbered([1], transaction="1"))
+        appended(journal, ended("1", 1))
+    assert border(journal, clock, 1) == 1
+    appended(journal, begun("1"))  # another transaction, of another database
+    appended(journal, parts((B, "1"), source="other"))
+    assert border(journal, clock, 2, (B,)) == 0
+    appended(journal, ended("1", 1))
+    assert border(journal, clock, 2, (B,)) == 2
+    journal.sweep(clock.now_ms + WAIT_MS)
+    assert _rows(journal) == 0

@@ -40,9 +40,38 @@ def test_many_may_migrate_at_once(url: str) -> None:
     databases = [Database(url) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(schema.migrate, databases))
-    assert sorted(found) == [(0, 1), (1, 1), (1, 1), (1, 1)]
+    now = schema.VERSION
+    assert sorted(found) == [(0, now), (now, now), (now, now), (now, now)]
     for database in databases:
         database.close()
+
+
+def test_an_older_one_is_brought_up(url: str) -> None:
+    """To a schema that a new one has, too."""
+    database, fresh = Database(url), Database("sqlite://")
+    schema.migrate(database)
+    schema.migrate(fresh)
+
+    def age(connection: sa.Connection) -> None:
+        for statement in (
+            "DROP INDEX journal_transactions_open",
+            "ALTER TABLE journal_transactions DROP COLUMN announced",
+            "CREATE INDEX journal_transactions_open ON journal_transactions (warehouse, source, is_open)",
+            "UPDATE journal_version SET version = 1",
+        ):
+            connection.execute(sa.text(statement))
+
+    database.write(age)
+    assert schema.migrate(database) == (1, schema.VERSION)
+    schema.require_current(database)
+    for table in schema.metadata.tables:
+        looks = [sa.inspect(one.engine) for one in (database, fresh)]
+        columns = [{column["name"] for column in look.get_columns(table)} for look in looks]
+        assert columns[0] == columns[1]
+        indexes = [{i["name"]: i["column_names"] for i in look.get_indexes(table)} for look in looks]
+        assert indexes[0] == indexes[1]
+    database.close()
+    fresh.close()
 
 
 def test_a_newer_one_is_refused(url: str) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from ingest import formats
-from ingest.change import Context, TransactionEnd, position_of
+from ingest.change import Context, TransactionBegin, TransactionEnd, position_of
 from ingest.formats import debezium
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
@@ -45,6 +45,9 @@ def test_the_end_of_a_transaction_that_comes_alone() -> None:
     assert parse(debezium, [END]).ends == [TransactionEnd(0, "", "771", 4)]
     assert parse(debezium, [END], Context(source="s")).ends == [TransactionEnd(0, "s", "771", 4)]
     assert parse(debezium, [END, INSERT]).ends[0].source == "shop"
+    assert parse(debezium, [BEGIN]).begins == [TransactionBegin(0, "", "771")]
+    assert parse(debezium, [BEGIN, INSERT]).begins == [TransactionBegin(0, "shop", "771")]
+    assert parse(debezium, [BEGIN]).ignored == {0: "transaction begin"}
     assert parse(debezium, [changed(END, "id", to=None)]).ignored
 
 

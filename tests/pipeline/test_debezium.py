@@ -1,0 +1,89 @@
+"""Debezium Server, unmodified, from a real PostgreSQL: the mirror is the table, whatever crashes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness.stacks import StackName, Stacks
+from tests.pipeline.debezium import Sending
+from tests.pipeline.debezium_proof import Run, require_equal, running
+from tests.pipeline.shop import Shop
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(1_800)]
+
+SINGLE, BATCHED = Sending(), Sending(batches=True)
+BARE = Sending(schemas=False, batches=True)
+PLAIN = ("people", "accounts", "scratch", "done")  # tables whose values need no declared type
+
+
+@pytest.mark.parametrize(
+    ("name", "sending", "rows"),
+    [("embedded", SINGLE, 200), ("embedded", BATCHED, 1_000), ("postgres-s3", BATCHED, 200)],
+    ids=["embedded-single", "embedded-batched", "postgres-s3-batched"],
+)
+def test_the_mirror_is_the_table_over_all_crashes(
+    name: StackName, sending: Sending, rows: int, stacks: Stacks, tmp_path: Path
+) -> None:
+    with (
+        stacks.started(name, tmp_path / "stack") as stack,
+        running(stack, tmp_path, sending=sending, rows=rows) as run,
+    ):
+        run.worker.start()
+        run.debezium.start()
+        run.shop.corner_cases()
+        for crash in (run.kill_debezium, run.kill_server, run.kill_worker, run.kill_debezium):
+            live(run.shop, 40)
+            wait_for_some(run)
+            crash()
+        live(run.shop, 20)
+        run.wait_for_all()
+        require_equal(run)
+
+
+def test_a_first_load_that_is_killed_is_done_again(stacks: Stacks, tmp_path: Path) -> None:
+    """The rows come twice, as Debezium reads them twice; the mirror has them once."""
+    with (
+        stacks.started("embedded", tmp_path / "stack") as stack,
+        running(stack, tmp_path, sending=SINGLE, rows=300) as run,
+    ):
+        run.worker.start()
+        run.debezium.start(wait=False)
+        wait_for_some(run)
+        run.debezium.kill()
+        live(run.shop, 5)
+        run.debezium.start(wait=False)
+        live(run.shop, 20)
+        run.wait_for_all()
+        for table in run.shop.tables:
+            assert run.lake(f"SELECT count(*) FROM lake.shop.{table}") == [(run.shop.size(table),)]
+
+
+def test_without_schemas_plain_values_are_what_they_are(stacks: Stacks, tmp_path: Path) -> None:
+    with (
+        stacks.started("embedded", tmp_path / "stack") as stack,
+        running(stack, tmp_path, sending=BARE, rows=50, tables=PLAIN) as run,
+    ):
+        run.worker.start()
+        run.debezium.start()
+        run.shop.corner_cases()
+        live(run.shop, 40)
+        run.kill_debezium()
+        live(run.shop, 20)
+        run.wait_for_all()
+        require_equal(run)
+
+
+def live(shop: Shop, transactions: int) -> None:
+    for _ in range(transactions):
+        shop.step()
+
+
+def wait_for_some(run: Run, events: int = 20) -> None:
+    """Until something new has been taken: the next crash is in the middle."""
+    began, until_s = run.received(), time.monotonic() + 120
+    while run.received() < began + events:
+        assert time.monotonic() < until_s, f"nothing arrives:\n{run.debezium.tail()}"
+        time.sleep(0.05)
