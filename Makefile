@@ -14,7 +14,7 @@ BIN := .venv/bin
 SOURCES := $(wildcard calve catalog ingest query spark_jobs tests bench scripts)
 PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help setup run test check format bench proof openapi components proof-components pins clean
+.PHONY: help setup run test check format bench bench-ingest proof openapi components proof-components pins clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,8 +41,11 @@ format: setup ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup components ## measure the catalog beside Iceberg's own REST server
+bench: setup components ## measure the catalog beside Iceberg's own REST server (changes: make bench-ingest)
 	$(BIN)/python -m bench.catalog $(ARGS)
+
+bench-ingest: setup components ## measure how quickly changes are acknowledged and become visible
+	$(BIN)/python -m bench.ingest $(ARGS)
 
 proof: setup components proof-components ## run the long forms of the proofs (hours)
 	$(BIN)/pytest -m proof --timeout 7200 $(ARGS)

@@ -35,5 +35,12 @@ install() {
 install --no-deps -r requirements-dev.txt
 install --no-deps --no-build-isolation --editable .
 
+# The Spark worker beside the server needs Java and two jars. Without them the server still serves, and says so.
+if ! .venv/bin/python -m spark_jobs.java >/dev/null 2>&1; then
+    install "$(.venv/bin/python -c 'from spark_jobs.java import BROUGHT; print(BROUGHT)')" ||
+        .venv/bin/python -m spark_jobs.java || true
+fi
+.venv/bin/python -m spark_jobs.jars >/dev/null || echo "The Spark worker will not run without its jars." >&2
+
 # What the server imports is compiled now, once, and not at its first start.
 env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import calve.app, calve.serve.run, calve.serve.worker'

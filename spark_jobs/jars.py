@@ -5,7 +5,8 @@
 They are fetched once, at set-up, so that a session starts without a resolver and without a network. The
 folder is the one that CALVE_JARS names, else `calve/jars` in the user's cache. Maven fetches them, by the
 settings that the machine has for it; CALVE_MAVEN_REPOSITORY, the address of any repository in Maven's layout,
-does without Maven. Either way a jar counts only if its bytes are the expected ones.
+does without Maven, and so does Spark's own resolver where there is neither. A jar counts only if its bytes
+are the expected ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,20 @@ from pathlib import Path
 
 DOWNLOAD_TIMEOUT_S = 60
 _MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+
+
+_RESOLVE = """
+import os, sys
+from pyspark.sql import SparkSession
+from spark_jobs import java
+os.environ["JAVA_HOME"] = str(java.home())
+settings = {"spark.jars.packages": sys.argv[1], "spark.jars.ivy": sys.argv[2], "spark.ui.enabled": "false"}
+settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+builder = SparkSession.builder.master("local[1]")
+for key, value in settings.items():
+    builder = builder.config(key, value)
+builder.getOrCreate().stop()
+"""
 
 
 class JarsMissing(Exception):
@@ -101,10 +116,7 @@ def _fetch_one(jar: Jar, into: Path) -> None:
         elif maven := shutil.which("mvn"):
             _copy_by_maven(maven, jar, fetched.parent)
         else:
-            raise JarsMissing(
-                f"cannot fetch {jar.coordinates}: install Maven, or set CALVE_MAVEN_REPOSITORY to the address"
-                f" of a Maven repository, or put {jar.file} into {into} yourself"
-            )
+            _resolve_by_spark(jar, fetched, into)
         _check(jar, fetched)
         fetched.replace(into / jar.file)
 
@@ -134,6 +146,24 @@ def _copy_by_maven(maven: str, jar: Jar, into: Path) -> None:
         raise JarsMissing(
             f"Maven could not fetch {jar.coordinates}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
         )
+
+
+def _resolve_by_spark(jar: Jar, to: Path, into: Path) -> None:
+    """Spark has a resolver of its own; a session that starts with the jar has fetched it."""
+    ivy = to.parent / "ivy"
+    ended = subprocess.run(
+        [sys.executable, "-c", _RESOLVE, jar.coordinates, str(ivy)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = ivy / "jars" / f"{jar.group}_{jar.file}"
+    if not found.is_file():
+        raise JarsMissing(
+            f"cannot fetch {jar.coordinates}: install Maven, or set CALVE_MAVEN_REPOSITORY to the address"
+            f" of a Maven repository, or put {jar.file} into {into} yourself\n{ended.stderr[-1000:]}"
+        )
+    found.replace(to)
 
 
 def _check(jar: Jar, path: Path) -> None:

@@ -11,13 +11,12 @@ last and may override anything.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from spark_jobs import jars
+from spark_jobs import jars, java
 
 
 class SparkUnavailable(Exception):
@@ -129,7 +128,8 @@ def attach(
 
 
 def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
-        where = f"JAVA_HOME ({home})" if home else "the PATH"
-        raise SparkUnavailable(f"Spark needs Java 17, and there is no java in {where}")
+    """Spark starts the Java that JAVA_HOME names."""
+    try:
+        os.environ["JAVA_HOME"] = str(java.home())
+    except java.NoJava as error:
+        raise SparkUnavailable(str(error)) from error

@@ -7,8 +7,9 @@
     freshness   POST until DuckDB sees it, at 500 and 5,000 events/s, on one table and on ten
     mirror      the same on mirrors of 10,000, 1 M and 10 M rows
 
-Everything runs on this machine, from one temporary folder, over loopback. Without --part all four are measured,
-one after the other. --quick is for a first look: a few seconds for each figure, and no mirror of 10 M rows.
+Everything runs on this machine, from one temporary folder, over loopback. Without --part all four are
+measured, one after the other. --quick is for a first look: a few seconds for each figure, and no mirror of
+10 M rows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import datetime
 import importlib
 import os
 import platform
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,6 +35,8 @@ PARTS = ("ack", "end-to-end", "freshness", "mirror")
 
 def main() -> None:
     given = _arguments()
+    # Leave the blocks below in order, so that every process is ended whichever way we are.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     began = time.monotonic()
     found: dict[str, Any] = {}
     for name in given.part or PARTS:

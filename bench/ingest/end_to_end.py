@@ -1,9 +1,9 @@
 """Changes from the first POST until all of them are visible, beside a hand-written Structured Streaming job.
 
 Both get the same changes (70 % updates, 20 % inserts, 10 % deletes at random keys) onto a table of the same
-rows, through one catalog on one machine, and both keep a mirror and a history. Calve gets them by HTTP, 1,000
-in a request; the job finds them as NDJSON files of 1,000 in a folder, each synced to the disk. They take turns;
-what each has in its mirror at the end is compared with a model of it.
+rows, through one catalog on one machine, and both keep a mirror and a history. Calve gets them by HTTP,
+1,000 in a request; the job finds them as NDJSON files of 1,000 in a folder, each synced to the disk. They
+take turns; what each has in its mirror at the end is compared with a model of it.
 """
 
 from __future__ import annotations
@@ -64,8 +64,11 @@ def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) 
         rival.ask("warm-up", folder=str(folder / "warm-up"))
         for number in range(pace.rounds):
             say(f"end-to-end: round {number + 1} of {pace.rounds}")
-            turns = [lambda n: _calve(calve, pace, n), lambda n: _rival(calve, rival, folder, pace, n)]
-            samples += [turn(number) for turn in (turns if number % 2 == 0 else turns[::-1])]
+            for who in ("calve", "streaming") if number % 2 == 0 else ("streaming", "calve"):
+                ours = who == "calve"
+                samples.append(
+                    _calve(calve, pace, number) if ours else _rival(calve, rival, folder, pace, number)
+                )
         _check(calve.url, samples, pace)
     where = costs.of_landing(2_000 if quick else 50_000, folder)
     _print(samples, where)
@@ -156,9 +159,8 @@ def _print(samples: list[Sample], where: dict[str, float]) -> None:
     for who, title in (("streaming", "Structured Streaming, foreachBatch MERGE"), ("calve", "Calve")):
         mine = [sample for sample in samples if sample.who == who]
         rates[who] = statistics.median(sample.rate for sample in mine)
-        figures = [rates[who]]
-        for name in ("seconds", "sent_s", "batches", "cpu_s"):
-            figures.append(statistics.median(getattr(sample, name) for sample in mine))
+        names = ("rate", "seconds", "sent_s", "batches", "cpu_s")
+        figures = [statistics.median(getattr(sample, name) for sample in mine) for name in names]
         stages = median_of([sample.stages_ms for sample in mine])
         rows.append([title, f"{mine[0].changes:,}", *map(figure, figures), told(stages)])
     print(table([*head, "a batch, medians"], rows))

@@ -1,4 +1,4 @@
-"""The changes that are sent: orders of seven columns in Calve's own format, and what a mirror of them must hold.
+"""The changes that are sent: orders of seven columns in Calve's own format, and what their mirror must hold.
 
 Pure, and the same for the same seed, so that two pipelines can be given the same changes.
 """
@@ -6,6 +6,7 @@ Pure, and the same for the same seed, so that two pipelines can be given the sam
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,9 +69,9 @@ class Orders:
 
     def __init__(self, table: str, keys: int, seed: int) -> None:
         self.table = table
-        self._random = random.Random(seed)  # noqa: S311 - a load, not a secret
-        self._live = list(range(keys))
-        self._marker_of = dict.fromkeys(range(keys), 0)
+        self._random = random.Random(seed)
+        self._live = array("q", range(keys))  # small, because a mirror may have ten million rows
+        self._marker_of: dict[int, int] = {}  # of those that have changed
         self._next_key = keys
 
     def changes(self, first: int, count: int) -> Iterator[Event]:
@@ -98,7 +99,7 @@ class Orders:
         place = self._random.randrange(len(self._live))
         self._live[place], self._live[-1] = self._live[-1], self._live[place]
         key = self._live.pop()
-        del self._marker_of[key]
+        self._marker_of.pop(key, None)
         return key
 
     def _added(self, marker: int) -> int:

@@ -2,8 +2,8 @@
 
     python -m bench.ingest.floors --port N      a bare ASGI app that reads a body and answers 202
 
-`synced` writes the same bytes to a file and syncs it, in a loop; the bare app shows what HTTP alone costs with
-the same server program and the same producers.
+`synced` writes the same bytes to a file and syncs it, in a loop; the bare app shows what HTTP alone costs
+with the same server program and the same producers.
 """
 
 from __future__ import annotations

@@ -25,9 +25,14 @@ from tests.harness.server import CalveServer, environment
 
 WORKER_START_S = 300.0
 LAND_S = 900.0
+STALLED_S = 60.0
 MASTER, MEMORY = "local[2]", "2g"
 SETTINGS = {"CALVE_BUFFER_BYTES_MAX": str(8 * 2**30)}
 PRELOAD_BATCH = 5_000
+SPARK_PLACE = {
+    "CALVE_JARS": os.environ.get("CALVE_JARS", str(components.JARS)),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +75,13 @@ class Pipeline:
         self.wait_until_visible(token)
 
     def wait_until_visible(self, token: str) -> None:
-        until = time.monotonic() + LAND_S
+        began, well = time.monotonic(), time.monotonic()
         with self.connection("watch") as connection:
             while not is_visible(connection, token, wait_s=10):
-                if time.monotonic() > until:
-                    raise TimeoutError(f"{token} is not visible after {LAND_S:.0f} s: {self.standing()}")
+                standing = self.standing()
+                well = well if standing["stalled"] else time.monotonic()
+                if time.monotonic() > min(began + LAND_S, well + STALLED_S):
+                    raise TimeoutError(f"{token} does not become visible: {standing}")
 
     def standing(self) -> Any:
         with self.connection("watch") as connection:
@@ -108,7 +115,7 @@ def pipeline(
     """Ended by their ids at the end of the block, the worker first."""
     given = {**SETTINGS, "CALVE_WORKERS": str(workers), **(settings or {})}
     with CalveServer.started(folder, given) as calve:
-        spark = {"CALVE_SPARK_MASTER": MASTER, "CALVE_SPARK_MEMORY": MEMORY, "CALVE_JARS": jars()}
+        spark = {"CALVE_SPARK_MASTER": MASTER, "CALVE_SPARK_MEMORY": MEMORY, **SPARK_PLACE}
         child = Child(
             [str(components.calve()), "worker", "--uri", calve.url],
             log=folder / "worker.log",
@@ -120,10 +127,6 @@ def pipeline(
             yield Pipeline(calve, child)
         finally:
             child.stop(timeout_s=40)
-
-
-def jars() -> str:
-    return os.environ.get("CALVE_JARS", str(components.JARS))
 
 
 def posted(connection: Connection, body: bytes) -> str:
@@ -141,7 +144,11 @@ def is_visible(connection: Connection, token: str, *, wait_s: float = 0) -> bool
 def _job(row: dict[str, Any], said: dict[str, Any]) -> Job:
     """Staging is what is left of a job when the worker's own stages are taken off."""
     facts = {**row["progress"], **said}
-    told = facts.get("stages-ms") or {name: value for name, value in facts.items() if name.endswith("-ms")}
+    told = (
+        said.get("stages")
+        or facts.get("stages-ms")
+        or {name: value for name, value in facts.items() if name.endswith("-ms")}
+    )
     stages = {
         name.removesuffix("-ms"): float(value)
         for name, value in told.items()

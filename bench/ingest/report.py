@@ -21,9 +21,11 @@ class Percentiles:
     def of(cls, values_ms: Iterable[float]) -> Percentiles:
         ranked = sorted(values_ms)
         if not ranked:
-            return cls(0, *[float("nan")] * 4)
-        at = [ranked[min(len(ranked) - 1, int(len(ranked) * part))] for part in (0.5, 0.95, 0.99)]
-        return cls(len(ranked), *at, ranked[-1])
+            nothing = float("nan")
+            return cls(0, nothing, nothing, nothing, nothing)
+        last = len(ranked) - 1
+        p50, p95, p99 = (ranked[min(last, int(len(ranked) * part))] for part in (0.5, 0.95, 0.99))
+        return cls(len(ranked), p50, p95, p99, ranked[-1])
 
 
 def median_of(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -36,7 +38,7 @@ def told(stages: Mapping[str, float], unit: str = "ms") -> str:
     return ", ".join(f"{name} {figure(value)} {unit}" for name, value in stages.items())
 
 
-def met(is_met: bool | None) -> str:  # noqa: FBT001 - it is what is shown
+def met(is_met: bool | None) -> str:
     return "" if is_met is None else "yes" if is_met else "NO"
 
 

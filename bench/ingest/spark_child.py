@@ -1,4 +1,4 @@
-"""`bench.ingest.spark_table` as a child process that is asked and answers. Ended by its id, its JVM with it."""
+"""`bench.ingest.spark_table` as a child process that is asked and answers; ended by its id, with its JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.ingest.pipeline import MASTER, MEMORY, jars
+from bench.ingest.pipeline import MASTER, MEMORY, SPARK_PLACE
 from bench.rivals.server import Server
 
 STOP_S = 20.0
@@ -52,7 +52,7 @@ def spark_child(uri: str, folder: Path) -> Iterator[SparkChild]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env={**os.environ, "CALVE_JARS": jars()},
+            env={**os.environ, **SPARK_PLACE},
             start_new_session=True,  # so that its group can be ended, and nothing else
             text=True,
         )

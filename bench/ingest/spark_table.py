@@ -11,8 +11,8 @@ It takes one JSON object on each line of its input and answers each with one on 
     {"do": "warm-up", "folder": ...}                        two small rounds on a table that is thrown away
 
 The job is what a person writes by the book: NDJSON files from a folder, `foreachBatch`, the newest change of
-each key by row_number, one append to the changes, one MERGE into the mirror. Its tables have the properties of
-Calve's own, and it runs on the same Spark and Iceberg, through the same catalog.
+each key by row_number, one append to the changes, one MERGE into the mirror. Its tables have the properties
+of Calve's own, and it runs on the same Spark and Iceberg, through the same catalog.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ class Job:
 
     def create(self, table: str, keys: int) -> None:
         namespace = table.rsplit(".", 1)[0]
-        properties = ", ".join(
-            f"'{name}' = '{value}'" for name, value in {**PROPERTIES, "format-version": "2"}.items()
-        )
+        wanted = {**PROPERTIES, "format-version": "2"}
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         stamp = "_commit_timestamp TIMESTAMP"
         past = "_operation STRING, _source_timestamp TIMESTAMP, _position BIGINT"
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")

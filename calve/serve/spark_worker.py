@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> list[str]:
     """The words that start a worker."""
-    words = [sys.executable, "-m", "spark_jobs.first.worker", "--uri", uri]
+    words = [sys.executable, "-m", "spark_jobs.worker", "--uri", uri]
     words += ["--master", settings.spark_master, "--memory", settings.spark_memory]
     words += ["--slots", str(settings.worker_slots)]
     return words if parent_pid is None else [*words, "--parent-pid", str(parent_pid)]

@@ -6,6 +6,7 @@ The child is started at the first batch and again if it dies; a batch whose chil
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -53,7 +54,16 @@ class StagingPool:
 
 def _begin(open_ground: Callable[[], Ground]) -> None:
     global _ground  # noqa: PLW0603 - the one thing this process has
+    threading.Thread(target=_end_with_the_server, name="parent", daemon=True).start()
     _ground = open_ground()
+
+
+def _end_with_the_server() -> None:
+    """A server that is killed tells nobody; its child would wait for the next batch for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _stage(cut: Cut) -> StagedBatch:

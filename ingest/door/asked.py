@@ -20,6 +20,7 @@ SOURCE_CHARS_MAX = 255
 BATCH_CHARS_MAX = 255
 KEY_COLUMNS_MAX = 32
 QUERY_PARAMETERS_MAX = 50
+KNOWN_QUERY_CHARS_MAX = 256
 PRIORITIES = {
     **{str(number): number for number in range(4)},
     **{f"p{number}": number for number in range(4)},
@@ -44,7 +45,7 @@ class Asked:
 
 def asked(path: Mapping[str, str], query: bytes, headers: Headers, settings: DoorSettings) -> Asked:
     """`path` holds raw segments: `namespace` and `table`, or `topic`, or nothing."""
-    words = _query(query)
+    words = query_words(query)
     wait = words.get("wait", words.get("ack", "journal"))
     if wait not in ("journal", "commit"):
         raise Invalid("wait must be journal or commit")
@@ -79,11 +80,6 @@ def priority_of(headers: Headers) -> int:
     return found
 
 
-def query_words(query: bytes) -> dict[str, str]:
-    """The query parameters, decoded; the last of equal names counts."""
-    return _query(query)
-
-
 def seconds(name: str, text: str | None, default_s: float, most_s: float) -> float:
     """A time that a request asks for, cut to what is allowed."""
     if text is None:
@@ -101,7 +97,6 @@ def _timeout_s(text: str | None, settings: DoorSettings) -> float:
     return seconds("timeout_s", text, settings.commit_wait_s, settings.commit_wait_s_max)
 
 
-@lru_cache(maxsize=256)
 def _parsed_query(query: bytes) -> tuple[tuple[str, str], ...]:
     try:
         pairs = parse_qsl(
@@ -116,8 +111,15 @@ def _parsed_query(query: bytes) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _query(query: bytes) -> dict[str, str]:
-    return dict(_parsed_query(query)) if query else {}
+_known_query = lru_cache(maxsize=1024)(_parsed_query)
+
+
+def query_words(query: bytes) -> dict[str, str]:
+    """The query parameters, decoded; the last of equal names counts."""
+    if not query:
+        return {}
+    # The same few come again and again; long ones are parsed each time, so that nobody fills the memory.
+    return dict((_known_query if len(query) <= KNOWN_QUERY_CHARS_MAX else _parsed_query)(query))
 
 
 def _table(path: Mapping[str, str]) -> TableName | None:

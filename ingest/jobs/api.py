@@ -151,7 +151,7 @@ def publish(dispatch: DispatchOf, caller: CallerOf, job: str, body: PublishReque
 def fail(dispatch: DispatchOf, caller: CallerOf, job: str, body: FailRequest) -> None:
     """Give a job back; it will be tried again."""
     _mine(dispatch, caller, job, Role.WRITER)
-    dispatch.fail(job, body.epoch, body.error)
+    dispatch.fail(job, body.epoch, body.error, retry=body.retry)
 
 
 @router.get("/jobs/{job}", operation_id="loadJob", response_model=JobAnswer)

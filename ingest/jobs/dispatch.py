@@ -6,10 +6,11 @@ end of the job. After a crash anywhere it has happened whole or not at all, and 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from catalog.rows import Staged
 from catalog.service import transactions
 from catalog.service.catalog import Catalog
 from ingest.batches.cut import CannotStage, Cut, StagedBatch
-from ingest.jobs.lanes import Lanes
+from ingest.jobs.lanes import STAGING_LEASE_S, Lanes
 from ingest.jobs.measures import Measures
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Job, Jobs, finish
@@ -31,6 +32,7 @@ from ingest.landing.settings import CHANGES_SUFFIX
 from ingest.landing.tables import Step, land
 
 LEASE_S = 30.0
+ATTEMPTS_MAX = 4  # failures of one job before its tables are cut anew
 SEEN_EVERY_S = 5.0
 
 _log = logging.getLogger(__name__)
@@ -126,7 +128,8 @@ class Dispatch:
 
     def _begin(self, cut: Cut) -> dict[str, Any] | None:
         try:
-            batch = self._stage(cut)
+            with self._kept(cut):
+                batch = self._stage(cut)
         except CatalogError as error:
             self.trouble = error.message
             self._measures.failed("stage")
@@ -159,18 +162,49 @@ class Dispatch:
         answer: dict[str, Any] = orjson.loads(description)
         return answer | {"epoch": 1}
 
+    @contextlib.contextmanager
+    def _kept(self, cut: Cut) -> Iterator[None]:
+        """The claim on the tables lasts as long as their files take."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(STAGING_LEASE_S / 4):
+                try:
+                    self._jobs.keep_staging(cut.job_id, 1, STAGING_LEASE_S)
+                except CatalogError as error:
+                    _log.warning(
+                        "a claim was not renewed", extra={"job": cut.job_id, "reason": error.message}
+                    )
+
+        keeper = threading.Thread(target=keep, name="staging-lease", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
+
     def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
         """How long the lease now lasts; CommitFailed if it is lost."""
         if not self._jobs.extend(job_id, epoch, progress, LEASE_S):
             raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
         return LEASE_S
 
-    def fail(self, job_id: str, epoch: int, error: str) -> None:
+    def fail(self, job_id: str, epoch: int, error: str, *, retry: bool = True) -> None:
+        """Take a job back. One that fails again and again, or cannot succeed as it is, is cut anew: its
+        tables may not be any more what they were when it was staged, and the journal still has it all.
+        """
         job = self._held(job_id, epoch)
         self._measures.failed("write")
         _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
-        if not self._jobs.give_back(job, error):
+        is_final = not retry or job.attempts >= ATTEMPTS_MAX
+        if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
             raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+        if is_final:
+            landing = Landing.decode(job.landing)
+            spans = {step.table: (step.from_id, step.to_id) for step in landing.steps}
+            self._lanes.put_off(Cut(job_id, job.warehouse, spans))
+            self._delete(landing.files)
 
     def publish(
         self, job_id: str, epoch: int, transaction: str, principal: str, metrics: dict[str, Any]

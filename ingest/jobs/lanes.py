@@ -14,7 +14,7 @@ from ingest.journal.journal import Journal
 from ingest.landing.jobs import Jobs
 from ingest.landing.tables import LandingTables
 
-STAGING_LEASE_S = 120.0
+STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
 PUT_OFF_S_MAX = 10.0
 
 

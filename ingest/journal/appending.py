@@ -200,8 +200,10 @@ class _OneWarehouse:
         for request in requests:
             for step in request.steps:
                 touched.setdefault(step.source, set()).add(step.transaction)
-            for border in (*request.begins, *request.ends):
-                touched.setdefault(border.source, set()).add(border.transaction)
+            for begin in request.begins:
+                touched.setdefault(begin.source, set()).add(begin.transaction)
+            for end in request.ends:
+                touched.setdefault(end.source, set()).add(end.transaction)
         if touched:
             self.ledger.learn(spanning.load(self._connection, self._warehouse, touched))
 

@@ -88,7 +88,18 @@ _STAGED = Prepared(
         landing=sa.bindparam("landing"),
     )
 )
-_FORGET = Prepared(sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e")))
+_KEEP_STAGING = Prepared(
+    sa.update(jobs)
+    .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
+    .values(lease_ends_ms=sa.bindparam("until"))
+)
+# Only while it is being staged: whoever finds it abandoned may be a moment too late.
+_FORGET = Prepared(
+    sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
+)
+_DISCARD = Prepared(
+    sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
+)
 _RELEASE = Prepared(sa.delete(claims).where(claims.c.job_id == sa.bindparam("j")))
 _SWEEP = Prepared(sa.delete(jobs).where(jobs.c.state == "done", jobs.c.finished_ms < sa.bindparam("before")))
 _INSERT = Prepared(
@@ -193,6 +204,11 @@ class Jobs:
         params = {"j": job_id, "e": epoch, "description": description, "landing": landing}
         return self._update(_STAGED, params | {"until": _now_ms() + int(lease_s * 1000)})
 
+    def keep_staging(self, job_id: str, epoch: int, lease_s: float) -> bool:
+        """More time for its files; False if it was forgotten."""
+        params = {"j": job_id, "e": epoch, "until": _now_ms() + int(lease_s * 1000)}
+        return self._update(_KEEP_STAGING, params)
+
     def forget(self, job_id: str, epoch: int) -> None:
         """A job whose staging failed or was abandoned never was."""
 
@@ -216,6 +232,17 @@ class Jobs:
         delay_ms = min(RETRY_MS_MAX, 250 * 2 ** min(job.attempts, 10))
         params = {"j": job.id, "e": job.epoch, "after": _now_ms() + delay_ms, "error": error[:4000]}
         return self._update(_GIVE_BACK, params)
+
+    def discard(self, job: Job) -> bool:
+        """After failures that a repeat does not heal: the job never was, and its tables are cut again."""
+
+        def work(connection: sa.Connection) -> bool:
+            if _DISCARD.run(connection, {"j": job.id, "e": job.epoch}).rowcount != 1:
+                return False
+            _RELEASE.run(connection, {"j": job.id})
+            return True
+
+        return self._database.write(work)
 
     def seen(self, worker: str, said: dict[str, Any]) -> None:
         def work(connection: sa.Connection) -> None:

@@ -187,9 +187,11 @@ class PipelineTable:
     names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
     made: bool = False
 
-    def land(self, *events: Event, late: bool = False, **job: Any) -> dict[str, Any]:
+    def land(
+        self, *events: Event, late: bool = False, job: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """One batch of this table alone; what the pipeline says of it."""
-        outcome = self.lake.run([self.described(events, late=late)], **job)
+        outcome = self.lake.run([self.described(events, late=late)], **(job or {}))
         self.made = True
         return outcome.tables[f"{self.lake.namespace}.{self.name}"]
 

@@ -1,4 +1,4 @@
-"""What the tables of the pipeline must hold, by plain Python: one event after another, no folding, no join."""
+"""What the tables of the pipeline must hold, by plain Python: event by event, no folding, no join."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from tests.clients.pipeline_lake import PipelineLake
 from tests.clients.pipeline_random import COLUMNS, RandomChanges
 
 __all__ = ["pipeline", "pipeline_lanes"]
+# PySpark leaves the socket that rows came through to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 STRATEGIES = {"merge": 10**9, "replace": 0}
 
 

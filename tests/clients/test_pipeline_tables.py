@@ -14,10 +14,12 @@ from spark_jobs import merge
 from spark_jobs.job import BadJob
 from spark_jobs.staged import Store
 from tests.clients.pipeline_events import Event, delete, insert, moved, update
-from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_lanes, told, told_by
+from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_lanes
 from tests.clients.pipeline_lake import STAMP_US, PipelineLake
 
 __all__ = ["pipeline", "pipeline_lanes"]
+# PySpark leaves the socket that rows came through to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 _DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 # Four keys of each type, in order; the third is deleted, the second changed, the first moves to the fourth.
@@ -268,15 +270,10 @@ def test_a_key_that_is_null_is_no_reason_to_try_again(pipeline: PipelineLake) ->
         table.land(insert(id=None, name="a"))
 
 
-def test_two_columns_of_the_history_may_have_other_names(pipeline: PipelineLake) -> None:
-    table = Checked(pipeline.table({"id": "long", "_operation": "string"}))
-    table.table.names = {**table.table.names, "operation": "_op", "event-id": "_id"}
+def test_the_columns_of_the_history_may_have_other_names(pipeline: PipelineLake) -> None:
+    table = pipeline.table({"id": "long", "_operation": "string"})
+    table.names = {**table.names, "operation": "_op", "event-id": "_id"}
     events = [insert(id=1, _operation="mine"), delete(id=1)]
-    table.table.land(*events)
-    table.model.land(events)
-    rows = [{**row, "_event_id": row["_id"]} for row in table.table.changes()]
-    assert {row["_id"]: row["_op"] for row in rows} == {event.id: event.operation for event in events}
-    assert (
-        told([{**row, "_operation": row["_op"]} for row in rows], table.table).keys()
-        == told_by(table.model).keys()
-    )
+    table.land(*events)
+    found = {row["_id"]: (row["_op"], row["_operation"]) for row in table.changes()}
+    assert found == {events[0].id: ("insert", "mine"), events[1].id: ("delete", None)}

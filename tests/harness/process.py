@@ -121,3 +121,22 @@ def _guard(user: str | None) -> list[str]:
         account = pwd.getpwnam(user)
         guard += [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
     return [*guard, "--"]
+
+
+def children(pid: int) -> list[int]:
+    """The ids of all processes below this one."""
+    found = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in listed.read_text().split():
+                found += [int(child), *children(int(child))]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and that nobody asked about does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

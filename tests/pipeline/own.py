@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from tests.harness.process import children
 from tests.harness.stacks import Stack, StackName, Stacks
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.worker import Worker
@@ -57,17 +58,8 @@ def wait_until_at_work(url: str, *, timeout_s: float) -> bool:
 def memory_bytes(pid: int) -> int:
     """What a process holds now (RSS), its children included."""
     total = 0
-    for each in (pid, *_below(pid)):
+    for each in (pid, *children(pid)):
         with contextlib.suppress(OSError):
             pages = int(Path(f"/proc/{each}/statm").read_text().split()[1])
             total += pages * 4096
     return total
-
-
-def _below(pid: int) -> list[int]:
-    found = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in listed.read_text().split():
-                found += [int(child), *_below(int(child))]
-    return found

@@ -59,9 +59,9 @@ def _without(field: str) -> Callable[[Event], bytes]:
     return lambda event: orjson.dumps({name: value for name, value in event.items() if name != field})
 
 
-def _text(found: str, instead: bytes) -> Callable[[Event], bytes]:
-    """Replace the note by bytes that no JSON writer would write."""
-    return lambda event: orjson.dumps(event).replace(orjson.dumps(event["after"][found]), instead)
+def _text(column: str, instead: bytes) -> Callable[[Event], bytes]:
+    """Replace a value by bytes that our JSON writer would not write."""
+    return lambda event: orjson.dumps(event).replace(orjson.dumps(event["after"][column]), instead)
 
 
 def _delete_without_key(event: Event) -> bytes:
@@ -87,7 +87,7 @@ WAYS: tuple[Way, ...] = (
     Way("delete without a key", _delete_without_key, ("key", "before")),
     Way("null key", _column("id", None), ("null key", '"id"')),
     Way("wrong type", _column("n", "many"), ('"n"', "many", "long")),
-    Way("too large", _column("n", 2**70), ('"n"', str(2**70), "long")),
+    Way("too large", _text("n", str(2**70).encode()), ('"n"', str(2**70), "long")),
     Way("part of a whole number", _column("n", 1.5), ('"n"', "1.5", "long")),
     Way("no such day", _column("day", "2026-13-45"), ('"day"', "2026-13-45", "date")),
     Way("no decimal", _column("price", "12.3.4"), ('"price"', "12.3.4", "decimal")),

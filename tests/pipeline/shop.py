@@ -186,8 +186,7 @@ class Shop:
 
     def lake_query(self, table: str) -> str:
         """What must give the same rows from the catalog."""
-        names = [_COMPARED.get(column, (column, column))[1] for column in self.columns(table)]
-        return f"SELECT {', '.join(names)} FROM lake.{self.schema}.{table}"
+        return lake_query(self.schema, table, self.columns(table))
 
     # -- inside
 
@@ -335,6 +334,11 @@ class Shop:
 
     def _long_text(self) -> str:
         return f"{self._random.getrandbits(64):x}-" * (TOAST_CHARACTERS // 16)
+
+
+def lake_query(schema: str, table: str, columns: Sequence[str]) -> str:
+    names = [_COMPARED.get(column, (column, column))[1] for column in columns]
+    return f"SELECT {', '.join(names)} FROM lake.{schema}.{table}"
 
 
 def _each(works: Sequence[Callable[[], object]]) -> None:

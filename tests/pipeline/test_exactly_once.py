@@ -84,7 +84,7 @@ def _kill_both(pipeline: Pipeline, phases: Phases, kills: int, rng: random.Rando
         pipeline.stack.server.kill()
         pipeline.stack.server.start()
         # A job whose worker was killed is free when its lease is over, so this may take a while.
-        wait_until_at_work(pipeline.url, timeout_s=60)
+        wait_until_at_work(pipeline.url, timeout_s=300)
         time.sleep(rng.uniform(0, 2.5))
         pipeline.worker.kill()
         pipeline.worker.start(wait=False)

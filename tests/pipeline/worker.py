@@ -20,7 +20,7 @@ class Worker:
 
     def __init__(self, stack: Stack, folder: Path, *, slots: int = 2, master: str = "local[2]") -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "spark_jobs.first.worker", "--uri", stack.url]
+        words = [sys.executable, "-m", "spark_jobs.worker", "--uri", stack.url]
         words += ["--master", master, "--memory", "1g", "--slots", str(slots)]
         environment = dict(os.environ) | (stack.s3.settings if stack.s3 else {})
         self._url = stack.url

@@ -111,8 +111,8 @@ class Hand:
         body = {"epoch": job["epoch"], "progress": {"stage": "write"}}
         return self.rest.lake("POST", f"jobs/{job['id']}/heartbeat", json=body)
 
-    def fail(self, job: Job, error: str = "no") -> httpx.Response:
-        body = {"epoch": job["epoch"], "error": error, "retry": True}
+    def fail(self, job: Job, error: str = "no", *, retry: bool = True) -> httpx.Response:
+        body = {"epoch": job["epoch"], "error": error, "retry": retry}
         return self.rest.lake("POST", f"jobs/{job['id']}/fail", json=body)
 
     def abort(self, warehouse: str = "main") -> None:

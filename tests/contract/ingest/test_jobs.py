@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,7 @@ from catalog.identity.principals import PrincipalStore
 from catalog.identity.roles import Role
 from catalog.store.database import Database
 from tests.contract.ingest.hand import Hand, Job, expire
+from tests.harness.process import children, is_alive
 from tests.harness.rest import Rest
 from tests.harness.server import CalveServer
 from tests.harness.stacks import STACKS, Stack, StackName, Stacks
@@ -173,6 +177,39 @@ def test_a_table_that_moved_is_refused_and_the_job_can_be_done_again(desk: Stack
     assert landed(desk, f"{space}.t")["events"] == 2
 
 
+def test_a_job_that_cannot_succeed_as_it_is_is_cut_anew(desk: Stack, stacks: Stacks) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1, "name": "x"})
+    old = job = hand.lease(space)
+    hand.rest.ok("POST", hand.rest.path("namespaces"), json={"namespace": [space]})
+    hand.rest.create(space, "t")  # the job will never be able to
+    for attempt in range(4):
+        with pytest.raises(AssertionError, match="AlreadyExists"):
+            hand.work(job)
+        assert hand.fail(job, "it is there already").status_code == 204
+        again = hand.lease(space)
+        if attempt < 3:
+            assert (again["id"], again["epoch"]) == (job["id"], job["epoch"] + 1)
+        old, job = job, again
+    assert job["id"] != old["id"]
+    assert staged_files(stacks, old) == []
+    assert hand.heartbeat(old).status_code == 404
+    hand.land(job)
+    assert landed(desk, f"{space}.t")["events"] == 1
+
+
+def test_a_worker_can_ask_for_a_new_cut_at_once(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1})
+    job = hand.lease(space)
+    assert hand.fail(job, retry=False).status_code == 204
+    hand.post(f"{space}.t", {"id": 2})
+    again = hand.lease(space)
+    assert again["id"] != job["id"]
+    assert again["tables"][0]["events"] == 2
+    hand.land(again)
+
+
 def test_two_workers_never_have_the_same_table(desk: Stack) -> None:
     space, tables = fresh(), 6
     hands = [Hand(desk.url) for _ in range(4)]
@@ -268,6 +305,20 @@ def test_a_crash_leaves_all_of_a_publish_or_nothing(
     assert [landed(desk, f"{space}.{name}")["events"] for name in ("a", "b")] == [1, 1]
     assert [_current(hand.rest, space, name) for name in ("a", "b")] == wanted
     assert staged_files(stacks, job) == []
+
+
+def test_the_staging_process_ends_with_its_server(stacks: Stacks, tmp_path: Path) -> None:
+    with stacks.started("embedded", tmp_path, SETTINGS) as stack:
+        hand, space = Hand(stack.url), fresh()
+        hand.post(f"{space}.t", {"id": 1})
+        hand.lease(space)
+        below = children(stack.server.pid)
+        assert below
+        os.kill(stack.server.pid, signal.SIGKILL)  # alone, as the kernel does when memory runs out
+        until_s = time.monotonic() + 60
+        while any(is_alive(pid) for pid in below):
+            assert time.monotonic() < until_s, "a child of the server is left"
+            time.sleep(0.05)
 
 
 def _current(rest: Rest, space: str, table: str) -> int | None:

