@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -41,6 +42,11 @@ class Run:
         self.stack.server.start()
 
     def kill_worker(self) -> None:
+        """While it works."""
+        until_s = time.monotonic() + ARRIVED_S
+        while not any(job["state"] == "leased" for job in self._landing()["jobs"]):
+            assert time.monotonic() < until_s, "the worker takes no job"
+            time.sleep(0.1)
         self.worker.kill()
         self.worker.start(wait=False)
 
@@ -76,9 +82,13 @@ class Run:
 
     def received(self) -> int:
         """How many events of this source the lake and the journal have together."""
-        status = httpx.get(f"{self.stack.url}/status", timeout=30).raise_for_status().json()["landing"]
-        own = [table for name, table in status["tables"].items() if name.startswith(f"{self.shop.schema}.")]
+        tables = self._landing()["tables"]
+        own = [table for name, table in tables.items() if name.startswith(f"{self.shop.schema}.")]
         return sum(table["pending-events"] + table["events"] for table in own)
+
+    def _landing(self) -> dict[str, Any]:
+        found: dict[str, Any] = httpx.get(f"{self.stack.url}/status", timeout=30).json()["landing"]
+        return found
 
 
 def tell_keys(stack: Stack, shop: Shop) -> None:
