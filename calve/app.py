@@ -94,7 +94,11 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door |
     app.state.endpoints = endpoints
     app.router.routes.extend(endpoints.routes())
     notes = ingest.view.readiness if ingest is not None else dict
-    app.include_router(health_router(Probe(endpoints.catalog, notes), metrics.render))
+
+    def render() -> bytes:
+        return entrance.measured(metrics.render) if entrance is not None else metrics.render()
+
+    app.include_router(health_router(Probe(endpoints.catalog, notes), render))
     app.state.ingest, app.state.door = ingest, entrance
     if ingest is not None and entrance is not None:
         app.router.routes.extend(entrance.routes)

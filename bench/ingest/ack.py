@@ -108,7 +108,7 @@ def _print(samples: Samples, where: dict[str, float]) -> None:
         "MB/s",
         "server cpu µs/event",
     ]
-    head += ["client cpu", "bare events/s", "file events/s", "file p99 ms", "met"]
+    head += ["client cpu", "bare events/s", "bare cpu", "file events/s", "file p99 ms", "met"]
     rows = []
     for (who, events, producers), taken in samples.items():
         if who != "calve":
@@ -118,7 +118,8 @@ def _print(samples: Samples, where: dict[str, float]) -> None:
         is_met = (rate >= RATE_AIM and p99 <= P99_AIM_MS) if events == 1_000 else None
         figures = [rate, _median(taken, _p50), p99, _median(taken, lambda s: s.mb_per_s)]
         figures += [_median(taken, lambda s: s.server_cpu_us), _median(taken, lambda s: s.client_cpu_us)]
-        figures += [_median(bare, _rate), _median(file, _rate), _median(file, _p99)]
+        figures += [_median(bare, _rate), _median(bare, lambda s: s.server_cpu_us)]
+        figures += [_median(file, _rate), _median(file, _p99)]
         title = f"{events:,} event{'s' if events > 1 else ''} a request"
         rows.append([title, str(producers), *map(figure, figures), met(is_met)])
     print(table(head, rows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,19 +41,20 @@ Costs = dict[str, float]
 
 
 class _Clock:
-    """Adds up processor time by step."""
+    """Notes processor time by step. The median of the batches: other processes disturb single ones."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self._taken_us: dict[str, list[float]] = {}
 
     @contextlib.contextmanager
-    def __call__(self, step: str) -> Iterator[None]:
+    def __call__(self, step: str, count: int) -> Iterator[None]:
+        """A step for so many events."""
         began = time.process_time()
         yield
-        self.seconds[step] = self.seconds.get(step, 0.0) + time.process_time() - began
+        self._taken_us.setdefault(step, []).append((time.process_time() - began) / count * 1e6)
 
-    def each(self, count: int) -> Costs:
-        return {step: seconds / count * 1e6 for step, seconds in self.seconds.items()}
+    def each(self) -> Costs:
+        return {step: statistics.median(taken) for step, taken in self._taken_us.items()}
 
 
 def of_ack(count: int, folder: Path) -> Costs:
@@ -60,7 +62,7 @@ def of_ack(count: int, folder: Path) -> Costs:
     clock = _Clock()
     with _database(folder / "costs-ack.db") as database:
         _filled(database, count, clock)
-    found = clock.each(count)
+    found = clock.each()
     found["changes from JSON"] = found.pop("read") - found["JSON"]
     order = ("JSON", "changes from JSON", "pack (columns, JSON, zstd)", "append and COMMIT")
     return {step: found[step] for step in order}
@@ -71,32 +73,32 @@ def of_landing(count: int, folder: Path) -> Costs:
     clock = _Clock()
     with _database(folder / "costs-landing.db") as database:
         _filled(database, count, _Clock())
-        with clock("read and decode"):
+        with clock("read and decode", count):
             arrived = [
                 Arrived(entry.id, place, change)
                 for entry in reading.read(database, "main", TABLE, 0, count, None)
                 for place, change in enumerate(entry.changes)
             ]
     assert len(arrived) == count
-    with clock("order, repeats"):
+    with clock("order, repeats", count):
         ordered = without_repeats(in_order(arrived))
     changes = [item.change for item in ordered]
-    with clock("plan of the schema"):
+    with clock("plan of the schema", count):
         found = target(TABLE, TableSettings(), None, None, changes)
-    with clock("checks, watermarks"):
+    with clock("checks, watermarks", count):
         bad = list(offending(changes, found.plan))
         roots = moves(changes, [column.name for column in found.plan.columns], found.key)
         assert not bad, bad[0]
         assert not roots
         assert watermarks(changes)
         assert not is_late(changes, {})
-    with clock("Arrow"):
+    with clock("Arrow", count):
         ids = [f"{item.journal_id}.{item.ordinal}" for item in ordered]
         typed, unfit = arrow_table(changes, found.plan, found.key, fallback_ids=ids)
     assert not unfit
-    with clock("Parquet"):
+    with clock("Parquet", count):
         pq.write_table(typed, io.BytesIO(), compression="zstd", row_group_size=100_000)
-    return clock.each(count)
+    return clock.each()
 
 
 def _filled(database: Database, count: int, clock: _Clock) -> None:
@@ -104,14 +106,15 @@ def _filled(database: Database, count: int, clock: _Clock) -> None:
     orders = events.Orders(".".join(TABLE), KEYS, seed=1)
     context = Context(source="costs")
     for first in range(0, count, BATCH):
-        body = events.body(orders.changes(first, min(BATCH, count - first)))
-        with clock("JSON"):
+        changes = list(orders.changes(first, min(BATCH, count - first)))
+        body = events.body(changes)
+        with clock("JSON", len(changes)):
             orjson.loads(body)
-        with clock("read"):
+        with clock("read", len(changes)):
             parsed = formats.read(body, context)
-        with clock("pack (columns, JSON, zstd)"):
+        with clock("pack (columns, JSON, zstd)", len(changes)):
             packed = pack("main", parsed, priority=1, deduplicate=True)
-        with clock("append and COMMIT"):
+        with clock("append and COMMIT", len(changes)):
             appender.append([packed], now_ms())
 
 

@@ -8,7 +8,6 @@ take turns; what each has in its mirror at the end is compared with a model of i
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.ingest import costs, events
-from bench.ingest.pipeline import Pipeline, pipeline
+from bench.ingest import costs, events, inbox
+from bench.ingest.pipeline import Pipeline, pipeline, posted
 from bench.ingest.report import figure, median_of, met, table, told
 from bench.ingest.spark_child import SparkChild, spark_child
 from tests.clients.duckdb_client import connected
@@ -94,7 +93,7 @@ def _calve(calve: Pipeline, pace: Pace, number: int) -> Sample:
     with calve.connection(f"orders-{number}") as connection:
         began, token = time.perf_counter(), ""
         for body in bodies:
-            token = calve.send(connection, body)
+            token = posted(connection, body)
         sent = time.perf_counter()
         calve.wait_until_visible(token)
         done = time.perf_counter()
@@ -108,14 +107,14 @@ def _rival(calve: Pipeline, rival: SparkChild, folder: Path, pace: Pace, number:
     name = f"rival_{number}.orders"
     rival.ask("create", table=name, keys=pace.keys)
     changes = list(events.Orders(name, pace.keys, SEED).changes(1, pace.changes))
-    files = [b"".join(map(events.line, part)) for part in events.in_batches(changes, BATCH)]
-    inbox = folder / f"inbox-{number}"
-    inbox.mkdir()
+    files = [inbox.content(part) for part in events.in_batches(changes, BATCH)]
+    place = folder / f"inbox-{number}"
+    place.mkdir()
     cpu_s = calve.server.cpu_s() + rival.server.cpu_s()
-    rival.ask("start", table=name, folder=str(inbox), events=pace.changes)
+    rival.ask("start", table=name, folder=str(place), events=pace.changes)
     began = time.perf_counter()
-    for place, content in enumerate(files):
-        _put(inbox, place, content)
+    for count, data in enumerate(files):
+        inbox.put(place, count, data)
     sent = time.perf_counter()
     triggers = rival.ask("finish")
     done = time.perf_counter()
@@ -123,16 +122,6 @@ def _rival(calve: Pipeline, rival: SparkChild, folder: Path, pace: Pace, number:
     cpu_s = calve.server.cpu_s() + rival.server.cpu_s() - cpu_s
     stages = median_of([{key: one[key] * 1000 for key in ("append", "merge")} for one in triggers])
     return Sample("streaming", pace.changes, done - began, sent - began, len(triggers), stages, cpu_s, name)
-
-
-def _put(folder: Path, number: int, content: bytes) -> None:
-    """As durable as an acknowledgement is."""
-    hidden = folder / f".{number:06}.json"
-    with hidden.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    hidden.rename(folder / f"{number:06}.json")
 
 
 def _check(url: str, samples: list[Sample], pace: Pace) -> None:

@@ -61,9 +61,6 @@ class Pipeline:
         """The token of the answer."""
         return posted(connection, events.body(changes))
 
-    def send(self, connection: Connection, body: bytes) -> str:
-        return posted(connection, body)
-
     def preload(self, tables: Sequence[str], keys: int) -> None:
         """Each table gets the rows 0 to `keys`, and is there when this returns."""
         token = ""
@@ -117,7 +114,7 @@ def pipeline(
     with CalveServer.started(folder, given) as calve:
         spark = {"CALVE_SPARK_MASTER": MASTER, "CALVE_SPARK_MEMORY": MEMORY, **SPARK_PLACE}
         child = Child(
-            [str(components.calve()), "worker", "--uri", calve.url],
+            worker_command(calve.url),
             log=folder / "worker.log",
             environment=environment(spark),
             folder=folder,
@@ -127,6 +124,10 @@ def pipeline(
             yield Pipeline(calve, child)
         finally:
             child.stop(timeout_s=40)
+
+
+def worker_command(url: str) -> list[str]:
+    return [str(components.calve()), "worker", "--uri", url]
 
 
 def posted(connection: Connection, body: bytes) -> str:

@@ -6,7 +6,8 @@ It takes one JSON object on each line of its input and answers each with one on 
 
     {"do": "create", "table": "rival.orders", "keys": N}    a table of N rows and its table of changes
     {"do": "start", "table": ..., "folder": ..., "events": N}   begin to stream; answered at once
-    {"do": "finish"}                                        wait until N changes are merged; end the stream
+    {"do": "finish"}                                        wait until N changes are merged
+    {"do": "stop"}                                          end the stream
     {"do": "fill", "table": ..., "from": N, "to": M}        add these rows to a table that is there
     {"do": "warm-up", "folder": ...}                        two small rounds on a table that is thrown away
 
@@ -30,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.window import Window
 
-from bench.ingest import events
+from bench.ingest import events, inbox
 from ingest.batches.requests import PROPERTIES
 from spark_jobs.session import spark_session
 
@@ -153,26 +154,18 @@ class Job:
         self.create(table, 1_000)
         orders = events.Orders(table, 1_000, seed=3)
         for turn in range(2):
-            inbox = Path(folder) / f"warm-up-{turn}"
-            inbox.mkdir(parents=True)
+            place = Path(folder) / f"warm-up-{turn}"
+            place.mkdir(parents=True)
             for part in range(2):
                 changes = orders.changes((2 * turn + part) * count, count)
-                put(inbox, part, list(changes))
-            self.start(table, str(inbox), 2 * count)
+                inbox.put(place, part, inbox.content(list(changes)))
+            self.start(table, str(place), 2 * count)
             self.finish()
             self.stop()
 
 
 def _newest_first() -> Any:
     return Window.partitionBy("id").orderBy(F.col("_position").desc())
-
-
-def put(folder: Path, number: int, changes: list[events.Event]) -> None:
-    """A file of changes, whole or not there."""
-    place = folder / f"{number:06}.json"
-    hidden = folder / f".{place.name}"
-    hidden.write_bytes(b"".join(events.line(change) for change in changes))
-    hidden.rename(place)
 
 
 def _answer(job: Job, asked: dict[str, Any]) -> Any:

@@ -77,6 +77,10 @@ def _uvicorn_config(settings: Settings, app: App) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        ws="websockets-sansio",
+        # Compression would keep about 44 KB for each connection, and unpack whatever a client sends.
+        ws_per_message_deflate=False,
+        ws_max_size=2 * settings.message_bytes_max,
         timeout_keep_alive=settings.keep_alive_timeout_s,
         timeout_graceful_shutdown=settings.shutdown_timeout_s,
     )

@@ -70,7 +70,7 @@ def health_router(probe: Probe, render_metrics: Callable[[], bytes]) -> APIRoute
         return JSONResponse({"status": "ok" if ok else "not ready", "checks": told}, 200 if ok else 503)
 
     @router.get("/metrics", operation_id="metrics", response_class=Response)
-    async def metrics() -> Response:
+    def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(render_metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 

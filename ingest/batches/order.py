@@ -6,11 +6,17 @@ and put back into the places that this source had by arrival, so neither order d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ingest.change import Change, Row
+from ingest.change import Change, Row, position_of
+
+# A position of PostgreSQL: the last commit before it (or, while none is known, its own place in the log once
+# more), its place in the log, its number in its transaction.
+_DIGITS = 16
+_POSTGRES = re.compile(rf"([0-9a-f]{{{_DIGITS}}})/\1/([0-9a-f]{{{_DIGITS}}})")
 
 
 @dataclass(slots=True)
@@ -20,6 +26,31 @@ class Arrived:
     journal_id: int
     ordinal: int
     change: Change
+
+
+def after_loads(arrived: Sequence[Arrived], known: Mapping[str, str]) -> Sequence[Arrived]:
+    """Puts the first transaction after a first load behind it. Answers `arrived`.
+
+    One that was open when the load began has changes with a place before the load's, and they do not name the
+    commit before them, as there was none yet; but it was committed behind the load, which does not show them.
+    `known` are the newest positions that the table shows.
+    """
+    loads = {source: position for source, position in known.items() if _is_load(position)}
+    for item in arrived:
+        change = item.change
+        load = loads.get(change.source, "")
+        if change.operation == "read":
+            if change.position > load and _is_load(change.position):
+                loads[change.source] = change.position
+        elif change.position < load and _POSTGRES.fullmatch(change.position):
+            behind = position_of(int(load[:_DIGITS], 16) + 1)  # before every commit that follows
+            change.position = behind + change.position[_DIGITS:]
+    return arrived
+
+
+def _is_load(position: str) -> bool:
+    found = _POSTGRES.fullmatch(position)
+    return found is not None and int(found[2], 16) == 0
 
 
 def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:

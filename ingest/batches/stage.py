@@ -20,7 +20,16 @@ from catalog.service.states import PresentState
 from ingest.batches import requests
 from ingest.batches.cut import UNROUTED, CannotStage, Cut, Ground, StagedBatch
 from ingest.batches.native import as_kept
-from ingest.batches.order import Arrived, in_order, is_late, load_key, moves, watermarks, without_repeats
+from ingest.batches.order import (
+    Arrived,
+    after_loads,
+    in_order,
+    is_late,
+    load_key,
+    moves,
+    watermarks,
+    without_repeats,
+)
 from ingest.batches.rejects import Refused, dead_letters, rejects_table
 from ingest.batches.target import Target, target
 from ingest.batches.waits import Place, held, place_of
@@ -74,7 +83,7 @@ class _OneTable:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered = without_repeats(in_order(arrived))
+        ordered = without_repeats(in_order(after_loads(arrived, self._known)))
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = self._namespaces(table)
         notice = None

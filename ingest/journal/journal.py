@@ -28,6 +28,7 @@ from ingest.journal.receipts import Entry, Fill, Pending, Receipt
 
 FILL_AGE_S_MAX = 0.25  # others append and trim too
 FULL_AGE_S_MAX = 0.02  # before somebody is refused
+NEARLY_FULL = 0.8  # part of the bytes at which requests of the usual priority are refused
 
 
 class Journal:
@@ -111,17 +112,26 @@ class Journal:
         up_to: int,
         now_ms: int,
     ) -> int:
-        """Where to cut: see `reading.border`. A table that `after` does not name has landed nothing."""
+        """Where to cut: see `reading.border`. A table that `after` does not name has landed nothing.
+
+        An announced end is not waited for where the transaction itself fills the journal: there is no room
+        for the rest of it, so its end could never come.
+        """
         starts = {table: after.get(table, 0) for table in tables}
-        return reading.border(
-            self._database,
-            warehouse,
-            starts,
-            up_to,
-            now_ms=now_ms,
-            linger_ms=self.limits.transaction_linger_ms,
-            wait_ms=self.limits.transaction_wait_ms,
+        linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
+        found = reading.border(
+            self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms, wait_ms=wait_ms
         )
+        if found > min(starts.values(), default=0) or not self._is_filled_by(warehouse, starts):
+            return found
+        return reading.border(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
+
+    def _is_filled_by(self, warehouse: str, tables: Collection[TableName]) -> bool:
+        fill = self.fill()
+        if fill.level < NEARLY_FULL * self.limits.levels[2]:
+            return False
+        held = sum(one.stored_bytes for one in self.pending(warehouse) if one.table in tables)
+        return held > fill.pending_bytes // 2
 
     def reach(
         self,

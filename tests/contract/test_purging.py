@@ -123,6 +123,12 @@ def wanted(catalog: Catalog) -> list[str]:
     return [found.uuid for found in PurgeStore(catalog.database).wanted(10)]
 
 
+def has_failed(catalog: Catalog) -> bool:
+    """Whether a purge was tried and is put off, for much longer than one that goes on is held."""
+    [found] = PurgeStore(catalog.database).wanted(1)
+    return found.held_until_ms > catalog.now_ms() + 4 * purging.HOLD_S * 1000
+
+
 def test_the_answer_does_not_wait_for_a_long_purge(
     catalog: Catalog, place: Place, gate: Gate, table: str
 ) -> None:
@@ -170,7 +176,7 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
     gate.failing = True
     purge(catalog)
     store = PurgeStore(catalog.database)
-    eventually(lambda: store.wanted(1)[0].held_until_ms > now_ms + purging.HOLD_S * 1000)  # tried, and failed
+    eventually(lambda: has_failed(catalog))
     gate.failing = False
     far_ms = store.wanted(1)[0].held_until_ms
     assert store.take("main", table, now_ms, far_ms) is None
@@ -219,7 +225,7 @@ def test_a_table_that_has_a_name_again_is_not_purged(
     gate.failing = True
     metadata_location = tables.load(state(catalog), TABLE).metadata_location
     purge(catalog)
-    eventually(lambda: PurgeStore(catalog.database).wanted(1)[0].held_until_ms > 0)
+    eventually(lambda: has_failed(catalog))
     before = place.found()
     gate.failing = False
     tables.register(catalog, state(catalog), ASKED, TABLE, metadata_location, overwrite=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,22 @@ def landing(url: str) -> dict[str, Any] | None:
     return found
 
 
-def wait_until_at_work(url: str, *, timeout_s: float) -> bool:
-    """Until a worker holds a job; False if none came in time."""
+def workers_seen(url: str) -> set[str]:
+    """The names of all workers that ever asked; each start has a new one."""
+    found = landing(url)
+    return {worker["worker"] for worker in found["workers"]} if found is not None else set()
+
+
+def wait_until_at_work(url: str, *, dead: Collection[str], timeout_s: float) -> None:
+    """Until a worker that lives holds a job; the lease of a dead one lasts for a while."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         found = landing(url)
-        if found is not None and any(job["state"] == "leased" for job in found["jobs"]):
-            return True
+        held = [job["worker"] for job in found["jobs"] if job["state"] == "leased"] if found else []
+        if any(worker not in dead for worker in held):
+            return
         time.sleep(0.05)
-    return False
+    raise AssertionError(f"no worker has taken a job within {timeout_s} s")
 
 
 def memory_bytes(pid: int) -> int:

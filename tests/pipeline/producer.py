@@ -56,12 +56,16 @@ class Producer:
                 time.sleep(0.1)
 
 
-def flush(url: str, *, timeout_s: float = 120) -> dict[str, Any]:
-    """Cut now, and wait until everything is visible."""
-    answer = httpx.post(f"{url}/flush", json={"wait": True, "timeout_s": timeout_s}, timeout=timeout_s + 30)
-    answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+def flush(url: str, *, timeout_s: float = 240) -> dict[str, Any]:
+    """Cut now, and wait until everything is visible, however long the server lets one call wait."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        body = {"wait": True, "timeout_s": 60}
+        answer = httpx.post(f"{url}/flush", json=body, timeout=120).raise_for_status()
+        found: dict[str, Any] = answer.json()
+        if found["committed"]:
+            return found
+        assert time.monotonic() < until_s, f"not visible after {timeout_s} s: {found}"
 
 
 def wait_until_landed(url: str, *, timeout_s: float = 240) -> None:

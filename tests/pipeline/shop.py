@@ -7,6 +7,7 @@ a log of the database shows them: a new key is a delete and an insert.
 from __future__ import annotations
 
 import random
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ _COMPARED = {
     "local": ("(extract(epoch FROM local) * 1000000)::bigint", "epoch_us(local)"),
     "token": ("token::text", "token::varchar"),
     "extra": ("extra::text", "extra"),
+    "at": ("to_char(at, 'HH24:MI:SS.US')", '"at"'),
 }
 
 
@@ -77,6 +79,22 @@ class Shop:
     @property
     def names(self) -> list[str]:
         return [f"{self.schema}.{table}" for table in self.tables]
+
+    def connected(self) -> psycopg.Connection:
+        """A session of its own, for transactions that stay open."""
+        url = sa.make_url(self.database)
+        return psycopg.connect(host=url.host, port=url.port, user=ACCOUNT, dbname=url.database)
+
+    def wait_for_slot(self, on: psycopg.Connection | None = None) -> None:
+        """Until a slot that is being made waits for a transaction; for this one, if it is said."""
+        query = "SELECT pg_blocking_pids(pid) FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION%'"
+        until_s = time.monotonic() + 120
+        while not any(
+            pids and (on is None or on.info.backend_pid in pids)
+            for (pids,) in self.connection.execute(query).fetchall()
+        ):
+            assert time.monotonic() < until_s, "no slot is being made"
+            time.sleep(0.05)
 
     def close(self) -> None:
         self.connection.close()
@@ -176,7 +194,7 @@ class Shop:
         return int(self._run("SELECT count(*) FROM {t}", table)[0][0])
 
     def rows(self, table: str) -> Rows:
-        names = [_COMPARED.get(column, (column, column))[0] for column in self.columns(table)]
+        names = [_COMPARED.get(column, (f'"{column}"', ""))[0] for column in self.columns(table)]
         listed = sql.SQL(", ".join(names))
         return _sorted(self._run(sql.SQL("SELECT ") + listed + sql.SQL(" FROM {t}"), table))
 
@@ -337,7 +355,7 @@ class Shop:
 
 
 def lake_query(schema: str, table: str, columns: Sequence[str]) -> str:
-    names = [_COMPARED.get(column, (column, column))[1] for column in columns]
+    names = [_COMPARED.get(column, ("", f'"{column}"'))[1] for column in columns]
     return f"SELECT {', '.join(names)} FROM lake.{schema}.{table}"
 
 

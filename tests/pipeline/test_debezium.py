@@ -83,6 +83,33 @@ def test_without_schemas_plain_values_are_what_they_are(stacks: Stacks, tmp_path
         require_equal(run)
 
 
+def test_a_transaction_that_is_open_while_the_first_load_begins(stacks: Stacks, tmp_path: Path) -> None:
+    """Its change stands in the database's log before the load's place, and is newer than what the load read.
+
+    Debezium's slot waits until all that ran before it is over, in two steps; `within` begins after the first.
+    """
+    with (
+        stacks.started("embedded", tmp_path / "stack") as stack,
+        running(stack, tmp_path, sending=SINGLE, rows=3, tables=("scratch", "done")) as run,
+        run.shop.connected() as first,
+        run.shop.connected() as second,
+        run.shop.connected() as within,
+    ):
+        first.execute("INSERT INTO shop.scratch VALUES (1, 'first')")
+        run.worker.start(wait=False)
+        run.debezium.start(wait=False)
+        run.shop.wait_for_slot()
+        second.execute("INSERT INTO shop.scratch VALUES (2, 'second')")
+        first.commit()
+        run.shop.wait_for_slot(second)
+        within.execute("UPDATE shop.scratch SET word = 'within' WHERE id > 2")
+        second.commit()
+        run.wait_for_load()
+        within.commit()
+        run.wait_for_all()
+        require_mirrors(run)
+
+
 def live(shop: Shop, transactions: int) -> None:
     for _ in range(transactions):
         shop.step()

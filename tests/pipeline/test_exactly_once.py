@@ -11,6 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.clients.duckdb_client import DuckLake
@@ -19,7 +20,7 @@ from tests.harness.stacks import STACKS, StackName, Stacks
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.links import Phases, sending
 from tests.pipeline.model import Size, World
-from tests.pipeline.own import landing, own_pipeline, wait_until_at_work
+from tests.pipeline.own import landing, own_pipeline, wait_until_at_work, workers_seen
 from tests.pipeline.producer import wait_until_landed
 
 __all__ = ["seed"]  # a fixture
@@ -78,16 +79,24 @@ def prove(pipeline: Pipeline, size: Size, seed: int) -> None:
 
 def _kill_both(pipeline: Pipeline, phases: Phases, kills: int, rng: random.Random) -> None:
     """One kill of each in every phase, at a random moment while there is work."""
+    dead: set[str] = set()
     for phase in range(kills):
         phases.begin(phase)
         time.sleep(rng.uniform(0.1, 1.5))
         pipeline.stack.server.kill()
         pipeline.stack.server.start()
-        # A job whose worker was killed is free when its lease is over, so this may take a while.
-        wait_until_at_work(pipeline.url, timeout_s=300)
-        time.sleep(rng.uniform(0, 2.5))
+        wait_until_at_work(pipeline.url, dead=dead, timeout_s=400)
+        time.sleep(rng.uniform(0, 1.5 * _job_s(pipeline)))  # before, during or after its publish
+        dead |= workers_seen(pipeline.url)
         pipeline.worker.kill()
         pipeline.worker.start(wait=False)
+
+
+def _job_s(pipeline: Pipeline) -> float:
+    """How long a job takes on this machine, by the newest that is done; a guess before the first."""
+    found = httpx.get(f"{pipeline.url}/lake/v1/main/jobs", params={"limit": 20}, timeout=60).json()["jobs"]
+    took_ms = [job["finished-ms"] - job["created-ms"] for job in found if job["state"] == "done"]
+    return min(60.0, min(took_ms) / 1000) if took_ms else 3.0
 
 
 def _require_equal(pipeline: Pipeline, world: World) -> None:

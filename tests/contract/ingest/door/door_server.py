@@ -81,7 +81,13 @@ class HandMovedLanding:
         return {table: row for table, row in known.items() if row is not None}
 
     def waiting_up_to(self, warehouse: str, journal_id: int) -> list[TableName]:
-        return [row.table for row in self.journal.pending(warehouse) if row.first_id <= journal_id]
+        pending = self.journal.pending(warehouse)
+        landed = self.landed(warehouse, {row.table for row in pending})
+        return [
+            row.table
+            for row in pending
+            if row.first_id <= journal_id and landed.get(row.table, 0) < min(journal_id, row.last_id)
+        ]
 
     def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
         self.flushes.append(tables)

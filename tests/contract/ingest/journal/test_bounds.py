@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import Future
 
 import pytest
 
 from catalog.errors import TooLarge
+from ingest.change import Parsed, TransactionBegin
 from ingest.journal.errors import JournalFull
 from ingest.journal.journal import Journal
 from ingest.journal.limits import JournalLimits
@@ -15,6 +17,7 @@ from ingest.journal.receipts import Receipt
 from tests.contract.ingest.journal.ground import (
     WAREHOUSE,
     A,
+    Clock,
     Place,
     appended,
     identified,
@@ -129,3 +132,22 @@ def test_it_takes_more_when_another_process_has_trimmed(place: Place) -> None:
         worker.trim(WAREHOUSE, {A: worker.head(WAREHOUSE)})
         journal._looked_s = float("-inf")  # as if a moment had passed
         assert appended(journal, numbered([number])).first is not None
+
+
+def test_a_source_transaction_larger_than_the_journal_does_not_block_it(place: Place, clock: Clock) -> None:
+    """Its end was announced, but there is no room for it: a silence is enough, and the rest gets in."""
+    with place.opened(LIMITS, clock) as journal:
+        appended(journal, Parsed("debezium", 1, begins=[TransactionBegin(0, "s", "1")]))
+        number = 0
+        with contextlib.suppress(JournalFull):
+            while True:
+                appended(journal, numbered([number], transaction="1"))
+                number += 1
+        head = journal.head(WAREHOUSE)
+        assert journal.border(WAREHOUSE, [A], {A: 0}, head, clock.now_ms) == 0
+        clock.now_ms += LIMITS.transaction_linger_ms
+        assert journal.border(WAREHOUSE, [A], {A: 0}, head, clock.now_ms) == head
+        journal.trim(WAREHOUSE, {A: head})
+        appended(journal, numbered([number], transaction="1"))
+        clock.now_ms += LIMITS.transaction_linger_ms
+        assert journal.border(WAREHOUSE, [A], {A: head}, head + 1, clock.now_ms) == head

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.batches.order import Arrived, in_order, is_late, load_key, moves, watermarks, without_repeats
-from ingest.change import Change
+from ingest.batches.order import (
+    Arrived,
+    after_loads,
+    in_order,
+    is_late,
+    load_key,
+    moves,
+    watermarks,
+    without_repeats,
+)
+from ingest.change import Change, position_of
 
 T = ("ns", "t")
 
@@ -31,11 +41,41 @@ def test_each_source_is_in_its_own_order_and_keeps_its_places(events: list[tuple
         assert [i.change.position for i in mine] == sorted(i.change.position for i in mine)
         # Equal positions stay in order of arrival.
         assert all(
-            a.journal_id < b.journal_id
-            for a, b in zip(mine, mine[1:], strict=False)
-            if a.change.position == b.change.position
+            a.journal_id < b.journal_id for a, b in pairwise(mine) if a.change.position == b.change.position
         )
     assert {item.journal_id for item in found} == {item.journal_id for item in given_}
+
+
+S, BEFORE_S, AFTER_S = 26529824, 26529640, 26530000  # as a real run had them
+
+
+def loaded(lsn: int) -> Change:
+    return change(position=position_of(lsn, lsn, 0), operation="read")
+
+
+def streamed(lsn: int, order: int = 1, last_commit: int | None = None) -> Change:
+    return change(position=position_of(last_commit or lsn, lsn, order), operation="update")
+
+
+def test_a_transaction_that_was_open_while_the_first_load_began_is_newer_than_it() -> None:
+    """PostgreSQL logged its change before the load's place, and it was committed behind it."""
+    read, update, later = loaded(S), streamed(BEFORE_S), streamed(AFTER_S, last_commit=AFTER_S - 8)
+    together = after_loads(arrived([read, update, later]), {})
+    assert [item.journal_id for item in in_order(together)] == [0, 1, 2]
+    alone = [item.change for item in after_loads(arrived([streamed(BEFORE_S)]), {"s": read.position})]
+    assert not is_late(alone, {"s": read.position})
+    assert alone[0].position == update.position < later.position
+
+
+def test_behind_the_first_load_nothing_is_moved() -> None:
+    """What comes again later stays old, and so does what names the commit before it."""
+    newest = position_of(AFTER_S, AFTER_S + 8, 3)
+    again = [streamed(BEFORE_S), streamed(BEFORE_S, last_commit=BEFORE_S - 8)]
+    assert [item.change for item in after_loads(arrived(again[:1]), {"s": newest})] == [streamed(BEFORE_S)]
+    assert is_late([again[0]], {"s": newest})
+    known = {"s": loaded(S).position, "other": ""}
+    moved = after_loads(arrived([again[1], change("other", again[0].position), change("s", "x")]), known)
+    assert [item.change.position for item in moved] == [again[1].position, again[0].position, "x"]
 
 
 def test_changes_without_a_position_stay_where_they_came() -> None:
