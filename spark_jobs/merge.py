@@ -64,7 +64,7 @@ class Mirror:
         with view_of(self._spark, wanted) as view:
             found = self._spark.sql(
                 f"SELECT /*+ BROADCAST(b) */ {', '.join(shown)} FROM {self._target.sql} t "  # noqa: S608
-                f"JOIN {view} b ON {_bounded(bounds)}{same_key('t', 'b', self._job.key)}"
+                f"JOIN {view} b ON {self._bounded(bounds)}{same_key('t', 'b', self._job.key)}"
             )
             return found.toArrow()
 
@@ -106,7 +106,7 @@ class Mirror:
         with view_of(self._spark, rows.rows) as view:
             self._spark.sql(
                 f"MERGE INTO {self._target.sql} t USING {view} b "  # noqa: S608
-                f"ON {_bounded(rows.bounds)}{same_key('t', 'b', self._job.key)} "
+                f"ON {self._bounded(rows.bounds)}{same_key('t', 'b', self._job.key)} "
                 f"WHEN MATCHED AND b.{DELETE} THEN DELETE "
                 f"WHEN MATCHED THEN UPDATE SET {assigned} "
                 f"WHEN NOT MATCHED AND NOT b.{DELETE} THEN INSERT ({names}) VALUES ({values})"
@@ -116,7 +116,7 @@ class Mirror:
         keys = rows.rows.select(*(quoted(column) for column in self._job.key))
         with view_of(self._spark, keys) as view:
             self._spark.sql(
-                f"DELETE FROM {self._target.sql} t WHERE {_bounded(rows.bounds)}"  # noqa: S608
+                f"DELETE FROM {self._target.sql} t WHERE {self._bounded(rows.bounds)}"  # noqa: S608
                 f"EXISTS (SELECT 1 FROM {view} b WHERE {same_key('t', 'b', self._job.key)})"
             )
 
@@ -130,11 +130,21 @@ class Mirror:
             f"AND c.{quoted(names['position'])} > {text_literal(truncate.position)})"
         )
 
+    def _bounded(self, bounds: dict[str, Bounds]) -> str:
+        """Literal bounds, so that files beyond them are never opened."""
+        return "".join(
+            f"{within('t', column, ends)} AND "
+            for column, ends in bounds.items()
+            if column not in self._target.unordered
+        )
+
     # -- the largest key
 
     def _ceiling(self, rows: Upserts) -> Any:
         """None if it is not known, or not of interest."""
         if rows.ends is None or not self._target.records or self._job.append_only:
+            return None
+        if self._job.key[0] in self._target.unordered:
             return None
         known = self._ceilings.get(self._target.name, self._target.batch_id)
         if known is not None or not rows.inserts_only:
@@ -162,11 +172,6 @@ class Mirror:
             return
         known = rows.ends[1] if was_empty else max(ceiling, rows.ends[1])
         self._ceilings.put(self._target.name, batch_id, known)
-
-
-def _bounded(bounds: dict[str, Bounds]) -> str:
-    """Literal bounds, so that files beyond them are never opened."""
-    return "".join(f"{within('t', column, ends)} AND " for column, ends in bounds.items())
 
 
 def _is_above(ends: tuple[Any, Any] | None, ceiling: Any) -> bool:

@@ -22,6 +22,7 @@ class Target:
     records: int
     batch_id: str | None
     one_partition: bool  # all rows of a batch belong to one partition
+    unordered: frozenset[str] = frozenset()  # columns whose bounds in the manifests follow another order
 
 
 def target_from(
@@ -29,12 +30,15 @@ def target_from(
 ) -> Target:
     """From the table's metadata, as the catalog answers it."""
     summary = _summary(metadata)
+    schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
     return Target(
         name,
         sql,
         records=int(summary.get("total-records", 0)),
         batch_id=summary.get(BATCH_ID),
-        one_partition=_is_one_partition(metadata, commit_timestamp),
+        one_partition=_is_one_partition(schema, metadata, commit_timestamp),
+        # Text in Spark, compared as text; a number with a sign in Iceberg's Java library.
+        unordered=frozenset(field["name"] for field in schema["fields"] if field["type"] == "uuid"),
     )
 
 
@@ -47,10 +51,9 @@ def _summary(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _is_one_partition(metadata: Mapping[str, Any], commit_timestamp: str) -> bool:
+def _is_one_partition(schema: Mapping[str, Any], metadata: Mapping[str, Any], commit_timestamp: str) -> bool:
     """Not partitioned, or by the time of the commit alone."""
     spec = next(s for s in metadata["partition-specs"] if s["spec-id"] == metadata["default-spec-id"])
-    schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
     stamps = {field["id"] for field in schema["fields"] if field["name"] == commit_timestamp}
     return all(part["source-id"] in stamps or part["transform"] == "void" for part in spec["fields"])
 

@@ -45,6 +45,7 @@ class Sample:
     sent_s: float  # until the last change was acknowledged, or its file synced
     batches: int
     stages_ms: dict[str, float]  # medians of the batches
+    table_ms: dict[str, float]
     cpu_s: float
     table: str
 
@@ -100,7 +101,8 @@ def _calve(calve: Pipeline, pace: Pace, number: int) -> Sample:
     cpu_s = calve.server.cpu_s() + calve.spark.cpu_s() - cpu_s
     jobs = calve.jobs(since_ms)
     stages = median_of([job.stages_ms for job in jobs])
-    return Sample("calve", pace.changes, done - began, sent - began, len(jobs), stages, cpu_s, name)
+    tables = median_of([job.table_ms for job in jobs])
+    return Sample("calve", pace.changes, done - began, sent - began, len(jobs), stages, tables, cpu_s, name)
 
 
 def _rival(calve: Pipeline, rival: SparkChild, folder: Path, pace: Pace, number: int) -> Sample:
@@ -121,7 +123,9 @@ def _rival(calve: Pipeline, rival: SparkChild, folder: Path, pace: Pace, number:
     rival.ask("stop")
     cpu_s = calve.server.cpu_s() + rival.server.cpu_s() - cpu_s
     stages = median_of([{key: one[key] * 1000 for key in ("append", "merge")} for one in triggers])
-    return Sample("streaming", pace.changes, done - began, sent - began, len(triggers), stages, cpu_s, name)
+    return Sample(
+        "streaming", pace.changes, done - began, sent - began, len(triggers), stages, {}, cpu_s, name
+    )
 
 
 def _check(url: str, samples: list[Sample], pace: Pace) -> None:
@@ -151,7 +155,9 @@ def _print(samples: list[Sample], where: dict[str, float]) -> None:
         names = ("rate", "seconds", "sent_s", "batches", "cpu_s")
         figures = [statistics.median(getattr(sample, name) for sample in mine) for name in names]
         stages = median_of([sample.stages_ms for sample in mine])
-        rows.append([title, f"{mine[0].changes:,}", *map(figure, figures), told(stages)])
+        tables = median_of([sample.table_ms for sample in mine])
+        goes = told(stages) + (f" (of one table: {told(tables)})" if tables else "")
+        rows.append([title, f"{mine[0].changes:,}", *map(figure, figures), goes])
     print(table([*head, "a batch, medians"], rows))
     ratio = rates["calve"] / rates["streaming"]
     print(f"ratio {ratio:.2f}x, aim {RATIO_AIM:g}x, met: {met(ratio >= RATIO_AIM)}")

@@ -52,6 +52,7 @@ class Fresh:
     jobs: int
     job_ms: float  # from the cut to its visibility, median
     stages_ms: dict[str, float]
+    table_ms: dict[str, float]
     cpu_cores: dict[str, float]  # processors that the server and Spark kept busy
 
     @property
@@ -114,6 +115,7 @@ def measure(
         jobs=len(jobs),
         job_ms=Percentiles.of(job.whole_ms for job in jobs).p50_ms,
         stages_ms=median_of([job.stages_ms for job in jobs]),
+        table_ms=median_of([job.table_ms for job in jobs]),
         cpu_cores={"server": busy[0], "spark": busy[1]},
     )
 
@@ -156,6 +158,7 @@ def shown(found: Sequence[Fresh]) -> str:
         figures += [one.landed.p50_ms, one.landed.p95_ms, one.landed.p99_ms]
         figures += [one.duckdb.p50_ms, one.duckdb.p95_ms, one.duckdb.p99_ms, one.jobs]
         where = told({"wait for the cut": one.waits_ms, **one.stages_ms})
+        where += f" (of one table: {told(one.table_ms)})" if one.table_ms else ""
         cores = told(one.cpu_cores, "cores")
         title = f"{one.tables} table{'s' if one.tables > 1 else ''} of {one.keys:,} rows"
         rows.append([title, f"{one.rate:,}", *map(figure, figures), met(is_met), f"{where}; {cores}"])

@@ -18,6 +18,7 @@ import orjson
 
 from bench.catalog.client import Connection
 from bench.ingest import events
+from bench.ingest.report import median_of
 from bench.rivals.server import Server
 from tests.harness import components
 from tests.harness.process import Child
@@ -42,6 +43,7 @@ class Job:
     finished_ms: int
     whole_ms: float  # from the cut to its visibility
     stages_ms: dict[str, float] = field(default_factory=dict)
+    table_ms: dict[str, float] = field(default_factory=dict)  # of one table in the stage `write`, median
 
 
 class Pipeline:
@@ -157,4 +159,16 @@ def _job(row: dict[str, Any], said: dict[str, Any]) -> Job:
     }
     whole_ms = float(row["finished-ms"] - row["created-ms"])
     staging_ms = max(0.0, whole_ms - sum(stages.values()))
-    return Job(row["finished-ms"], whole_ms, {"staging": staging_ms, **stages})
+    return Job(row["finished-ms"], whole_ms, {"staging": staging_ms, **stages}, _of_tables(facts))
+
+
+def _of_tables(facts: dict[str, Any]) -> dict[str, float]:
+    """What the worker did for one table, side by side with others; empty if it does not say."""
+    tables = facts.get("tables")
+    if not isinstance(tables, dict):
+        return {}
+    told = [
+        {name.removesuffix("-ms"): float(value) for name, value in table.items() if name.endswith("-ms")}
+        for table in tables.values()
+    ]
+    return median_of(told)

@@ -7,6 +7,7 @@ of the answers with GET /lake/v1/main/landed. All events of a request carry the 
 
 from __future__ import annotations
 
+import bisect
 import queue
 import threading
 import time
@@ -81,11 +82,21 @@ def produce(spec: Spec, to: Pipe) -> None:
 
 
 def _follow(port: int, tokens: queue.SimpleQueue[str | None], landed_us: dict[str, int]) -> None:
+    """Until None comes and all before it are visible."""
+    waiting: list[str] = []
+    ended = False
     with Connection(port) as connection:
-        while (token := tokens.get()) is not None:
-            while not is_visible(connection, token, wait_s=10):
-                pass
-            landed_us[token] = now_us()
+        while waiting or not ended:
+            while not ended and (not waiting or not tokens.empty()):
+                token = tokens.get()
+                ended = token is None
+                waiting += [] if token is None else [token]
+            if not waiting or not is_visible(connection, waiting[0], wait_s=1):
+                continue
+            # Tokens rise, and one publish covers many: look for the last of them that is visible.
+            count = bisect.bisect_left(waiting, 1, lo=1, key=lambda t: 0 if is_visible(connection, t) else 1)
+            landed_us.update(dict.fromkeys(waiting[:count], now_us()))
+            waiting = waiting[count:]
 
 
 def now_us() -> int:

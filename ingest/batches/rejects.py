@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from ingest.change import Change, TableName
+from ingest.formats.contract import original_of
 from ingest.journal.dead_letters import DeadLetter, letter_id
 
 REJECTS_ARROW = pa.schema(
@@ -83,4 +83,4 @@ def key_text(change: Change | None, key: Sequence[str]) -> str | None:
     row = change.after if change.after is not None else change.before
     if row is None or not all(column in row for column in key):
         return None
-    return orjson.dumps([row[column] for column in key]).decode()
+    return original_of([row[column] for column in key]).decode()

@@ -36,6 +36,7 @@ from ingest.batches.waits import Place, held, place_of
 from ingest.change import Change, TableName
 from ingest.columns.schemas import offending
 from ingest.columns.staging import arrow_table
+from ingest.formats.contract import original_of
 from ingest.journal.dead_letters import DeadLetter, DeadLetters, State
 from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
 from ingest.landing.tables import LandedTable, Step
@@ -61,6 +62,9 @@ def stage(ground: Ground, cut: Cut) -> StagedBatch:
             raise  # the storage or a database: it is the same for every table
         except CatalogError as error:
             raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
+        except Exception as error:  # one table must not hold up those that it was cut with
+            what = f"{type(error).__name__}: {error}"
+            raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error
     return batch
 
 
@@ -269,7 +273,7 @@ def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str]
 
 def _refused(item: Arrived, code: str, reason: str) -> Refused:
     change = item.change
-    original = orjson.dumps(as_kept(change))
+    original = original_of(as_kept(change))
     return Refused(
         item.journal_id, item.ordinal, reason, code, original, change.source, change.position, change
     )

@@ -14,6 +14,7 @@ from ingest.batches.native import replayed_letter
 from ingest.batches.order import Arrived
 from ingest.batches.rejects import key_text
 from ingest.change import Change
+from ingest.formats.decode import decode
 from ingest.journal.dead_letters import DeadLetter
 
 Place = tuple[int, int]  # journal id, ordinal
@@ -65,7 +66,7 @@ def key_of(change: Change, key: Sequence[str]) -> str | None:
 
 
 def _comparable(text: str) -> str:
-    return orjson.dumps([str(part) for part in orjson.loads(text)]).decode()
+    return orjson.dumps([str(part) for part in decode(text.encode())]).decode()
 
 
 def _before(change: Change, letters: Sequence[DeadLetter]) -> DeadLetter | None:

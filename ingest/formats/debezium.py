@@ -84,7 +84,7 @@ def add_change(
             parsed.ignored[index] = "message" if envelope.op == "m" else "signal"
             return source
         transaction, total_order = transaction_of(envelope.transaction)
-        place = place_of(envelope.source, total_order, envelope.ts)
+        place = place_of(envelope.source, total_order, envelope.ts, deletes=envelope.op == "d")
         table = _table(envelope.source, context)
         change = _change(index, envelope, table, context)
         change.source, change.position, change.transaction = source, place.position, transaction
@@ -102,17 +102,29 @@ def identity_of(
 ) -> str:
     """What stays the same if Debezium sends the record again, after a restart and in other batches too.
 
-    Rows of a first load share their place, so their content tells them apart; a row that is there twice in a
-    request is two rows.
+    Rows of a first load share their place, and so do those of one COPY: their content tells them apart. A row
+    that is there twice in a request is two rows.
     """
     parts = [source, str(envelope.source.get("db") or ""), ".".join(table), str(envelope.op)]
     if envelope.op == "r":
         found = "/".join([*parts, place.position, fingerprint(envelope.after)])
         repeats[found] += 1
         return found if repeats[found] == 1 else f"{found}#{repeats[found]}"
+    if place.mark is not None and (place.order is None or _has_no_key(envelope)):
+        return "/".join([*parts, place.mark, *([] if place.order is None else [str(place.order)])])
     if place.mark is not None:
-        return "/".join([*parts, place.mark])
+        found = "/".join([*parts, place.mark, fingerprint(envelope.before, envelope.after)])
+        own = f"{found}@{place.order}"
+        if not repeats[own]:
+            repeats[found] += 1
+            repeats[own] = repeats[found]
+        return found if repeats[own] == 1 else f"{found}#{repeats[own]}"
     return "/".join([*parts, place.position, fingerprint(envelope.before, envelope.after)])
+
+
+def _has_no_key(envelope: Envelope) -> bool:
+    """Surely: a key is never null. Such a table may hold equal rows."""
+    return envelope.block is not None and not envelope.block.declared.required
 
 
 def _change(index: int, envelope: Envelope, table: TableName, context: Context) -> Change:

@@ -92,7 +92,7 @@ def _change(index: int, row: Row, block: Block | None, context: Context, repeats
     elif not columns:
         raise Refused("no-row", "the row has no columns of its own: send rows with their columns")
     number, total_order = transaction_of(transaction)
-    place = place_of(source, total_order, source)
+    place = place_of(source, total_order, source, deletes=operation == "delete")
     said = source.get("name")
     owner = context.source or (said if isinstance(said, str) else "")
     envelope = Envelope(row.get("__op") or operation, before, after, source)

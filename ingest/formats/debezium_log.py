@@ -16,20 +16,26 @@ from ingest.change import position_of
 from ingest.formats.contract import whole_number
 
 Source = Mapping[str, Any]
+NOT_DELETE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`position` sorts; `mark`, if any, is where no other event with the same table and operation stands."""
+    """`position` sorts; `mark`, if any, is where no other event with the same table and operation stands.
+
+    With an `order` several rows may stand at the mark, and the order tells them apart; but if its source is
+    killed inside a transaction, the rest of it is counted from 1 again.
+    """
 
     position: str
     mark: str | None
+    order: int | None = None
 
 
-def place_of(source: Source, total_order: int | None, ts: Source) -> Place:
+def place_of(source: Source, total_order: int | None, ts: Source, *, deletes: bool = False) -> Place:
     """The place of an event. `ts` is where the time stands if `source` has none."""
     if source.get("lsn") is not None:
-        return _postgres(source, total_order)
+        return _postgres(source, total_order, deletes=deletes)
     if source.get("pos") is not None:
         return _mysql(source)
     if source.get("commit_lsn") is not None or source.get("change_lsn") is not None:
@@ -59,16 +65,19 @@ def transaction_id(text: object) -> str | None:
     return head if head.isdigit() and tail.isdigit() else text
 
 
-def _postgres(source: Source, total_order: int | None) -> Place:
+def _postgres(source: Source, total_order: int | None, *, deletes: bool) -> Place:
     lsn = whole_number(source["lsn"])
     if lsn is None:
         return _NOWHERE
     committed = _last_commit(source.get("sequence"))
     if committed is None:
         committed = lsn
-    position = f"{committed:016x}/{lsn:016x}/{total_order or 0:016x}"  # as position_of, which costs more
+    # A new key is a delete and an insert at one LSN; if Debezium is killed between the two, the insert comes
+    # with a smaller number.
+    order = 0 if total_order is None else total_order if deletes else total_order + NOT_DELETE
+    position = f"{committed:016x}/{lsn:016x}/{order:016x}"  # as position_of, which costs more
     # Rows of one COPY share the LSN, so that alone names nothing.
-    return Place(position, None if total_order is None else f"{lsn}/{total_order}")
+    return Place(position, None if total_order is None else str(lsn), total_order)
 
 
 def _last_commit(sequence: object) -> int | None:

@@ -23,7 +23,7 @@ from catalog.names import Namespace
 from catalog.rows import Staged
 from catalog.service import transactions
 from catalog.service.catalog import Catalog
-from ingest.batches.cut import CannotStage, Cut, StagedBatch
+from ingest.batches.cut import UNROUTED, CannotStage, Cut, StagedBatch
 from ingest.jobs.lanes import STAGING_LEASE_S, Lanes
 from ingest.jobs.measures import Measures
 from ingest.journal.journal import Journal
@@ -225,7 +225,8 @@ class Dispatch:
         def also(connection: sa.Connection, number: int) -> None:
             finish(connection, job_id, epoch, number, metrics)
             for step in landing.steps:
-                space, name = step.table[:-1], step.table[-1]
+                place = step.table or UNROUTED
+                space, name = place[:-1], place[-1]
                 snapshots = (found.get((space, name)), found.get((space, name + CHANGES_SUFFIX)))
                 land(
                     connection,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from catalog.errors import Invalid
 from ingest import formats
 from ingest.batches.cut import UNROUTED
 from ingest.batches.native import from_kept, replay_identity
 from ingest.change import Change, Context, Parsed
+from ingest.formats.decode import NotJson, decode
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.journal import Journal
 
@@ -68,7 +67,7 @@ def _read(letter: DeadLetter, body: bytes) -> list[Change]:
 def _kept(letter: DeadLetter, body: bytes) -> Change | None:
     """A change that was read well when it came, and did not fit its table."""
     try:
-        event: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        event: Any = decode(body)
+    except NotJson:
         return None
     return from_kept(event, letter.table) if isinstance(event, dict) else None

@@ -76,7 +76,7 @@ def key_of(table: TableName) -> str:
 
 
 def name_of(key: str) -> TableName:
-    return tuple(key.split("\x1f"))
+    return tuple(key.split("\x1f")) if key else ()  # (): events that name no table
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,9 @@ class Asker:
 def _wait_for_nothing(case: Any) -> None:
     """There is no worker here, so whoever waits for one waits until the end."""
     operation, body = case.operation.definition.raw["operationId"], case.body
-    if operation == "flush" and (not isinstance(body, dict) or body.get("wait", True) is True):
-        case.body = {**(body if isinstance(body, dict) else {}), "wait": False}
+    absent = not isinstance(body, dict | list | str | bytes | int | float)
+    if operation == "flush" and (absent or (isinstance(body, dict) and body.get("wait", True) is True)):
+        case.body = {**({} if absent else body), "wait": False}
         case.media_type = "application/json"
     if operation == "leaseJob" and isinstance(body, dict) and isinstance(body.get("wait-s"), int | float):
         body["wait-s"] = min(body["wait-s"], 0)

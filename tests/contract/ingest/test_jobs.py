@@ -210,6 +210,42 @@ def test_a_worker_can_ask_for_a_new_cut_at_once(desk: Stack) -> None:
     hand.land(again)
 
 
+def test_events_that_cannot_land_hold_up_nobody(desk: Stack) -> None:
+    """Neither one that names no table, nor a number that no JSON writer of ours writes."""
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1, "n": 1})
+    hand.land(hand.lease(space))
+    head = '{"sequence":%d,"timestamp":1,"operation":"INSERT","rowId":"%d","after":{"id":%d,"n":%s}%s}'
+    lines = [
+        head % (1, 2, 2, str(2**70), f',"table":"{space}.t"'),
+        head % (2, 3, 3, "3", ""),
+        head % (3, 4, 4, "4", f',"table":"{space}.t"'),
+    ]
+    for round_ in range(2):
+        answer = hand.rest.call(
+            "POST",
+            "/cdc",
+            params={"format": "native"},
+            content="\n".join(lines),
+            headers={"X-Source-Id": f"{space}-{round_}", "Content-Type": "application/x-ndjson"},
+        )
+        assert answer.is_success, answer.text
+        _drain(desk, space)
+    assert (landed(desk, f"{space}.t")["events"], landed(desk, f"{space}.t")["rejects"]) == (3, 2)
+    assert landed(desk, "(no table)")["rejects"] >= 2
+    found = hand.rest.lake("GET", "main/dead-letters", params={"table": f"{space}.t"}).json()["dead-letters"]
+    assert [str(2**70) in letter["reason"] for letter in found] == [True, True]
+    shown = hand.rest.lake("GET", f"main/dead-letters/{found[0]['id']}").json()
+    assert f'"n":{2**70}' in shown["original"].replace(" ", "")
+    # Read again as it was, digit for digit, it is refused for the same reason.
+    assert hand.rest.lake("POST", "main/dead-letters/replay", json={"ids": [found[0]["id"]]}).json() == {
+        "replayed": 1
+    }
+    _drain(desk, space)
+    found = hand.rest.lake("GET", "main/dead-letters", params={"table": f"{space}.t"}).json()["dead-letters"]
+    assert [str(2**70) in letter["reason"] for letter in found] == [True] * 3
+
+
 def test_two_workers_never_have_the_same_table(desk: Stack) -> None:
     space, tables = fresh(), 6
     hands = [Hand(desk.url) for _ in range(4)]

@@ -7,6 +7,7 @@ import orjson
 from ingest import formats
 from ingest.change import Context, position_of
 from ingest.formats import cloudevents
+from ingest.formats.debezium_log import NOT_DELETE
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 FIRST, SECOND, THIRD = sample("cloudevents", "debezium")
@@ -20,7 +21,7 @@ def test_debezium() -> None:
     assert (first.table, first.operation) == (("inventory", "customers"), "insert")
     assert first.after == {"id": 1004, "first_name": "Anne", "email": "annek@noanswer.org"}
     assert (first.source, first.transaction, first.time_ms) == ("shop", "771", 1763283601123)
-    assert first.position == position_of(34520000, 34521104, 1)
+    assert first.position == position_of(34520000, 34521104, NOT_DELETE + 1)
     assert (third.operation, third.before, third.after) == (
         "delete",
         {"id": 1004, "first_name": "", "email": ""},

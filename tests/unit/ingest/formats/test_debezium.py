@@ -10,6 +10,7 @@ import pytest
 from ingest import formats
 from ingest.change import Context, TransactionBegin, TransactionEnd, position_of
 from ingest.formats import debezium
+from ingest.formats.debezium_log import NOT_DELETE
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 HERE = Context()
@@ -29,7 +30,7 @@ def test_a_transaction() -> None:
     assert (insert.table, insert.operation, insert.before) == (("inventory", "customers"), "insert", None)
     assert insert.after == {"id": 1004, "first_name": "Anne", "email": "annek@noanswer.org"}
     assert insert.time_ms == 1763283601123
-    assert insert.position == position_of(34520000, 34521104, 1)
+    assert insert.position == position_of(34520000, 34521104, NOT_DELETE + 1)
     assert (update.operation, update.before) == ("update", None)
     assert (delete.operation, delete.after) == ("delete", None)
     assert delete.before == {"id": 1004, "first_name": "", "email": ""}
@@ -72,10 +73,33 @@ def test_commit_order_is_not_lsn_order() -> None:
 @pytest.mark.parametrize("sequence", [None, '[null,"7"]', "nonsense", "[]", "{}", 7])
 def test_without_the_last_commit_the_lsn_stands_in(sequence: object) -> None:
     (change,) = parse(debezium, [changed(INSERT, "source", "sequence", to=sequence)]).changes
-    assert change.position == position_of(34521104, 34521104, 1)
+    assert change.position == position_of(34521104, 34521104, NOT_DELETE + 1)
 
 
-def test_identity_with_transaction_metadata_rests_on_the_place_alone() -> None:
+def test_identity_outlives_a_restart_inside_the_transaction() -> None:
+    """Debezium counts what is left of the transaction from 1 again; its place and its content stay."""
+    (first,) = parse(debezium, [changed(INSERT, "transaction", "total_order", to=4)]).changes
+    (again,) = parse(debezium, [changed(INSERT, "transaction", "total_order", to=1)]).changes
+    (other,) = parse(debezium, [changed(INSERT, "after", "id", to=5)]).changes
+    assert first.identity == again.identity != other.identity
+
+
+def test_the_insert_of_a_new_key_is_behind_its_delete_even_if_it_is_counted_anew() -> None:
+    delete, insert = sample("debezium", "postgres_key_change")
+    late = changed(insert, "transaction", "total_order", to=1)
+    first, second = parse(debezium, [changed(delete, "transaction", "total_order", to=5), late]).changes
+    assert first.position < second.position
+
+
+def test_equal_rows_of_a_table_without_a_key_are_told_apart_by_their_number() -> None:
+    row = {"type": "struct", "field": "after", "fields": [{"type": "int32", "optional": True, "field": "id"}]}
+    event = {"schema": {"type": "struct", "fields": [row]}, "payload": INSERT}
+    counted = [{**event, "payload": changed(INSERT, "transaction", "total_order", to=n)} for n in (1, 2)]
+    first, second = (parse(debezium, [one]).changes[0] for one in counted)
+    assert first.identity != second.identity
+
+
+def test_identity_with_transaction_metadata_rests_on_place_and_content() -> None:
     first, again, other = parse(
         debezium,
         [
