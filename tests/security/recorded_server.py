@@ -74,6 +74,9 @@ class MemoryFiles:
             self.held.pop(_key(location), None)
         return len(asked)
 
+    def remove_empty_directory(self, location: str) -> None:
+        self.calls.append(("remove_empty_directory", location))
+
     def make_directory(self, location: str) -> None:
         self.calls.append(("make_directory", location))
 
