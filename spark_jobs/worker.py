@@ -99,7 +99,8 @@ def _setting(text: str) -> tuple[str, str]:
 def s3_from(environment: Mapping[str, str]) -> S3Options | None:
     """How the object store is reached, by the names that the server's settings have too."""
     given = {name: environment.get(f"CALVE_S3_{name.upper()}") or None for name in _S3_NAMES}
-    if not any(given.values()):
+    # A region alone says nothing: the server's settings always have one.
+    if given["endpoint"] is None and given["access_key_id"] is None:
         return None
     path_style = (environment.get("CALVE_S3_PATH_STYLE") or "true").lower() == "true"
     return S3Options(**given, path_style=path_style)
