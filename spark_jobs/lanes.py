@@ -83,6 +83,8 @@ class Lane:
             credential=credentials.credential,
             s3=s3,
         )
+        # A warehouse may be on files though the worker knows of an object store: each location decides.
+        self.spark.conf.set(f"spark.sql.catalog.{name}.io-impl", "org.apache.iceberg.io.ResolvingFileIO")
         # Else a call after each scan and each commit, whose answer nobody reads.
         self.spark.conf.set(f"spark.sql.catalog.{name}.rest-metrics-reporting-enabled", "false")
 

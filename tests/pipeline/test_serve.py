@@ -1,4 +1,4 @@
-"""`calve serve` as a newcomer runs it: a worker comes with it, and `calve demo` shows changes becoming rows."""
+"""`calve serve` as a newcomer runs it: a worker comes with it, and `calve demo` shows changes become rows."""
 
 from __future__ import annotations
 

@@ -1,0 +1,76 @@
+"""The worker as a command: what it says and how it ends where Spark cannot run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.worker import NOT_POSSIBLE, _exists, _parser, _watch, s3_from
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _run(**environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "spark_jobs.worker", "--uri", "http://127.0.0.1:9"]
+    return subprocess.run(
+        words,
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_its_jars_it_says_so_in_one_sentence(tmp_path: Path) -> None:
+    ended = _run(CALVE_JARS=str(tmp_path))
+    assert ended.returncode == NOT_POSSIBLE
+    first, second = (json.loads(line) for line in ended.stdout.splitlines())
+    assert first["event"] == "starting"
+    assert second["event"] == "not-possible"
+    assert "python -m spark_jobs.jars" in second["error"]
+    assert ended.stderr.strip().count("\n") == 0
+
+
+def test_the_name_has_a_random_end() -> None:
+    names = [json.loads(_run(CALVE_JARS="/nowhere").stdout.splitlines()[0])["worker"] for _ in range(2)]
+    assert len(set(names)) == 2
+    assert all(name.startswith("w-") for name in names)
+
+
+def test_the_object_store_comes_from_the_environment() -> None:
+    assert s3_from({}) is None
+    found = s3_from({"CALVE_S3_ENDPOINT": "http://x", "CALVE_S3_SECRET_ACCESS_KEY": "hidden"})
+    assert found is not None
+    assert (found.endpoint, found.region, found.path_style) == ("http://x", None, True)
+    assert "hidden" not in repr(found)
+    assert s3_from({"CALVE_S3_REGION": "eu"}) is None, "the server's settings always have one"
+    other = s3_from({"CALVE_S3_ACCESS_KEY_ID": "key", "CALVE_S3_PATH_STYLE": "false"})
+    assert other is not None
+    assert not other.path_style
+
+
+def test_settings_for_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    options = _parser().parse_args(["--uri", "x", "--conf", "a=b=c", "--conf", "d="])
+    assert dict(options.conf) == {"a": "b=c", "d": ""}
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["--uri", "x", "--conf", "nothing"])
+    assert "nothing is not KEY=VALUE" in capsys.readouterr().err
+
+
+def test_the_process_that_started_it_is_watched() -> None:
+    assert not _watch(0)()
+    assert not _watch(os.getppid())()
+    assert not _watch(os.getpid())()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    gone = _watch(child.pid)
+    assert not gone()
+    child.communicate(b"\n")
+    assert gone()
+    assert not _exists(child.pid)
