@@ -80,8 +80,10 @@ def migrate_ingest(settings: Settings, database: Database) -> None:
     """Bring the journal and the landing tables to this program's version."""
     journal = reach_journal(settings)
     try:
-        landing_schema.migrate(database)
-        journal_schema.migrate(journal)
+        if landing_schema.require_known(database) != landing_schema.VERSION:
+            landing_schema.migrate(database)
+        if journal_schema.version(journal) != journal_schema.VERSION:
+            journal_schema.migrate(journal)
     except SchemaMismatch as error:
         raise StartupError(str(error)) from error
     finally:

@@ -12,6 +12,7 @@ from ingest.journal.journal import Journal
 from ingest.landing.tables import LandingTables
 
 EVERY_S = 5.0
+SWEPT_FOR_S = 1800.0  # after the last append; longer than identities are remembered by default
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ class Upkeep:
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
+        self._heads: dict[str, int] = {}
+        self._moved_s = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
 
@@ -43,9 +46,15 @@ class Upkeep:
 
     def once(self) -> None:
         """One round."""
-        self._journal.sweep(time.time_ns() // 1_000_000)
-        for warehouse in self._catalog.warehouses.all():
-            self._trim(warehouse.name)
+        names = [warehouse.name for warehouse in self._catalog.warehouses.all()]
+        heads = {name: self._journal.head(name) for name in names}
+        if heads != self._heads:
+            self._heads, self._moved_s = heads, time.monotonic()
+        # A journal that nobody writes to has nothing to forget after a while, and is left in peace.
+        if any(heads.values()) and time.monotonic() - self._moved_s < SWEPT_FOR_S:
+            self._journal.sweep(time.time_ns() // 1_000_000)
+        for name in names:
+            self._trim(name)
 
     def _trim(self, warehouse: str) -> None:
         """A crash between a publish and its trim leaves entries that have landed."""

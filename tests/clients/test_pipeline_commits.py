@@ -108,15 +108,21 @@ def test_a_table_that_moved_is_done_again(pipeline: PipelineLake, interrupted: _
     assert len(table.changes()) == 3
 
 
+def _open_names(pipeline: PipelineLake) -> set[str]:
+    """The server is shared: others may have transactions open."""
+    listed = pipeline.rest.lake("GET", "main/transactions").json()["transactions"]
+    return {found["name"] for found in listed if found["state"] == "open"}
+
+
 def test_but_not_for_ever(pipeline: PipelineLake, interrupted: _Interrupted) -> None:
     table = pipeline.table(COLUMNS, has_changes=False)
     table.land(insert(id=1, name="a"))
+    before = _open_names(pipeline)
     interrupted.foreign[:] = [partial(_foreign_row, table, 100 + number) for number in range(TRIES_MAX)]
     with pytest.raises(Moved):
         table.land(update(id=1, name="changed"))
     assert {row["id"]: row["name"] for row in table.mirror()}[1] == "a"
-    listed = pipeline.rest.lake("GET", "main/transactions").json()["transactions"]
-    assert not [found for found in listed if found["state"] == "open"]
+    assert _open_names(pipeline) <= before
 
 
 def test_what_fails_leaves_nothing_behind(pipeline: PipelineLake) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from spark_jobs import jars
+from spark_jobs import jars, java
 from spark_jobs.session import S3Options, SparkUnavailable, catalog_settings, session_settings, spark_session
 
 URI = "http://127.0.0.1:8181"
@@ -39,8 +41,9 @@ def test_the_session_takes_its_jars_from_the_disk() -> None:
 
 
 def test_without_java_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(
-        SparkUnavailable, match=r"needs Java 17, and there is no java in JAVA_HOME \(/nowhere\)"
-    ):
+    def none() -> Path:
+        raise java.NoJava
+
+    monkeypatch.setattr(java, "home", none)
+    with pytest.raises(SparkUnavailable, match="needs Java 17 or 21, and there is none: install one"):
         spark_session(URI)
