@@ -101,10 +101,15 @@ class Catalog:
         found = self.transactions.newest(warehouse, name)
         if found is None:
             raise NoSuchTransaction(f"Transaction does not exist: {name}")
-        if not found.is_open(self.now_ms()):
-            state = "expired" if found.state == "open" else found.state
-            raise CommitFailed(f"Transaction {name} is {state}: open it again and repeat the work")
+        self.require_open(found)
         return found
+
+    def require_open(self, transaction: Transaction) -> None:
+        if not transaction.is_open(self.now_ms()):
+            state = "expired" if transaction.state == "open" else transaction.state
+            raise CommitFailed(
+                f"Transaction {transaction.name} is {state}: open it again and repeat the work"
+            )
 
     @contextmanager
     def one_at_a_time(self, prefix: str, keys: list[tuple[str, str]]) -> Iterator[None]:

@@ -79,7 +79,7 @@ def publish(
     transaction = newest(catalog, warehouse, name)
     if transaction.state == "committed":
         return transaction.number, []
-    transaction = catalog.open_transaction(warehouse, name)
+    catalog.require_open(transaction)
     for _ in range(PUBLISH_ATTEMPTS_MAX):
         staged = catalog.transactions.all_staged(transaction.id)
         try:

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from catalog.errors import CommitFailed
+from catalog.rows import Transaction
 from catalog.service import commits, tables, transactions
 from catalog.service.catalog import Catalog
 from catalog.service.commits import TableCommit
@@ -110,3 +111,24 @@ def test_a_transaction_is_published_or_expires_and_never_both(ground: Ground) ->
         print(f"\n{ended}")
         assert min(ended.values()) > 0
         assert gaps(catalog) == []
+
+
+def test_a_publish_that_ends_under_a_second_one_is_answered_alike(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the first one's end falls between the looks of the second, both answer the same number."""
+    with ground.opened() as catalog, ground.opened() as quicker:
+        for looks in range(1, 4):
+            _append(catalog, _opened(catalog))
+            newest, numbers, seen = catalog.transactions.newest, [], iter(range(looks))
+
+            def look(warehouse: str, name: str) -> Transaction | None:
+                found = newest(warehouse, name)  # noqa: B023
+                if next(seen, None) == looks - 1:  # noqa: B023
+                    numbers.append(transactions.publish(quicker, "main", "tester", name)[0])  # noqa: B023
+                return found
+
+            with monkeypatch.context() as patched:
+                patched.setattr(catalog.transactions, "newest", look)
+                number, _ = transactions.publish(catalog, "main", "tester", "w")
+            assert numbers in ([], [number])

@@ -115,16 +115,19 @@ class TcpProxy:
             self._relay(client, upstream, generation)
 
     def _relay(self, client: socket.socket, upstream: socket.socket, generation: int) -> None:
+        poll = select.poll()  # select() ends at descriptor 1,024
+        poll.register(client, select.POLLIN)
+        poll.register(upstream, select.POLLIN)
         fault: Fault | None = None
         answered = True  # the next piece from the client begins an exchange
         while self._alive(generation):
-            ready, _, _ = select.select([client, upstream], [], [], _POLL_S)
-            if upstream in ready:
+            ready = {fileno for fileno, _ in poll.poll(_POLL_S * 1000)}
+            if upstream.fileno() in ready:
                 piece = upstream.recv(_CHUNK_BYTES)
                 if not piece or not _answer(client, piece, fault):
                     return
                 answered = True
-            if client in ready:
+            if client.fileno() in ready:
                 piece = client.recv(_CHUNK_BYTES)
                 if not piece:
                     return
