@@ -28,6 +28,9 @@ SETTINGS = {
     "spark.sql.defaultCatalog": "spark_catalog",  # a statement that names no catalog reaches no server
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0s",
+    # What a batch consists of is known exactly; there is nothing to find out while it runs.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",  # a batch is one piece
     # Nobody looks at what ran; it need not be kept or written down.
     "spark.ui.retainedJobs": "20",

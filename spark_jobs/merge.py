@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.fold import DELETE, LateTruncate
 from spark_jobs.job import TableJob
-from spark_jobs.sql_text import Bounds, quoted, same_key, text_literal, within
+from spark_jobs.sql_text import Limit, quoted, same_key, text_literal, within
 from spark_jobs.staged import frame
 from spark_jobs.targets import Ceilings, Target
 from spark_jobs.upserts import Upserts
@@ -57,14 +57,14 @@ class Mirror:
         self._job = job
         self._ceilings = ceilings
 
-    def bases(self, wanted: pa.Table, columns: list[str], bounds: dict[str, Bounds]) -> pa.Table:
+    def bases(self, wanted: pa.Table, columns: list[str], limits: dict[str, Limit]) -> pa.Table:
         """The mirror's rows for these keys: the columns that are wanted, and the rest of `wanted`."""
         shown = [f"b.{quoted(name)}" for name in wanted.column_names if name not in self._job.key]
         shown += [f"t.{quoted(column)}" for column in columns]
         with view_of(self._spark, wanted) as view:
             found = self._spark.sql(
                 f"SELECT /*+ BROADCAST(b) */ {', '.join(shown)} FROM {self._target.sql} t "  # noqa: S608
-                f"JOIN {view} b ON {self._bounded(bounds)}{same_key('t', 'b', self._job.key)}"
+                f"JOIN {view} b ON {self._limited(limits)}{same_key('t', 'b', self._job.key)}"
             )
             return found.toArrow()
 
@@ -106,19 +106,29 @@ class Mirror:
         with view_of(self._spark, rows.rows) as view:
             self._spark.sql(
                 f"MERGE INTO {self._target.sql} t USING {view} b "  # noqa: S608
-                f"ON {self._bounded(rows.bounds)}{same_key('t', 'b', self._job.key)} "
+                f"ON {self._limited(rows.limits)}{same_key('t', 'b', self._job.key)} "
                 f"WHEN MATCHED AND b.{DELETE} THEN DELETE "
                 f"WHEN MATCHED THEN UPDATE SET {assigned} "
                 f"WHEN NOT MATCHED AND NOT b.{DELETE} THEN INSERT ({names}) VALUES ({values})"
             )
 
     def _delete_keys(self, rows: Upserts) -> None:
+        limited = self._limited(rows.limits)
+        if self._are_listed(rows):  # no join is needed to find them
+            self._spark.sql(f"DELETE FROM {self._target.sql} t WHERE {limited}true")  # noqa: S608
+            return
         keys = rows.rows.select(*(quoted(column) for column in self._job.key))
         with view_of(self._spark, keys) as view:
             self._spark.sql(
-                f"DELETE FROM {self._target.sql} t WHERE {self._bounded(rows.bounds)}"  # noqa: S608
+                f"DELETE FROM {self._target.sql} t WHERE {limited}"  # noqa: S608
                 f"EXISTS (SELECT 1 FROM {view} b WHERE {same_key('t', 'b', self._job.key)})"
             )
+
+    def _are_listed(self, rows: Upserts) -> bool:
+        """Whether the condition names every key."""
+        (first, *others) = self._job.key
+        limit = rows.limits.get(first)
+        return not others and limit is not None and bool(limit.listed) and first not in self._target.unordered
 
     def _truncate_late(self, truncate: LateTruncate, changes: Target | None) -> None:
         assert changes is not None, "a late batch without a changes table is not late"
@@ -130,11 +140,11 @@ class Mirror:
             f"AND c.{quoted(names['position'])} > {text_literal(truncate.position)})"
         )
 
-    def _bounded(self, bounds: dict[str, Bounds]) -> str:
-        """Literal bounds, so that files beyond them are never opened."""
+    def _limited(self, limits: dict[str, Limit]) -> str:
+        """Literals in the condition, so that files without these keys are never opened."""
         return "".join(
-            f"{within('t', column, ends)} AND "
-            for column, ends in bounds.items()
+            f"{within('t', column, limit)} AND "
+            for column, limit in limits.items()
             if column not in self._target.unordered
         )
 

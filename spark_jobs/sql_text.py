@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-Bounds = tuple[str, str]  # literals: the smallest and the largest key
+LISTED_MAX = 200  # Iceberg looks at no more values of a list when it leaves out files
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Literals that the values of a column lie between; all of them where they are few."""
+
+    low: str
+    high: str
+    listed: tuple[str, ...] = ()
 
 
 def quoted(*names: str) -> str:
@@ -20,8 +30,11 @@ def same_key(left: str, right: str, key: Sequence[str]) -> str:
     return " AND ".join(f"{left}.{quoted(column)} = {right}.{quoted(column)}" for column in key)
 
 
-def within(alias: str, column: str, bounds: Bounds) -> str:
-    return f"{alias}.{quoted(column)} BETWEEN {bounds[0]} AND {bounds[1]}"
+def within(alias: str, column: str, limit: Limit) -> str:
+    name = f"{alias}.{quoted(column)}"
+    if limit.listed:
+        return f"{name} IN ({', '.join(limit.listed)})"
+    return f"{name} BETWEEN {limit.low} AND {limit.high}"
 
 
 def text_literal(value: str) -> str:
@@ -46,7 +59,15 @@ def literal(value: Any, type_: pa.DataType) -> str | None:
     return None
 
 
-def bounds_between(ends: tuple[Any, Any], type_: pa.DataType) -> Bounds | None:
-    """The smallest and the largest value as literals; None where there is no literal for the type."""
-    low, high = literal(ends[0], type_), literal(ends[1], type_)
-    return (low, high) if low is not None and high is not None else None
+def limit_between(low: Any, high: Any, type_: pa.DataType) -> Limit | None:
+    """None where there is no literal for the type."""
+    ends = literal(low, type_), literal(high, type_)
+    return Limit(ends[0], ends[1]) if ends[0] is not None and ends[1] is not None else None
+
+
+def limit_listing(values: Sequence[Any], type_: pa.DataType) -> Limit | None:
+    """The same with the values themselves, in order."""
+    limit = limit_between(values[0], values[-1], type_)
+    listed = [text for value in values if (text := literal(value, type_)) is not None]
+    # A list that leaves one out would leave its row in the table.
+    return replace(limit, listed=tuple(listed)) if limit and len(listed) == len(values) else limit

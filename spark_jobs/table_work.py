@@ -19,7 +19,7 @@ from spark_jobs.server import Server
 from spark_jobs.sql_text import quoted
 from spark_jobs.staged import Large, frame
 from spark_jobs.targets import Ceilings, Target, target_from
-from spark_jobs.upserts import Upserts, bounds_in, change_frame, of_arrow, of_files
+from spark_jobs.upserts import Upserts, change_frame, limits_of, of_arrow, of_files
 
 
 class TableWork:
@@ -101,7 +101,7 @@ class TableWork:
         def bases(wanted: pa.Table, columns: list[str]) -> pa.Table:
             assert mirror is not None
             with self._timed("bases"):
-                return mirror.bases(wanted, columns, bounds_in(wanted, table.key))
+                return mirror.bases(wanted, columns, limits_of(wanted, table.key))
 
         filled = mirror is not None and target is not None and target.records > 0 and not table.append_only
         with self._timed("fold"):

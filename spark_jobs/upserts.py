@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from spark_jobs.fold import DELETE, LateTruncate, MirrorRows
 from spark_jobs.job import STAGED, TableJob
-from spark_jobs.sql_text import Bounds, bounds_between, quoted
+from spark_jobs.sql_text import LISTED_MAX, Limit, limit_between, limit_listing, quoted
 from spark_jobs.staged import Large, frame
 
 
@@ -31,7 +32,7 @@ class Upserts:
     inserts_only: bool = False
     truncated: bool = False
     late_truncates: tuple[LateTruncate, ...] = ()
-    bounds: dict[str, Bounds] = field(default_factory=dict)
+    limits: dict[str, Limit] = field(default_factory=dict)  # of the key columns
     ends: tuple[Any, Any] | None = None
     small: bool = True
 
@@ -50,7 +51,7 @@ def of_arrow(spark: SparkSession, folded: MirrorRows, job: TableJob) -> Upserts:
         inserts_only=folded.inserts_only,
         truncated=folded.truncated,
         late_truncates=folded.late_truncates,
-        bounds=_bounds(ends, folded.rows.schema),
+        limits=limits_of(folded.rows, job.key),
         ends=_comparable(ends, folded.rows.schema, job),
     )
 
@@ -75,7 +76,7 @@ def of_files(spark: SparkSession, large: Large, job: TableJob, commit_us: int) -
         large.rows,
         deletes,
         inserts_only=not deletes and not job.counts["update"],
-        bounds=_bounds(ends, large.schema),
+        limits=_limits(ends, large.schema),
         ends=_comparable(ends, large.schema, job),
         small=False,
     )
@@ -95,9 +96,15 @@ def change_frame(rows: DataFrame, job: TableJob, commit_us: int) -> DataFrame:
     return rows.select(*columns, *told)
 
 
-def bounds_in(rows: pa.Table, columns: Sequence[str]) -> dict[str, Bounds]:
-    """The smallest and the largest value of each column, where they can be written as literals."""
-    return _bounds({column: _ends(rows.column(column)) for column in columns}, rows.schema)
+def limits_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, Limit]:
+    """What the values of each column are, or lie between, where they can be written as literals."""
+    found = _limits({column: _ends(rows.column(column)) for column in columns}, rows.schema)
+    for column in found:
+        values = pc.drop_null(pc.unique(rows.column(column)))
+        if len(values) <= LISTED_MAX:
+            with contextlib.suppress(ValueError):  # nanoseconds, which Python's times do not have
+                found[column] = limit_listing(values.sort().to_pylist(), values.type) or found[column]
+    return found
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
@@ -111,13 +118,13 @@ def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
         return None  # a day beyond Python's calendar
 
 
-def _bounds(ends: dict[str, tuple[Any, Any] | None], schema: pa.Schema) -> dict[str, Bounds]:
+def _limits(ends: dict[str, tuple[Any, Any] | None], schema: pa.Schema) -> dict[str, Limit]:
     found = {
-        column: bounds_between(found, schema.field(column).type)
+        column: limit_between(*found, schema.field(column).type)
         for column, found in ends.items()
         if found is not None
     }
-    return {column: bounds for column, bounds in found.items() if bounds is not None}
+    return {column: limit for column, limit in found.items() if limit is not None}
 
 
 def _comparable(

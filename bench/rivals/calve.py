@@ -1,4 +1,8 @@
-"""Calve as a user starts it: `calve serve`, on SQLite or on PostgreSQL, with files on this disk."""
+"""Calve as a catalog: `calve serve --no-worker`, on SQLite or on PostgreSQL, with files on this disk.
+
+The rival has no pipeline, so Calve runs without its Spark worker: a JVM that warms up beside the measurement
+would take a core from both.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,15 @@ def calve(folder: Path, *, database: str | None = None, workers: int = 1) -> Ite
     port = free_port()
     settings = {"CALVE_WORKERS": str(workers), **({"CALVE_DATABASE": database} if database else {})}
     child = Child(
-        [str(components.calve()), "serve", "--home", str(folder / "lake"), "--port", str(port)],
+        [
+            str(components.calve()),
+            "serve",
+            "--no-worker",
+            "--home",
+            str(folder / "lake"),
+            "--port",
+            str(port),
+        ],
         log=folder / "calve.log",
         environment=environment(settings),
         folder=folder,

@@ -9,13 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.sql_text import bounds_between, literal, quoted, same_key, text_literal, within
+from spark_jobs.sql_text import (
+    Limit,
+    limit_between,
+    limit_listing,
+    literal,
+    quoted,
+    same_key,
+    text_literal,
+    within,
+)
 
 
 def test_names_are_quoted() -> None:
     assert quoted("a", "b c", "d`e.f") == "`a`.`b c`.`d``e.f`"
     assert same_key("t", "b", ["x", "y"]) == "t.`x` = b.`x` AND t.`y` = b.`y`"
-    assert within("t", "x", ("1", "2")) == "t.`x` BETWEEN 1 AND 2"
+    assert within("t", "x", Limit("1", "2")) == "t.`x` BETWEEN 1 AND 2"
+    assert within("t", "x", Limit("1", "5", ("1", "5"))) == "t.`x` IN (1, 5)"
 
 
 def test_text_goes_by_its_bytes() -> None:
@@ -49,6 +59,10 @@ def test_values_have_the_type_of_their_column(value: Any, type_: pa.DataType, te
     assert literal(value, type_) == text
 
 
-def test_bounds() -> None:
-    assert bounds_between((1, 9), pa.int32()) == ("CAST(1 AS INT)", "CAST(9 AS INT)")
-    assert bounds_between((b"a", b"b"), pa.binary()) is None
+def test_limits() -> None:
+    assert limit_between(1, 9, pa.int32()) == Limit("CAST(1 AS INT)", "CAST(9 AS INT)")
+    assert limit_between(b"a", b"b", pa.binary()) is None
+    assert limit_listing(["a", "b"], pa.string()) == Limit(
+        "CAST(X'61' AS STRING)", "CAST(X'62' AS STRING)", ("CAST(X'61' AS STRING)", "CAST(X'62' AS STRING)")
+    )
+    assert limit_listing([b"a"], pa.binary()) is None
