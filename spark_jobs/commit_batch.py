@@ -20,7 +20,7 @@ from spark_jobs.job import BadJob, Job, TableJob
 from spark_jobs.lanes import Lane
 from spark_jobs.server import LostLease, Moved, Server, ServerError
 from spark_jobs.table_work import TableWork
-from spark_jobs.targets import Ceilings
+from spark_jobs.targets import Known
 
 TRIES_MAX = 5
 
@@ -70,13 +70,13 @@ class CommitBatch:
     """
 
     def __init__(
-        self, server: Server, lane: Lane, ceilings: Ceilings, *, tables: Executor, parts: Executor
+        self, server: Server, lane: Lane, known: Known, *, tables: Executor, parts: Executor
     ) -> None:
         self._server = server
         self._lane = lane
         self._tables = tables
         self._parts = parts
-        self._ceilings = ceilings
+        self._known = known
 
     def run(self, job: Job, progress: Progress) -> Outcome:
         """LostLease, BadJob, or whatever Spark or the server could not do; nothing is left behind then."""
@@ -127,7 +127,7 @@ class CommitBatch:
         def start(table: TableJob) -> Mapping[str, Any]:
             progress.check()
             progress.say(table=table.label)
-            work = TableWork(self._server, self._lane, self._ceilings, job, table, prefix)
+            work = TableWork(self._server, self._lane, self._known, job, table, prefix)
             facts = work.run(self._parts)
             progress.done_one()
             return facts

@@ -60,6 +60,7 @@ class Lane:
         self._stores = stores
         self._slot = slot
         self._catalogs: dict[str, str] = {}
+        self.said: dict[str, str] = {}  # in the summary of every snapshot
 
     def catalog(self, warehouse: str) -> str:
         """The name of the catalog that stands for this lane's transaction in a warehouse."""
@@ -93,8 +94,10 @@ class Lane:
 
     def mark(self, job: Job) -> None:
         """Every snapshot of this lane names the batch from now on."""
-        self.spark.conf.set(f"{_SNAPSHOT_PROPERTY}.{BATCH_ID}", job.batch_id)
-        if job.watermark is None:
-            self.spark.conf.unset(f"{_SNAPSHOT_PROPERTY}.{WATERMARK}")
-        else:
-            self.spark.conf.set(f"{_SNAPSHOT_PROPERTY}.{WATERMARK}", job.watermark)
+        self.said = {BATCH_ID: job.batch_id}
+        if job.watermark is not None:
+            self.said[WATERMARK] = job.watermark
+        for name in (BATCH_ID, WATERMARK):
+            self.spark.conf.unset(f"{_SNAPSHOT_PROPERTY}.{name}")
+        for name, value in self.said.items():
+            self.spark.conf.set(f"{_SNAPSHOT_PROPERTY}.{name}", value)

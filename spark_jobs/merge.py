@@ -1,6 +1,7 @@
 """How the folded rows of a batch get into the mirror, so that each key has one row afterwards.
 
     append        nothing to look for: the mirror is empty, or all keys are above its largest one
+    delta         the driver knows, or looks up, where the old rows stand, and writes the files itself
     merge         one MERGE; for small mirrors
     replace       delete the batch's keys by a broadcast join, then append; for large mirrors, where the outer
                   join of a MERGE would shuffle the whole table
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.fold import DELETE, LateTruncate
 from spark_jobs.job import TableJob
+from spark_jobs.small_batches import SmallBatches
 from spark_jobs.sql_text import Limit, quoted, same_key, text_literal, within
 from spark_jobs.staged import frame
 from spark_jobs.targets import Ceilings, Target
@@ -51,11 +53,19 @@ def view_of(spark: SparkSession, rows: DataFrame | pa.Table) -> Iterator[str]:
 class Mirror:
     """The mirror of one table inside one transaction."""
 
-    def __init__(self, spark: SparkSession, target: Target, job: TableJob, ceilings: Ceilings) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        job: TableJob,
+        ceilings: Ceilings,
+        small: SmallBatches | None = None,
+    ) -> None:
         self._spark = spark
         self._target = target
         self._job = job
         self._ceilings = ceilings
+        self._small = small
 
     def bases(self, wanted: pa.Table, columns: list[str], limits: dict[str, Limit]) -> pa.Table:
         """The mirror's rows for these keys: the columns that are wanted, and the rest of `wanted`."""
@@ -70,7 +80,8 @@ class Mirror:
 
     def apply(self, rows: Upserts, batch_id: str, *, changes: Target | None = None) -> str:
         """Write the rows; says how. `changes` is needed for late truncates alone."""
-        ceiling = self._ceiling(rows)
+        is_known = self._small is not None and self._small.knows(self._target)
+        ceiling = None if is_known else self._ceiling(rows)
         done = self._apply(rows, ceiling, changes)
         self._remember(rows, ceiling, batch_id)
         return done
@@ -82,9 +93,11 @@ class Mirror:
             self._truncate_late(truncate, changes)
         if not rows.count:
             return "nothing"
-        if rows.truncated or not self._target.records or self._job.append_only:
-            return self._append(rows)
-        if rows.inserts_only and _is_above(rows.ends, ceiling):
+        is_new = not self._target.records or self._job.append_only
+        is_new = is_new or (rows.inserts_only and _is_above(rows.ends, ceiling))
+        if not rows.truncated and not rows.late_truncates and self._is_done_small(rows, is_new):
+            return "append" if is_new else "delta"
+        if rows.truncated or is_new:
             return self._append(rows)
         if self._target.records <= MERGE_RECORDS_MAX:
             self._merge(rows)
@@ -92,6 +105,24 @@ class Mirror:
         self._delete_keys(rows)
         self._append(rows)
         return "replace"
+
+    def _is_done_small(self, rows: Upserts, is_new: bool) -> bool:
+        if self._small is None or rows.arrow is None:
+            return False
+        if self._job.append_only:
+            return self._small.append(rows.arrow.drop_columns([DELETE]), self._target)
+        look_up = None if is_new else lambda: self._positions(rows)
+        return self._small.upsert(rows.arrow, self._target, tuple(self._job.key), look_up)
+
+    def _positions(self, rows: Upserts) -> pa.Table:
+        """Where the rows with the batch's keys stand."""
+        keys = rows.rows.select(*(quoted(column) for column in self._job.key))
+        with view_of(self._spark, keys) as view:
+            return self._spark.sql(
+                f"SELECT /*+ BROADCAST(b) */ t._file AS file_path, t._pos AS pos "  # noqa: S608
+                f"FROM {self._target.sql} t "
+                f"JOIN {view} b ON {self._limited(rows.limits)}{same_key('t', 'b', self._job.key)}"
+            ).toArrow()
 
     def _append(self, rows: Upserts) -> str:
         if rows.count > rows.deletes or not rows.small:

@@ -24,7 +24,7 @@ from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.job import BadJob, Job, job_from
 from spark_jobs.lanes import Lane, Stores
 from spark_jobs.server import TRANSACTION_TTL_S, LostLease, Server, ServerError
-from spark_jobs.targets import Ceilings
+from spark_jobs.targets import Known
 
 LEASE_WAIT_S = 5.0
 STOP_S = 20.0
@@ -75,7 +75,7 @@ class Worker:
         self._gone = gone
         self._stopping = threading.Event()
         self._running: dict[int, _Running] = {}
-        self._ceilings = Ceilings()
+        self._known = Known()
         self._tables = ThreadPoolExecutor(TABLES_AT_ONCE, "table", initializer=self._own_pool)
         self._parts = ThreadPoolExecutor(TABLES_AT_ONCE + slots, "part", initializer=self._own_pool)
         self._exit_code = 0
@@ -115,7 +115,7 @@ class Worker:
     def _serve(self, slot: int) -> None:
         self._own_pool()
         lane = Lane(self._spark, self._server, self._stores, self._name, slot)
-        batch = CommitBatch(self._server, lane, self._ceilings, tables=self._tables, parts=self._parts)
+        batch = CommitBatch(self._server, lane, self._known, tables=self._tables, parts=self._parts)
         silent_s = 0.0
         while not self._stopping.is_set():
             try:

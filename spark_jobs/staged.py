@@ -94,6 +94,18 @@ class Store:
         with self._s3_filesystem().open_input_file(bucket_and_key) as source:
             yield source
 
+    @contextlib.contextmanager
+    def created(self, file: str) -> Iterator[Any]:
+        """A new file to write to; what a failure leaves behind belongs to nobody."""
+        if _scheme(file) == "file":
+            path = Path(local_path(file))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as sink:
+                yield sink
+            return
+        with self._s3_filesystem().open_output_stream(file.partition("://")[2]) as sink:
+            yield sink
+
     def _s3_filesystem(self) -> Any:
         if self._s3_files is None:
             self._s3_files = _s3_filesystem(self._s3 or S3Options())

@@ -16,9 +16,10 @@ from spark_jobs.lanes import Lane
 from spark_jobs.late import past_of
 from spark_jobs.merge import Mirror, append
 from spark_jobs.server import Server
+from spark_jobs.small_batches import SmallBatches
 from spark_jobs.sql_text import quoted
 from spark_jobs.staged import Large, frame
-from spark_jobs.targets import Ceilings, Target, target_from
+from spark_jobs.targets import Known, Target, target_from
 from spark_jobs.upserts import Upserts, change_frame, limits_of, of_arrow, of_files
 
 
@@ -26,14 +27,17 @@ class TableWork:
     """`run` says what was done: counts, the strategy, and milliseconds of each step."""
 
     def __init__(
-        self, server: Server, lane: Lane, ceilings: Ceilings, job: Job, table: TableJob, prefix: str
+        self, server: Server, lane: Lane, known: Known, job: Job, table: TableJob, prefix: str
     ) -> None:
         self.label = table.label
         self._server = server
         self._spark = lane.spark
         self._store = lane.store(job.warehouse)
         self._catalog = lane.catalog(job.warehouse)
-        self._ceilings = ceilings
+        self._known = known
+        self._small = SmallBatches(
+            lane.spark, self._store, known.indexes, dict(lane.said), job.commit_timestamp_us
+        )
         self._job = job
         self._table = table
         self._prefix = prefix
@@ -67,7 +71,7 @@ class TableWork:
         with self._timed("look"):
             changes = self._target(table.changes)
             target = self._target(table.mirror)
-        mirror = Mirror(self._spark, target, table, self._ceilings) if target is not None else None
+        mirror = self._mirror(target, small=True) if target is not None else None
         folded = self._folded(rows, changes, mirror, target)
         if folded.repeated:
             self._facts["repeated"] = folded.repeated
@@ -75,7 +79,7 @@ class TableWork:
         def write_changes() -> None:
             if changes is not None and folded.changes is not None and folded.changes.num_rows:
                 with self._timed("changes"):
-                    append(frame(self._spark, folded.changes), changes)
+                    self._append(folded.changes, changes)
 
         def write_mirror() -> None:
             if mirror is not None and folded.mirror is not None and not folded.mirror.is_nothing:
@@ -131,7 +135,7 @@ class TableWork:
             if target is not None:
                 with self._timed("mirror"):
                     upserts = of_files(self._spark, large, table, commit_us)
-                    self._apply(Mirror(self._spark, target, table, self._ceilings), upserts, None)
+                    self._apply(self._mirror(target, small=False), upserts, None)
 
         self._both(write_changes, write_mirror, parts)
 
@@ -148,6 +152,14 @@ class TableWork:
             if beside is not None:
                 beside.result()
 
+    def _mirror(self, target: Target, *, small: bool) -> Mirror:
+        ways = self._small if small and self._known.small else None
+        return Mirror(self._spark, target, self._table, self._known.ceilings, ways)
+
+    def _append(self, rows: pa.Table, target: Target) -> None:
+        if not (self._known.small and self._small.append(rows, target)):
+            append(frame(self._spark, rows), target)
+
     def _apply(self, mirror: Mirror, upserts: Upserts, changes: Target | None) -> None:
         self._facts["strategy"] = mirror.apply(upserts, self._job.batch_id, changes=changes)
         self._facts["rows"] = upserts.count
@@ -158,7 +170,7 @@ class TableWork:
         assert target is not None
         assert rows is not None
         self._facts["rejects"] = rows.num_rows
-        append(frame(self._spark, rows), target)
+        self._append(rows, target)
 
     def _target(self, name: str | None) -> Target | None:
         if name is None:

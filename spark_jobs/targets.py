@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_jobs.file_schema import FileSchema, file_schema
+from spark_jobs.key_index import KeyIndexes, state_of
+
 BATCH_ID = "calve.batch-id"
 ASK_AGAIN_AFTER = 30  # batches
 
@@ -23,6 +26,9 @@ class Target:
     batch_id: str | None
     one_partition: bool  # all rows of a batch belong to one partition
     unordered: frozenset[str] = frozenset()  # columns whose bounds in the manifests follow another order
+    rows: int = 0  # those that are not deleted
+    file_schema: FileSchema | None = None  # how the driver writes its files; None: Spark has to
+    state: tuple[str, int | None] = ("", None)  # its uuid and its snapshot
 
 
 def target_from(
@@ -30,15 +36,19 @@ def target_from(
 ) -> Target:
     """From the table's metadata, as the catalog answers it."""
     summary = _summary(metadata)
+    records = int(summary.get("total-records", 0))
     schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
     return Target(
         name,
         sql,
-        records=int(summary.get("total-records", 0)),
+        records=records,
         batch_id=summary.get(BATCH_ID),
         one_partition=_is_one_partition(schema, metadata, commit_timestamp),
         # Text in Spark, compared as text; a number with a sign in Iceberg's Java library.
         unordered=frozenset(field["name"] for field in schema["fields"] if field["type"] == "uuid"),
+        rows=records - int(summary.get("total-position-deletes", 0)),
+        file_schema=file_schema(metadata, commit_timestamp),
+        state=state_of(metadata),
     )
 
 
@@ -93,3 +103,19 @@ class Ceilings:
     def was_useless(self, table: tuple[str, ...]) -> None:
         with self._lock:
             self._useless[table] = ASK_AGAIN_AFTER
+
+
+class Known:
+    """What a worker knows of the tables it wrote to, shared by its lanes. Only ever a short cut.
+
+    `small`: whether the driver writes small batches by itself.
+    """
+
+    def __init__(self, *, small: bool = True) -> None:
+        self.small = small
+        self.ceilings = Ceilings()
+        self.indexes = KeyIndexes()
+
+    def forget(self, table: tuple[str, ...]) -> None:
+        self.ceilings.forget(table)
+        self.indexes.forget(table)

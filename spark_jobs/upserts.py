@@ -35,6 +35,7 @@ class Upserts:
     limits: dict[str, Limit] = field(default_factory=dict)  # of the key columns
     ends: tuple[Any, Any] | None = None
     small: bool = True
+    arrow: pa.Table | None = None  # the same rows, where the driver has them
 
     def kept(self) -> DataFrame:
         """What the mirror has afterwards."""
@@ -53,6 +54,7 @@ def of_arrow(spark: SparkSession, folded: MirrorRows, job: TableJob) -> Upserts:
         late_truncates=folded.late_truncates,
         limits=limits_of(folded.rows, job.key),
         ends=_comparable(ends, folded.rows.schema, job),
+        arrow=folded.rows,
     )
 
 

@@ -31,6 +31,12 @@ def pipeline(spark: SparkSession, stack: Stack, pipeline_lanes: dict[str, Pipeli
     return PipelineLake(pipeline_lanes[stack.url])
 
 
+@pytest.fixture
+def by_spark(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches are written by Spark too."""
+    monkeypatch.setattr(pipeline.lane.known, "small", False)
+
+
 class Checked:
     """A table beside its model: what lands in one lands in the other, and then they are the same."""
 

@@ -27,7 +27,7 @@ from spark_jobs.commit_batch import CommitBatch, Outcome, Progress
 from spark_jobs.job import CHANGE_COLUMNS, Job, job_from
 from spark_jobs.lanes import Lane, Stores
 from spark_jobs.server import Moved, Server, ServerError
-from spark_jobs.targets import Ceilings
+from spark_jobs.targets import Known
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import Event, Row
 from tests.clients.spark_client import s3_options
@@ -81,14 +81,12 @@ class PipelineLane:
     def __init__(self, spark: SparkSession, stack: Stack, *, slot: int = 0) -> None:
         self.stack = stack
         self.server = PlainServer(stack.url)
-        self.ceilings = Ceilings()
+        self.known = Known()
         self.stores = Stores(self.server, s3_options(stack), shares_disk=True)
         self.lane = Lane(spark, self.server, self.stores, f"w-{uuid.uuid4().hex[:8]}", slot)
         self._tables = ThreadPoolExecutor(4)
         self._parts = ThreadPoolExecutor(4)
-        self.batch = CommitBatch(
-            self.server, self.lane, self.ceilings, tables=self._tables, parts=self._parts
-        )
+        self.batch = CommitBatch(self.server, self.lane, self.known, tables=self._tables, parts=self._parts)
 
     def close(self) -> None:
         self._tables.shutdown()

@@ -12,18 +12,20 @@ import pytest
 
 from spark_jobs.commit_batch import TRIES_MAX, Progress
 from spark_jobs.job import BadJob, Job
+from spark_jobs.key_index import state_of
 from spark_jobs.server import LostLease, Moved
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import delete, insert, truncate, update
-from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_lanes
+from tests.clients.pipeline_fixtures import Checked, by_spark, pipeline, pipeline_lanes
 from tests.clients.pipeline_lake import STAMP_US, PipelineLake, PipelineTable, PlainServer
 
-__all__ = ["pipeline", "pipeline_lanes"]
+__all__ = ["by_spark", "pipeline", "pipeline_lanes"]
 # PySpark leaves the socket that rows came through to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 COLUMNS = {"id": "long", "name": "string"}
 
 
+@pytest.mark.usefixtures("by_spark")
 def test_inserts_above_the_largest_key_need_no_join(pipeline: PipelineLake) -> None:
     table = Checked(pipeline.table(COLUMNS))
 
@@ -43,11 +45,38 @@ def test_inserts_above_the_largest_key_need_no_join(pipeline: PipelineLake) -> N
     ) == ["append", "append", "merge", "merge", "append", "merge", "merge", "append", "append"]
 
 
+def test_where_each_row_stands_is_known_until_somebody_else_writes(pipeline: PipelineLake) -> None:
+    table = Checked(pipeline.table(COLUMNS, has_changes=False))
+    name = ("main", pipeline.namespace, table.table.name)
+    indexes = pipeline.lane.known.indexes
+
+    def known() -> bool:
+        metadata = pipeline.rest.load(pipeline.namespace, table.table.name)["metadata"]
+        return indexes.get(name, state_of(metadata)) is not None
+
+    assert table.land(insert(id=1, name="a"), insert(id=2, name="a"))["strategy"] == "append"
+    assert known()
+    assert table.land(update(id=1, name="b"), delete(id=7))["strategy"] == "delta"
+    assert known()
+    _foreign_row(table.table, 100)
+    table.model.mirror[100,] = {"id": 100, "name": "foreign"}
+    assert not known()
+    assert table.land(update(id=100, name="ours"), delete(id=1))["strategy"] == "delta"
+    assert known()
+    assert table.land(truncate(), insert(id=9, name="z"))["strategy"] == "append"
+    assert not known()
+    assert table.land(update(id=9, name="y"))["strategy"] == "delta"
+    indexes.forget(name)
+    assert table.land(delete(id=9), delete(id=10))["strategy"] == "delta"
+    assert table.land(delete(id=9))["strategy"] == "delta"
+
+
+@pytest.mark.usefixtures("by_spark")
 def test_the_largest_key_is_learned_from_the_manifests(pipeline: PipelineLake) -> None:
     """As after a restart, or after somebody else has written."""
     table = Checked(pipeline.table(COLUMNS, has_changes=False))
     table.land(insert(id=1, name="a"), insert(id=5, name="a"))
-    pipeline.lane.ceilings.forget(("main", pipeline.namespace, table.table.name))
+    pipeline.lane.known.forget(("main", pipeline.namespace, table.table.name))
     assert table.land(insert(id=6, name="b"))["strategy"] == "append"
     _foreign_row(table.table, 100)
     table.model.mirror[100,] = {"id": 100, "name": "foreign"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs import merge
+from spark_jobs import merge, small_batches
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import delete, insert, moved, truncate, update
 from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_lanes
@@ -14,15 +14,20 @@ from tests.clients.pipeline_random import COLUMNS, RandomChanges
 __all__ = ["pipeline", "pipeline_lanes"]
 # PySpark leaves the socket that rows came through to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-STRATEGIES = {"merge": 10**9, "replace": 0}
+BY_SPARK = {"merge": 10**9, "replace": 0}
 
 
-@pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways into a mirror that is not empty, whatever its size."""
-    monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", STRATEGIES[request.param])
+@pytest.fixture(params=[*BY_SPARK, "delta", "delta-without-index"])
+def strategy(request: pytest.FixtureRequest, pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All ways into a mirror that is not empty, whatever its size."""
     name: str = request.param
-    return name
+    if name in BY_SPARK:
+        monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", BY_SPARK[name])
+        monkeypatch.setattr(pipeline.lane.known, "small", False)
+        return name
+    if name == "delta-without-index":
+        monkeypatch.setattr(small_batches, "ROWS_MAX", -1)
+    return "delta"
 
 
 def test_inserts_updates_deletes(pipeline: PipelineLake, duck: DuckLake, strategy: str) -> None:

@@ -39,9 +39,11 @@ KEYS: dict[str, list[Any]] = {
 }
 
 
-def test_keys_of_all_types(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("small", [True, False])
+def test_keys_of_all_types(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """All tables in one job, side by side; half of them by each strategy."""
     monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", 3)
+    monkeypatch.setattr(pipeline.lane.known, "small", small)
     tables = {
         type_: Checked(
             pipeline.table({"k": type_, "name": "string", "big": "string"}, ("k",), has_changes=False)
@@ -61,7 +63,8 @@ def test_keys_of_all_types(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPat
         for type_, keys in KEYS.items()
     }
     outcome = _land_all(pipeline, tables, second)
-    assert {facts["strategy"] for facts in outcome.values()} == {"merge", "replace"}
+    taken = {facts["strategy"] for facts in outcome.values()}
+    assert taken == ({"delta", "replace"} if small else {"merge", "replace"})
 
 
 def _third_and_move(keys: list[Any]) -> list[Event]:
@@ -146,15 +149,19 @@ def test_five_hundred_columns(pipeline: PipelineLake) -> None:
     )
 
 
-def test_a_hundred_thousand_keys(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("small", [True, False])
+def test_a_hundred_thousand_keys(
+    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
     monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", 0)
+    monkeypatch.setattr(pipeline.lane.known, "small", small)
     table = pipeline.table({"id": "long", "name": "string"}, has_changes=False)
     keys = range(100_000)
     assert table.land(*(insert(id=key, name="first") for key in keys))["strategy"] == "append"
     facts = table.land(
         *(delete(id=key) if key % 10 == 0 else update(id=key, name="second") for key in range(50, 100_050))
     )
-    assert (facts["strategy"], facts["rows"]) == ("replace", 100_000)
+    assert (facts["strategy"], facts["rows"]) == ("delta" if small else "replace", 100_000)
     rows = by_key(table.mirror(), ("id",))
     assert len(rows) == 50 + 90_000
     assert rows[0,]["name"] == "first"

@@ -1,0 +1,108 @@
+"""Batches that fit into the driver's memory, without a Spark job where that is possible.
+
+Each method says whether it did it; if not, nothing has happened, and Spark has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+from pyspark.sql import SparkSession
+
+from spark_jobs.deltas import Delta
+from spark_jobs.file_schema import FileSchema
+from spark_jobs.fold import DELETE
+from spark_jobs.key_index import ROWS_MAX, KeyIndex, KeyIndexes
+from spark_jobs.sql_text import quoted
+from spark_jobs.staged import Store
+from spark_jobs.targets import Target
+
+LookUp = Callable[[], pa.Table]  # where the batch's keys stand: `file_path` and `pos`
+_HIDDEN = {"_file", "_pos"}  # a table with columns of these names hides the places of its rows
+
+
+class SmallBatches:
+    """`said` goes into the summary of each snapshot."""
+
+    def __init__(
+        self, spark: SparkSession, store: Store, indexes: KeyIndexes, said: Mapping[str, str], commit_us: int
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._indexes = indexes
+        self._said = said
+        self._commit_us = commit_us
+
+    def append(self, rows: pa.Table, target: Target) -> bool:
+        """Add the rows."""
+        schema = target.file_schema
+        fitted = schema.fitted(rows) if schema is not None else None
+        if schema is None or fitted is None:
+            return False
+        self._commit(target, schema, fitted, None)
+        return True
+
+    def upsert(self, rows: pa.Table, target: Target, key: tuple[str, ...], look_up: LookUp | None) -> bool:
+        """One row of each key, and `DELETE`: the old row of each key goes, the new one comes unless it is a
+        delete. Without `look_up` there surely is no old row.
+        """
+        schema = target.file_schema
+        if schema is None or schema.day_partition is not None or _HIDDEN & set(schema.columns.names):
+            return False
+        fitted = schema.fitted(rows.filter(pc.invert(rows.column(DELETE))).drop_columns([DELETE]))
+        if fitted is None:
+            return False
+        index = self._index(target, schema, key, may_scan=look_up is not None)
+        if index is not None:
+            positions, index = index.positions(rows.column(key[0]))
+        elif look_up is not None:
+            positions = look_up().sort_by([("file_path", "ascending"), ("pos", "ascending")])
+        else:
+            positions = None
+        if positions is not None and not positions.num_rows:
+            positions = None
+        if not fitted.num_rows and positions is None:
+            return True
+        path, snapshot = self._commit(target, schema, fitted, positions)
+        if index is not None:
+            if path is not None:
+                index = index.with_file(path, fitted.column(key[0]))
+            self._indexes.put(target.name, (target.state[0], snapshot), index)
+        return True
+
+    def _commit(
+        self, target: Target, schema: FileSchema, rows: pa.Table, positions: pa.Table | None
+    ) -> tuple[str | None, int]:
+        delta = Delta(self._spark, self._store, target.sql, schema)
+        return delta.commit(rows, positions, self._said, self._commit_us)
+
+    def knows(self, target: Target) -> bool:
+        """Whether it is known where each row stands."""
+        return self._indexes.get(target.name, target.state) is not None
+
+    def _index(
+        self, target: Target, schema: FileSchema, key: tuple[str, ...], *, may_scan: bool
+    ) -> KeyIndex | None:
+        """What is known of the mirror, or can be found out with one scan; None if that would be too much."""
+        if len(key) != 1 or not _is_indexed(schema.columns.field(key[0]).type) or target.rows > ROWS_MAX:
+            return None
+        known = self._indexes.get(target.name, target.state)
+        if known is not None:
+            return known
+        if not target.records:
+            none = pa.chunked_array([], pa.string())
+            keys = pa.chunked_array([], schema.columns.field(key[0]).type)
+            return KeyIndex.of(keys, none, pa.chunked_array([], pa.int64()))
+        if not may_scan:
+            return None
+        found = self._spark.sql(
+            f"SELECT {quoted(key[0])}, _file, _pos FROM {target.sql}"  # noqa: S608
+        ).toArrow()
+        return KeyIndex.of(found.column(0), found.column(1), found.column(2))
+
+
+def _is_indexed(type_: pa.DataType) -> bool:
+    return bool(pat.is_integer(type_) or pat.is_string(type_) or pat.is_date32(type_))
