@@ -56,7 +56,7 @@ class IngestSettings:
     )
 
     freshness_target_ms: int = field(
-        default=500,
+        default=1_000,
         metadata=about("A change waits so long for others before its batch is cut.", least=0),
     )
     flush_events: int = field(

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_jobs.job import BadJob, Job, TableJob
+from spark_jobs.known import Known
 from spark_jobs.lanes import Lane
 from spark_jobs.server import LostLease, Moved, Server, ServerError
 from spark_jobs.table_work import TableWork
-from spark_jobs.targets import Known
 
 TRIES_MAX = 5
 

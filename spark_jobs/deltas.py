@@ -22,14 +22,22 @@ from spark_jobs.staged import Store
 COMPRESSION = "zstd"
 
 
+def iceberg_table(spark: SparkSession, table: str) -> tuple[Any, Any]:
+    """Iceberg's library in the driver's JVM, and a table as that has it."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to it
+    session = spark._jsparkSession  # noqa: SLF001
+    # Spark finds the lane's catalog by the session of this thread, which a statement would set.
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(session)  # noqa: SLF001
+    iceberg = jvm.org.apache.iceberg
+    return iceberg, iceberg.spark.Spark3Util.loadIcebergTable(session, table)
+
+
 class Delta:
     """The rows that one commit adds to a table, and the positions that it deletes."""
 
     def __init__(self, spark: SparkSession, store: Store, table: str, schema: FileSchema) -> None:
-        self._spark = spark
         self._store = store
-        self._iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001
-        self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)  # noqa: SLF001
+        self._iceberg, self._table = iceberg_table(spark, table)
         self._schema = schema
 
     def commit(

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.commit_batch import CommitBatch, Progress
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.job import BadJob, Job, job_from
+from spark_jobs.known import Known
 from spark_jobs.lanes import Lane, Stores
 from spark_jobs.server import TRANSACTION_TTL_S, LostLease, Server, ServerError
-from spark_jobs.targets import Known
 
 LEASE_WAIT_S = 5.0
 STOP_S = 20.0

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_jobs.fold import Folded, fold
 from spark_jobs.job import Job, TableJob
+from spark_jobs.known import Known
 from spark_jobs.lanes import Lane
 from spark_jobs.late import past_of
 from spark_jobs.merge import Mirror, append
@@ -19,7 +20,8 @@ from spark_jobs.server import Server
 from spark_jobs.small_batches import SmallBatches
 from spark_jobs.sql_text import quoted
 from spark_jobs.staged import Large, frame
-from spark_jobs.targets import Known, Target, target_from
+from spark_jobs.targets import Target, target_from
+from spark_jobs.tidying import tidy
 from spark_jobs.upserts import Upserts, change_frame, limits_of, of_arrow, of_files
 
 
@@ -69,8 +71,8 @@ class TableWork:
     def _write_rows(self, rows: pa.Table, parts: Executor) -> None:
         table = self._table
         with self._timed("look"):
-            changes = self._target(table.changes)
-            target = self._target(table.mirror)
+            changes = self._tidy(self._target(table.changes))
+            target = self._tidy(self._target(table.mirror))
         mirror = self._mirror(target, small=True) if target is not None else None
         folded = self._folded(rows, changes, mirror, target)
         if folded.repeated:
@@ -151,6 +153,19 @@ class TableWork:
         finally:
             if beside is not None:
                 beside.result()
+
+    def _tidy(self, target: Target | None) -> Target | None:
+        """The table with its small files joined, if they are many."""
+        if target is None or not self._known.tidied.is_due(target):
+            return target
+        with self._timed("tidy"):
+            failure = tidy(self._spark, self._catalog, target)
+        if failure is not None:
+            self._facts["tidy-failure"] = failure
+        after = self._target(target.name[-1])
+        assert after is not None
+        self._known.tidied.note(after)
+        return after
 
     def _mirror(self, target: Target, *, small: bool) -> Mirror:
         ways = self._small if small and self._known.small else None

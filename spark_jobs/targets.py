@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.file_schema import FileSchema, file_schema
-from spark_jobs.key_index import KeyIndexes, state_of
+from spark_jobs.key_index import state_of
 
 BATCH_ID = "calve.batch-id"
 ASK_AGAIN_AFTER = 30  # batches
@@ -27,6 +27,7 @@ class Target:
     one_partition: bool  # all rows of a batch belong to one partition
     unordered: frozenset[str] = frozenset()  # columns whose bounds in the manifests follow another order
     rows: int = 0  # those that are not deleted
+    files: int = 0  # of data
     file_schema: FileSchema | None = None  # how the driver writes its files; None: Spark has to
     state: tuple[str, int | None] = ("", None)  # its uuid and its snapshot
 
@@ -46,6 +47,7 @@ def target_from(
         one_partition=_is_one_partition(schema, metadata, commit_timestamp),
         # Text in Spark, compared as text; a number with a sign in Iceberg's Java library.
         unordered=frozenset(field["name"] for field in schema["fields"] if field["type"] == "uuid"),
+        files=int(summary.get("total-data-files", 0)),
         rows=records - int(summary.get("total-position-deletes", 0)),
         file_schema=file_schema(metadata, commit_timestamp),
         state=state_of(metadata),
@@ -103,19 +105,3 @@ class Ceilings:
     def was_useless(self, table: tuple[str, ...]) -> None:
         with self._lock:
             self._useless[table] = ASK_AGAIN_AFTER
-
-
-class Known:
-    """What a worker knows of the tables it wrote to, shared by its lanes. Only ever a short cut.
-
-    `small`: whether the driver writes small batches by itself.
-    """
-
-    def __init__(self, *, small: bool = True) -> None:
-        self.small = small
-        self.ceilings = Ceilings()
-        self.indexes = KeyIndexes()
-
-    def forget(self, table: tuple[str, ...]) -> None:
-        self.ceilings.forget(table)
-        self.indexes.forget(table)

@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.commit_batch import CommitBatch, Outcome, Progress
 from spark_jobs.job import CHANGE_COLUMNS, Job, job_from
+from spark_jobs.known import Known
 from spark_jobs.lanes import Lane, Stores
 from spark_jobs.server import Moved, Server, ServerError
-from spark_jobs.targets import Known
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import Event, Row
 from tests.clients.spark_client import s3_options

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs import merge
+from spark_jobs import merge, tidying
 from spark_jobs.job import BadJob
 from spark_jobs.staged import Store
+from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, delete, insert, moved, update
 from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_lanes
 from tests.clients.pipeline_lake import STAMP_US, PipelineLake
@@ -284,3 +285,37 @@ def test_the_columns_of_the_history_may_have_other_names(pipeline: PipelineLake)
     table.land(*events)
     found = {row["_id"]: (row["_op"], row["_operation"]) for row in table.changes()}
     assert found == {events[0].id: ("insert", "mine"), events[1].id: ("delete", None)}
+
+
+def test_small_files_are_joined_when_they_are_many(
+    pipeline: PipelineLake, duck: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "FILES_MAX", 12)
+    table = Checked(pipeline.table({"id": "long", "it's `odd`\\": "string"}))
+    facts = [
+        table.land(
+            update(id=number % 5, **{"it's `odd`\\": f"{number}"}),
+            insert(id=100 + number),
+            delete(id=90 + number),
+        )
+        for number in range(1, 28)
+    ]
+    assert [number for number, fact in enumerate(facts, 1) if "tidy-ms" in fact] == [13, 25]
+    assert not [fact for fact in facts if "tidy-failure" in fact]
+    for name in (table.table.name, f"{table.table.name}__changes"):
+        metadata = pipeline.rest.load(pipeline.namespace, name)["metadata"]
+        summary = metadata["snapshots"][-1]["summary"]
+        assert int(summary["total-data-files"]) <= 6
+        assert int(summary["total-delete-files"]) <= 3
+    table.check_by_duckdb(duck)
+
+
+def test_a_batch_lands_though_the_files_cannot_be_joined(
+    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "FILES_MAX", 1)
+    monkeypatch.setitem(tidying.OPTIONS, "no-such-option", "1")
+    table = Checked(pipeline.table({"id": "long"}))
+    table.land(insert(id=1))
+    facts = table.land(insert(id=2))
+    assert "no-such-option" in facts["tidy-failure"]
