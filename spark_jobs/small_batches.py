@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pat
 from pyspark.sql import SparkSession
 
 from spark_jobs.deltas import Delta
 from spark_jobs.file_schema import FileSchema
 from spark_jobs.fold import DELETE
-from spark_jobs.key_index import ROWS_MAX, KeyIndex, KeyIndexes
+from spark_jobs.key_index import ROWS_MAX, KeyIndex, KeyIndexes, is_indexed, whole
 from spark_jobs.sql_text import quoted
 from spark_jobs.staged import Store
 from spark_jobs.targets import Target
@@ -57,7 +56,7 @@ class SmallBatches:
             return False
         index = self._index(target, schema, key, may_scan=look_up is not None)
         if index is not None:
-            positions, index = index.positions(rows.column(key[0]))
+            positions = index.positions(rows.column(key[0]))
         elif look_up is not None:
             positions = look_up().sort_by([("file_path", "ascending"), ("pos", "ascending")])
         else:
@@ -68,8 +67,7 @@ class SmallBatches:
             return True
         path, snapshot = self._commit(target, schema, fitted, positions)
         if index is not None:
-            if path is not None:
-                index = index.with_file(path, fitted.column(key[0]))
+            index.follow(rows.column(key[0]), path, fitted.column(key[0]))
             self._indexes.put(target.name, (target.state[0], snapshot), index)
         return True
 
@@ -87,22 +85,28 @@ class SmallBatches:
         self, target: Target, schema: FileSchema, key: tuple[str, ...], *, may_scan: bool
     ) -> KeyIndex | None:
         """What is known of the mirror, or can be found out with one scan; None if that would be too much."""
-        if len(key) != 1 or not _is_indexed(schema.columns.field(key[0]).type) or target.rows > ROWS_MAX:
+        if len(key) != 1 or not is_indexed(schema.columns.field(key[0]).type) or target.rows > ROWS_MAX:
             return None
         known = self._indexes.get(target.name, target.state)
         if known is not None:
             return known
         if not target.records:
-            none = pa.chunked_array([], pa.string())
-            keys = pa.chunked_array([], schema.columns.field(key[0]).type)
-            return KeyIndex.of(keys, none, pa.chunked_array([], pa.int64()))
-        if not may_scan:
-            return None
-        found = self._spark.sql(
-            f"SELECT {quoted(key[0])}, _file, _pos FROM {target.sql}"  # noqa: S608
+            return KeyIndex.empty(schema.columns.field(key[0]).type)
+        return self._scanned(target, key[0]) if may_scan else None
+
+    def _scanned(self, target: Target, key: str) -> KeyIndex | None:
+        """The paths come once, and not with each row."""
+        files = self._spark.sql(
+            f"SELECT file_path, xxhash64(file_path) FROM {target.sql}.data_files"  # noqa: S608
         ).toArrow()
-        return KeyIndex.of(found.column(0), found.column(1), found.column(2))
-
-
-def _is_indexed(type_: pa.DataType) -> bool:
-    return bool(pat.is_integer(type_) or pat.is_string(type_) or pat.is_date32(type_))
+        hashes = pc.unique(files.column(1))
+        if len(hashes) != files.num_rows:
+            return None  # two paths of one hash: as likely as never
+        found = self._spark.sql(
+            f"SELECT {quoted(key)}, xxhash64(_file), _pos FROM {target.sql}"  # noqa: S608
+        ).toArrow()
+        numbers = pc.index_in(found.column(1), value_set=hashes)
+        if numbers.null_count:
+            return None
+        keys, places = whole(found.column(0)), whole(found.column(2))
+        return KeyIndex(keys, whole(numbers), places, files.column(0).to_pylist())

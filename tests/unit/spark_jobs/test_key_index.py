@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs import key_index
@@ -15,42 +17,48 @@ BATCHES = st.lists(
 )
 
 
-def _empty(type_: pa.DataType = pa.int64()) -> KeyIndex:  # noqa: B008 - a constant
-    return KeyIndex.of(
-        pa.chunked_array([], type_), pa.chunked_array([], pa.string()), pa.chunked_array([], pa.int64())
-    )
+def _keys(keys: list[Any], type_: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(keys[:3], type_), pa.array(keys[3:], type_)])
 
 
-def _keys(keys: list[int]) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.array(keys, pa.int64())])
+@pytest.mark.parametrize("noted_max", [0, 5, 1_000])
+@pytest.mark.parametrize("type_", [pa.int32(), pa.int64(), pa.string(), pa.date32()], ids=str)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(batches=BATCHES)
+def test_it_follows_every_batch(
+    batches: list[list[tuple[int, bool]]],
+    type_: pa.DataType,
+    noted_max: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_index, "NOTED_MAX", noted_max)
+    index, model = KeyIndex.empty(type_), dict[int, tuple[str, int]]()
 
+    def of(keys: list[int]) -> pa.ChunkedArray:
+        values: list[Any] = [f"k\N{GREEK SMALL LETTER ALPHA}{key}" for key in keys]
+        return _keys(values if type_ == pa.string() else keys, type_)
 
-@given(BATCHES)
-def test_it_follows_every_batch(batches: list[list[tuple[int, bool]]]) -> None:
-    index, model = _empty(), dict[int, tuple[str, int]]()
     for number, batch in enumerate(batches):
-        positions, index = index.positions(_keys([key for key, _ in batch]))
-        expected = sorted(model.pop(key) for key, _ in batch if key in model)
+        asked, kept = [key for key, _ in batch], [key for key, is_kept in batch if is_kept]
+        positions = index.positions(of(asked))
+        expected = sorted(model[key] for key in asked if key in model)
         assert list(zip(*positions.to_pydict().values(), strict=True)) == expected
-        kept = [key for key, is_kept in batch if is_kept]
-        index = index.with_file(f"file-{number}", _keys(kept))
+        index.follow(of(asked), f"file-{number}" if kept else None, of(kept))
+        model = {key: place for key, place in model.items() if key not in asked}
         model |= {key: (f"file-{number}", place) for place, key in enumerate(kept)}
-        assert len(index) == len(model)
 
 
 def test_a_scan_is_taken_as_it_is() -> None:
-    index = KeyIndex.of(
-        pa.chunked_array([["a", "b"], ["c"]]),
-        pa.chunked_array([["f1", "f2"], ["f1"]]),
-        pa.chunked_array([pa.array([4, 0], pa.int64()), pa.array([1], pa.int64())]),
+    index = KeyIndex(
+        pa.array(["b", "a", "c"]), pa.array([1, 0, 0], pa.int32()), pa.array([0, 4, 1]), ["f1", "f2"]
     )
-    positions, rest = index.positions(pa.chunked_array([["c", "a", "nobody"]]))
+    positions = index.positions(pa.chunked_array([["c", "a", "nobody"]]))
     assert positions.to_pydict() == {"file_path": ["f1", "f1"], "pos": [1, 4]}
-    assert len(rest) == 1
+    assert index.size_bytes > 0
 
 
 def test_an_index_is_believed_for_its_snapshot_alone() -> None:
-    indexes, index = KeyIndexes(), _empty()
+    indexes, index = KeyIndexes(), KeyIndex.empty(pa.int64())
     indexes.put(("main", "t"), ("uuid", 7), index)
     assert indexes.get(("main", "t"), ("uuid", 7)) is index
     assert indexes.get(("main", "t"), ("uuid", 8)) is None
@@ -59,8 +67,10 @@ def test_an_index_is_believed_for_its_snapshot_alone() -> None:
 
 
 def test_those_not_used_for_long_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "ROWS_IN_ALL_MAX", 250)
-    indexes, large = KeyIndexes(), _empty().with_file("f", _keys(list(range(100))))
+    numbers = pa.array(range(100), pa.int64())
+    large = KeyIndex(numbers, numbers, numbers, [])
+    monkeypatch.setattr(key_index, "BYTES_IN_ALL_MAX", large.size_bytes * 5 // 2)
+    indexes = KeyIndexes()
     for name in ("a", "b"):
         indexes.put((name,), 0, large)
     assert indexes.get(("a",), 0) is large
