@@ -259,11 +259,21 @@ class TransactionState:
         return sorted(found)[:limit]
 
     def published(self, namespace: str, name: str) -> Entry | None:
-        held = self._held(namespace, name)
-        source = held.detail.get("from") if held else None
-        if source is not None:  # renamed inside: what it follows is published under the old name
-            return self.published("\x1f".join(source["namespace"]), source["name"])
-        return self._base.load(namespace, name)
+        """What was renamed inside follows what is published under a name that it had before. Names may have
+        changed hands, or come back: the uuid tells.
+        """
+        held, seen = self._held(namespace, name), {(namespace, name)}
+        uuid = held.after.uuid if held is not None and held.after is not None else None
+        while True:
+            live = self._base.load(namespace, name)
+            source = held.detail.get("from") if held is not None else None
+            if source is None or (live is not None and live.uuid == uuid):
+                return live
+            namespace, name = "\x1f".join(source["namespace"]), source["name"]
+            if (namespace, name) in seen:
+                return None
+            seen.add((namespace, name))
+            held = self._held(namespace, name)
 
     def write(self, wanted: Write) -> int:
         self._transactions.stage(self.transaction, wanted)

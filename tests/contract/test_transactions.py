@@ -136,6 +136,37 @@ def test_renames_inside_keep_the_log_of_the_table(rest: Rest, name: str) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("renames", "becomes"),
+    [
+        (["t>u", "u>t"], {"t": "t"}),
+        (["t>u", "u>v", "v>t"], {"t": "t"}),
+        (["t>x", "s>t", "x>s"], {"t": "s", "s": "t"}),
+    ],
+)
+def test_names_that_come_back_or_change_hands(
+    rest: Rest, name: str, renames: list[str], becomes: dict[str, str]
+) -> None:
+    namespace = rest.fresh_namespace()
+    before = {}
+    for table in set(becomes):
+        rest.create(namespace, table)
+        before[table] = rest.append(namespace, table)["metadata"]
+    inside = rest.open_transaction(name)
+    for step in renames:
+        source, target = ({"namespace": [namespace], "name": table} for table in step.split(">"))
+        inside.ok("POST", inside.path("tables/rename"), json={"source": source, "destination": target})
+    added = {table: inside.append(namespace, table)["metadata"] for table in becomes}
+    assert rest.publish(name).status_code == 200
+    for table, was in becomes.items():
+        metadata = rest.load(namespace, table)["metadata"]
+        assert metadata["table-uuid"] == before[was]["table-uuid"]
+        assert [entry["snapshot-id"] for entry in metadata["snapshot-log"]] == [
+            before[was]["current-snapshot-id"],
+            added[table]["current-snapshot-id"],
+        ]
+
+
 def test_a_name_is_open_once_and_may_be_used_again(rest: Rest, name: str) -> None:
     namespace = rest.fresh_namespace()
     rest.create(namespace, "t")
