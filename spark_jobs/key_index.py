@@ -34,7 +34,9 @@ def is_indexed(type_: pa.DataType) -> bool:
 
 
 class KeyIndex:
-    """One row for each key. Used by one thread at a time."""
+    """Used by one thread at a time. Batches leave one row for each key; a scan may find more, if somebody
+    else wrote them.
+    """
 
     def __init__(self, keys: pa.Array, files: pa.Array, places: pa.Array, paths: Sequence[str]) -> None:
         """The columns of a scan: key, which of `paths`, and the row in it."""
@@ -55,8 +57,9 @@ class KeyIndex:
         """Where rows with these keys stand: `file_path` and `pos`, in the order of position deletes."""
         noted, found = self._noted, []
         for key in _comparable(whole(keys)).to_pylist():
-            place = noted[key] if key in noted else self._sorted_in(key)
-            if place is not None:
+            if key not in noted:
+                found += self._sorted_in(key)
+            elif (place := noted[key]) is not None:
                 found.append(place)
         named = sorted((self._paths[file], place) for file, place in found)
         columns = [
@@ -78,16 +81,18 @@ class KeyIndex:
         if len(self._noted) > max(NOTED_MAX, len(self._keys) // 20):
             self._sort_notes_in()
 
-    def _sorted_in(self, key: Key) -> Place | None:
+    def _sorted_in(self, key: Key) -> list[Place]:
         """By bisection in what the scan found."""
-        keys, at = self._keys, 0
+        keys, numbers, size = self._keys, self._numbers, len(self._keys)
         if isinstance(key, str):
-            at = bisect_left(range(len(keys)), key, key=lambda row: keys[row].as_py())
-            is_there = at < len(keys) and keys[at].as_py() == key
+            first = end = bisect_left(range(size), key, key=lambda row: keys[row].as_py())
+            while end < size and keys[end].as_py() == key:
+                end += 1
         else:
-            at = bisect_left(self._numbers, key)
-            is_there = at < len(keys) and self._numbers[at] == key
-        return (self._files[at], self._places[at]) if is_there else None
+            first = end = bisect_left(numbers, key)
+            while end < size and numbers[end] == key:
+                end += 1
+        return [(self._files[row], self._places[row]) for row in range(first, end)]
 
     def _sort_notes_in(self) -> None:
         stay = pc.invert(pc.is_in(self._keys, value_set=pa.array(self._noted, self._keys.type)))
@@ -140,7 +145,7 @@ class KeyIndexes:
         self._lock = threading.Lock()
 
     def get(self, table: tuple[str, ...], state: Any) -> KeyIndex | None:
-        """The index of a table that is in this state: its uuid and snapshot."""
+        """The index of a table that is in this state: its uuid and snapshot, and what its key is."""
         with self._lock:
             found = self._known.get(table)
             if found is None or found[0] != state:

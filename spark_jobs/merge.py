@@ -80,7 +80,7 @@ class Mirror:
 
     def apply(self, rows: Upserts, batch_id: str, *, changes: Target | None = None) -> str:
         """Write the rows; says how. `changes` is needed for late truncates alone."""
-        is_known = self._small is not None and self._small.knows(self._target)
+        is_known = self._small is not None and self._small.knows(self._target, tuple(self._job.key))
         ceiling = None if is_known else self._ceiling(rows)
         done = self._apply(rows, ceiling, changes)
         self._remember(rows, ceiling, batch_id)
@@ -187,7 +187,7 @@ class Mirror:
             return None
         if self._job.key[0] in self._target.unordered:
             return None
-        known = self._ceilings.get(self._target.name, self._target.batch_id)
+        known = self._ceilings.get(self._target.name, (self._target.batch_id, *self._job.key))
         if known is not None or not rows.inserts_only:
             return known
         if not self._ceilings.is_worth_asking(self._target.name):
@@ -212,7 +212,7 @@ class Mirror:
             self._ceilings.forget(self._target.name)
             return
         known = rows.ends[1] if was_empty else max(ceiling, rows.ends[1])
-        self._ceilings.put(self._target.name, batch_id, known)
+        self._ceilings.put(self._target.name, (batch_id, *self._job.key), known)
 
 
 def _is_above(ends: tuple[Any, Any] | None, ceiling: Any) -> bool:

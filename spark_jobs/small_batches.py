@@ -67,8 +67,10 @@ class SmallBatches:
             return True
         path, snapshot = self._commit(target, schema, fitted, positions)
         if index is not None:
+            # Not to be found by anybody while it belongs to neither snapshot.
+            self._indexes.forget(target.name)
             index.follow(rows.column(key[0]), path, fitted.column(key[0]))
-            self._indexes.put(target.name, (target.state[0], snapshot), index)
+            self._indexes.put(target.name, (target.state[0], snapshot, key), index)
         return True
 
     def _commit(
@@ -77,9 +79,9 @@ class SmallBatches:
         delta = Delta(self._spark, self._store, target.sql, schema)
         return delta.commit(rows, positions, self._said, self._commit_us)
 
-    def knows(self, target: Target) -> bool:
+    def knows(self, target: Target, key: tuple[str, ...]) -> bool:
         """Whether it is known where each row stands."""
-        return self._indexes.get(target.name, target.state) is not None
+        return self._indexes.get(target.name, (*target.state, key)) is not None
 
     def _index(
         self, target: Target, schema: FileSchema, key: tuple[str, ...], *, may_scan: bool
@@ -87,7 +89,7 @@ class SmallBatches:
         """What is known of the mirror, or can be found out with one scan; None if that would be too much."""
         if len(key) != 1 or not is_indexed(schema.columns.field(key[0]).type) or target.rows > ROWS_MAX:
             return None
-        known = self._indexes.get(target.name, target.state)
+        known = self._indexes.get(target.name, (*target.state, key))
         if known is not None:
             return known
         if not target.records:
@@ -103,7 +105,8 @@ class SmallBatches:
         if len(hashes) != files.num_rows:
             return None  # two paths of one hash: as likely as never
         found = self._spark.sql(
-            f"SELECT {quoted(key)}, xxhash64(_file), _pos FROM {target.sql}"  # noqa: S608
+            f"SELECT {quoted(key)}, xxhash64(_file), _pos FROM {target.sql} "  # noqa: S608
+            f"WHERE {quoted(key)} IS NOT NULL"
         ).toArrow()
         numbers = pc.index_in(found.column(1), value_set=hashes)
         if numbers.null_count:

@@ -73,23 +73,24 @@ def _is_one_partition(schema: Mapping[str, Any], metadata: Mapping[str, Any], co
 class Ceilings:
     """The largest key of each mirror, as far as this worker knows: inserts above it need no join.
 
-    A ceiling holds while the newest snapshot of the mirror is the one of the batch it was learned with;
-    deletes only make it generous.
+    A ceiling holds while the newest snapshot of the mirror is the one of the batch it was learned with, and
+    its key is the same; deletes only make it generous.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], tuple[str, Any]] = {}
+        self._known: dict[tuple[str, ...], tuple[tuple[str | None, ...], Any]] = {}
         self._useless: dict[tuple[str, ...], int] = {}
         self._lock = threading.Lock()
 
-    def get(self, table: tuple[str, ...], batch_id: str | None) -> Any:
+    def get(self, table: tuple[str, ...], state: tuple[str | None, ...]) -> Any:
+        """`state`: the batch, and the columns of the key."""
         with self._lock:
             found = self._known.get(table)
-            return found[1] if found is not None and found[0] == batch_id else None
+            return found[1] if found is not None and found[0] == state else None
 
-    def put(self, table: tuple[str, ...], batch_id: str, value: Any) -> None:
+    def put(self, table: tuple[str, ...], state: tuple[str | None, ...], value: Any) -> None:
         with self._lock:
-            self._known[table] = (batch_id, value)
+            self._known[table] = (state, value)
 
     def forget(self, table: tuple[str, ...]) -> None:
         with self._lock:

@@ -57,6 +57,12 @@ def test_a_scan_is_taken_as_it_is() -> None:
     assert index.size_bytes > 0
 
 
+@pytest.mark.parametrize("keys", [["a", "b", "a"], [7, 9, 7]])
+def test_rows_that_somebody_else_wrote_twice_are_all_found(keys: list[Any]) -> None:
+    index = KeyIndex(pa.array(keys), pa.array([0, 0, 0], pa.int32()), pa.array([0, 1, 2]), ["f"])
+    assert index.positions(pa.chunked_array([keys[:1]])).column("pos").to_pylist() == [0, 2]
+
+
 def test_an_index_is_believed_for_its_snapshot_alone() -> None:
     indexes, index = KeyIndexes(), KeyIndex.empty(pa.int64())
     indexes.put(("main", "t"), ("uuid", 7), index)
