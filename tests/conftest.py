@@ -40,6 +40,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item._id = NodeId.parse(f"{item.nodeid}@{marked.args[0]}")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """No bytes in a test's name: packed ones hold the time, and the processes of a run must agree."""
+    return argname if isinstance(val, bytes) else None
+
+
 def _rank(item: pytest.Item) -> int:
     path = item.path.relative_to(components.ROOT / "tests")
     parts = [*path.parts, path.stem.removeprefix("test_")]
