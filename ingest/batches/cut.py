@@ -17,6 +17,11 @@ from ingest.landing.tables import LandingTables, Step
 UNROUTED: TableName = ("default", "unrouted")  # where events are kept that name no table
 
 
+def staged_folder(root: str) -> str:
+    """Where the files of jobs are, below the root of their warehouse; each job has a folder with its id."""
+    return f"{root.rstrip('/')}/_calve/staged"
+
+
 @dataclass(frozen=True, slots=True)
 class StagedOptions:
     row_group_rows: int = 100_000
@@ -42,6 +47,14 @@ class Cut:
     spans: Mapping[TableName, tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the batch before will leave behind once it is published."""
+
+    commit_us: int
+    steps: Mapping[TableName, Step]
+
+
 class CannotStage(CatalogError):
     """One table of a cut keeps it from being staged; the others could go without it."""
 
@@ -59,3 +72,4 @@ class StagedBatch:
     steps: list[Step]
     commit_us: int
     files: list[str]
+    basis: str = ""  # what was gone by besides the changes themselves, as a digest

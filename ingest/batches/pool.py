@@ -11,25 +11,37 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
 
 from catalog.errors import Unavailable
-from ingest.batches.cut import Cut, Ground, StagedBatch
+from ingest.batches.cut import Cut, Expected, Ground, StagedBatch
+
+T = TypeVar("T")
 
 _ground: Ground | None = None
 
 
 class StagingPool:
-    """Callable like `stage` without its ground; `open_ground` runs in the child and must be importable."""
+    """`open_ground` runs in the child and must be importable. See `ingest.jobs.staging.Stager`."""
 
     def __init__(self, open_ground: Callable[[], Ground]) -> None:
         self._open_ground = open_ground
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, cut: Cut) -> StagedBatch:
+    def stage(self, cut: Cut) -> StagedBatch:
+        return self._done(_stage, cut)
+
+    def stage_ahead(self, cut: Cut, expected: Expected) -> StagedBatch | None:
+        return self._done(_stage_ahead, cut, expected)
+
+    def still_holds(self, cut: Cut, batch: StagedBatch) -> bool:
+        return self._done(_still_holds, cut, batch)
+
+    def _done(self, work: Callable[..., T], *given: object) -> T:
         pool = self._started()
         try:
-            return pool.submit(_stage, cut).result()
+            return pool.submit(work, *given).result()
         except BrokenProcessPool as error:
             self.close()
             raise Unavailable("the staging process died; the batch will be cut again") from error
@@ -66,8 +78,27 @@ def _end_with_the_server() -> None:
     os._exit(1)
 
 
-def _stage(cut: Cut) -> StagedBatch:
-    from ingest.batches.stage import stage  # heavy: only this process has it
+# What does the work is heavy to import: only this process has it.
 
+
+def _stage(cut: Cut) -> StagedBatch:
+    from ingest.batches.stage import stage
+
+    return stage(_opened(), cut)
+
+
+def _stage_ahead(cut: Cut, expected: Expected) -> StagedBatch | None:
+    from ingest.batches.stage import stage_ahead
+
+    return stage_ahead(_opened(), cut, expected)
+
+
+def _still_holds(cut: Cut, batch: StagedBatch) -> bool:
+    from ingest.batches.stage import still_holds
+
+    return still_holds(_opened(), cut, batch)
+
+
+def _opened() -> Ground:
     assert _ground is not None
-    return stage(_ground, cut)
+    return _ground

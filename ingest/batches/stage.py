@@ -5,60 +5,46 @@ The same cut gives the same files; a retry of the job reads the same bytes.
 
 from __future__ import annotations
 
-import io
 import time
-from collections.abc import Sequence
-from typing import Any
-
-import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from catalog.errors import CatalogError, Unavailable
-from catalog.names import Namespace
-from catalog.service.states import PresentState
-from ingest.batches import requests
-from ingest.batches.cut import UNROUTED, CannotStage, Cut, Ground, StagedBatch
-from ingest.batches.native import as_kept
-from ingest.batches.order import (
-    Arrived,
-    after_loads,
-    in_order,
-    is_late,
-    load_key,
-    moves,
-    watermarks,
-    without_repeats,
-)
-from ingest.batches.rejects import Refused, dead_letters, rejects_table
-from ingest.batches.target import Target, target
-from ingest.batches.waits import Place, held, place_of
-from ingest.change import Change, TableName
-from ingest.columns.schemas import offending
-from ingest.columns.staging import arrow_table
-from ingest.formats.contract import original_of
-from ingest.journal.dead_letters import DeadLetter, DeadLetters, State
-from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
-from ingest.landing.tables import LandedTable, Step
-
-STAGED_FOLDER = "_calve/staged"
-LETTERS_PAGE = 1_000
-_WAITING: tuple[State, ...] = ("open", "fixed")
+from ingest.batches.basis import Basis, bases, digest
+from ingest.batches.cut import CannotStage, Cut, Expected, Ground, StagedBatch
+from ingest.batches.one_table import NotAhead, OneTable
+from ingest.change import TableName
 
 
 def stage(ground: Ground, cut: Cut) -> StagedBatch:
     """Write the files of a job and say what it consists of."""
-    landed = ground.tables.some(cut.warehouse, cut.spans.keys())
-    commit_us = max([time.time_ns() // 1000, *(row.commit_us + 1 for row in landed.values())])
-    known: dict[TableName, dict[str, str]] = {}
-    for mark in ground.tables.watermarks(cut.warehouse):
-        known.setdefault(mark.table, {})[mark.source] = mark.position
-    batch = StagedBatch([], [], commit_us, [])
+    return _staged(ground, cut, bases(ground, cut), [], ahead=False)
+
+
+def stage_ahead(ground: Ground, cut: Cut, expected: Expected) -> StagedBatch | None:
+    """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
+    files: list[str] = []
+    try:
+        return _staged(ground, cut, bases(ground, cut, expected), files, ahead=True)
+    except BaseException as error:
+        ground.catalog.files.delete(files)
+        if isinstance(error, NotAhead):
+            return None
+        raise
+
+
+def still_holds(ground: Ground, cut: Cut, batch: StagedBatch) -> bool:
+    """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
+    return digest(bases(ground, cut)) == batch.basis
+
+
+def _staged(
+    ground: Ground, cut: Cut, found: dict[TableName, Basis], files: list[str], *, ahead: bool
+) -> StagedBatch:
+    commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
+    batch = StagedBatch([], [], commit_us, files, digest(found))
     for number, (table, span) in enumerate(sorted(cut.spans.items())):
-        one = _OneTable(ground, cut, number, landed[table], known.get(table, {}))
         try:
-            one.stage(table, span, batch)
-        except Unavailable:
+            OneTable(ground, cut, number, found[table], ahead=ahead).stage(table, span, batch)
+        except (Unavailable, NotAhead):
             raise  # the storage or a database: it is the same for every table
         except CatalogError as error:
             raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
@@ -66,223 +52,3 @@ def stage(ground: Ground, cut: Cut) -> StagedBatch:
             what = f"{type(error).__name__}: {error}"
             raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error
     return batch
-
-
-class _OneTable:
-    """The staging of one table of a cut."""
-
-    def __init__(
-        self, ground: Ground, cut: Cut, number: int, landed: LandedTable, known: dict[str, str]
-    ) -> None:
-        self._ground = ground
-        self._cut = cut
-        self._number = number
-        self._landed = landed
-        self._known = known
-        self._oldest_ms = 0
-        self._from_id = 0
-
-    def stage(self, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
-        arrived, refused = self._read(table, span)
-        self._from_id = span[0]
-        key = table
-        table = table or UNROUTED  # rejects that name no table
-        ordered = without_repeats(in_order(after_loads(arrived, self._known)))
-        described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
-        described["requests"] = self._namespaces(table)
-        notice = None
-        if ordered:
-            found = self._target(table, [item.change for item in ordered])
-            notice = found.notice
-            kept = self._write(found, ordered, refused, described, batch)
-        else:
-            kept = []
-            described |= {"events": 0, "columns": [], "key": [], "mirror": None, "changes": None}
-        self._write_rejects(table, refused, described, batch)
-        changes = [item.change for item in ordered]
-        batch.tables.append(described)
-        batch.steps.append(
-            Step(
-                key,
-                span[0],
-                span[1],
-                len(kept),
-                len(refused),
-                described.get("load-key"),
-                notice,
-                watermarks(changes),
-                self._oldest_ms,
-            )
-        )
-
-    def _read(self, table: TableName, span: tuple[int, int]) -> tuple[list[Arrived], list[Refused]]:
-        arrived, refused = [], []
-        for entry in self._ground.journal.read(self._cut.warehouse, table, span[0], span[1]):
-            self._oldest_ms = min(self._oldest_ms or entry.received_ms, entry.received_ms)
-            arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
-            refused += [
-                Refused(entry.id, -1 - n, reject.reason, reject.code, reject.original, reject.source,
-                        reject.position, None)
-                for n, reject in enumerate(entry.rejects)
-            ]  # fmt: skip
-        return arrived, refused
-
-    def _namespaces(self, table: TableName) -> list[requests.Request]:
-        namespace = Namespace(tuple(table[:-1])).key
-        return [] if self._state().entry(namespace, "") is not None else requests.namespaces(table[:-1])
-
-    def _state(self) -> PresentState:
-        catalog = self._ground.catalog
-        return PresentState(catalog.database, catalog.present, self._cut.warehouse, catalog.documents)
-
-    def _metadata(self, table: TableName, suffix: str = "") -> dict[str, Any] | None:
-        entry = self._state().load(Namespace(tuple(table[:-1])).key, table[-1] + suffix)
-        if entry is None or entry.kind != "table":
-            return None
-        document: dict[str, Any] = orjson.loads(entry.document or b"{}")
-        return document
-
-    def _target(self, table: TableName, changes: Sequence[Change]) -> Target:
-        mirror, beside = self._metadata(table), self._metadata(table, CHANGES_SUFFIX)
-        return target(table, self._landed.settings, mirror, beside, changes)
-
-    def _write(
-        self,
-        found: Target,
-        ordered: list[Arrived],
-        refused: list[Refused],
-        described: dict[str, Any],
-        batch: StagedBatch,
-    ) -> list[Arrived]:
-        """Type the changes, put aside what does not fit, write the rest."""
-        changes = [item.change for item in ordered]
-        bad = dict(offending(changes, found.plan))
-        if found.append_only:
-            bad |= _not_appendable(changes)
-        kept = [item for row, item in enumerate(ordered) if row not in bad]
-        refused += [_refused(ordered[row], "refused", reason) for row, reason in bad.items()]
-        typed, unfit, has_moves = _typed(found, kept)
-        refused += [_refused(kept[row], "unfit", reason) for row, reason in unfit.items()]
-        failed = [ordered[row] for row in bad] + [kept[row] for row in unfit]
-        kept = [item for row, item in enumerate(kept) if row not in unfit]
-        waiting = self._held(found, ordered, {place_of(item) for item in failed})
-        if waiting:
-            refused += [
-                _refused(item, "waits", waiting[place_of(item)]) for item in kept if place_of(item) in waiting
-            ]
-            kept = [item for item in kept if place_of(item) not in waiting]
-            typed, _, has_moves = _typed(found, kept)
-        described |= self._description(found, [item.change for item in kept], has_moves, typed)
-        if kept:
-            described["files"] = [self._put(typed, "changes", batch)]
-        return kept
-
-    def _held(self, found: Target, ordered: list[Arrived], failed: set[Place]) -> dict[Place, str]:
-        """What waits for an earlier change of its row, if the owner of the table wants that."""
-        if self._landed.settings.after_reject != "wait" or not found.key:
-            return {}
-        kept, where = self._ground.journal.dead_letters, (self._cut.warehouse, found.table)
-        letters = waiting_letters(kept, *where) if kept.open_keys(*where) else []
-        return held(ordered, failed, letters, found.key, self._from_id)
-
-    def _description(
-        self, found: Target, changes: list[Change], has_moves: bool, typed: pa.Table
-    ) -> dict[str, Any]:
-        counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
-        for change in changes:
-            counts[change.operation] += 1
-        loading = load_key(changes)
-        goes_on = loading is not None and loading == self._landed.load_key
-        first_load = loading is not None and (goes_on or self._is_empty(found))
-        return {
-            "requests": self._namespaces(found.table) + found.requests,
-            "events": len(changes),
-            "columns": [column.name for column in found.plan.columns],
-            "key": list(found.key),
-            "mirror": found.mirror,
-            "changes": found.changes,
-            "append-only": found.append_only,
-            "names": dict(self._landed.settings.names),
-            "counts": counts,
-            "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
-            "has-moves": has_moves,
-            "late": not goes_on and is_late(changes, self._known),
-            "first-load": first_load,
-            "load-key": loading if first_load else None,
-        }
-
-    def _is_empty(self, found: Target) -> bool:
-        mirror = self._metadata(found.table)
-        return mirror is None or mirror.get("current-snapshot-id") in (None, -1)
-
-    def _write_rejects(
-        self, table: TableName, refused: list[Refused], described: dict[str, Any], batch: StagedBatch
-    ) -> None:
-        described["rejects"] = None
-        if not refused:
-            return
-        letters = dead_letters(self._cut.warehouse, table, refused, described["key"], batch.commit_us // 1000)
-        self._ground.journal.dead_letters.add(letters)
-        name = table[-1] + REJECTS_SUFFIX
-        if self._metadata(table, REJECTS_SUFFIX) is None:
-            body = {
-                "name": name,
-                "schema": requests.REJECTS_SCHEMA,
-                "properties": {**requests.PROPERTIES, "format-version": "2"},
-            }
-            described["requests"] = [*described["requests"], requests.create((*table[:-1], name), body)]
-        files = [self._put(rejects_table(letters, batch.commit_us), "rejects", batch)]
-        described["rejects"] = {"name": name, "files": files}
-
-    def _put(self, table: pa.Table, what: str, batch: StagedBatch) -> str:
-        options = self._ground.options
-        sink = io.BytesIO()
-        pq.write_table(table, sink, compression=options.compression, row_group_size=options.row_group_rows)
-        root = self._ground.catalog.warehouse(self._cut.warehouse).root
-        location = f"{root.rstrip('/')}/{STAGED_FOLDER}/{self._cut.job_id}/{self._number}-{what}.parquet"
-        self._ground.catalog.files.create(location, sink.getvalue())
-        batch.files.append(location)
-        return location
-
-
-def waiting_letters(kept: DeadLetters, warehouse: str, table: TableName) -> list[DeadLetter]:
-    """The letters of a table that are open or fixed, in the order of the journal."""
-    found: list[DeadLetter] = []
-    for state in _WAITING:
-        after = None
-        while page := kept.all(warehouse, table, state, after, LETTERS_PAGE):
-            found += page
-            after = page[-1].id
-    return sorted(found, key=lambda letter: (letter.journal_id, letter.ordinal))
-
-
-def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str], bool]:
-    """The changes as Arrow, those that do not fit, and whether rows moved to another key."""
-    rows = [item.change for item in kept]
-    roots = moves(rows, [column.name for column in found.plan.columns], found.key)
-    typed, unfit = arrow_table(
-        rows,
-        found.plan,
-        found.key,
-        partial_inserts=frozenset(roots),
-        roots=roots,
-        fallback_ids=[f"{item.journal_id}.{item.ordinal}" for item in kept],
-    )
-    return typed, unfit, bool(roots)
-
-
-def _refused(item: Arrived, code: str, reason: str) -> Refused:
-    change = item.change
-    original = original_of(as_kept(change))
-    return Refused(
-        item.journal_id, item.ordinal, reason, code, original, change.source, change.position, change
-    )
-
-
-def _not_appendable(changes: Sequence[Change]) -> dict[int, str]:
-    reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
-    return {
-        row: f"{change.operation}: {reason}"
-        for row, change in enumerate(changes)
-        if change.operation not in ("insert", "read")
-    }

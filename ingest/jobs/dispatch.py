@@ -6,12 +6,9 @@ end of the job. After a crash anywhere it has happened whole or not at all, and 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import orjson
@@ -23,15 +20,16 @@ from catalog.names import Namespace
 from catalog.rows import Staged
 from catalog.service import transactions
 from catalog.service.catalog import Catalog
-from ingest.batches.cut import UNROUTED, CannotStage, Cut, StagedBatch
-from ingest.jobs.lanes import STAGING_LEASE_S, Lanes
+from ingest.batches.cut import UNROUTED, Cut
+from ingest.jobs.landings import Landing
+from ingest.jobs.lanes import Lanes
 from ingest.jobs.measures import Measures
+from ingest.jobs.staging import LEASE_S, Stager, Staging
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Job, Jobs, finish
 from ingest.landing.settings import CHANGES_SUFFIX
-from ingest.landing.tables import Step, land
+from ingest.landing.tables import land
 
-LEASE_S = 30.0
 ATTEMPTS_MAX = 4  # failures of one job before its tables are cut anew
 SEEN_EVERY_S = 5.0
 
@@ -42,72 +40,29 @@ class NoSuchJob(NotFound):
     type = "NoSuchJobException"
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """What a publish sets, kept with the job."""
-
-    commit_us: int
-    files: list[str]
-    steps: list[Step]
-
-    def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
-
-    @classmethod
-    def decode(cls, text: bytes) -> Landing:
-        given = orjson.loads(text)
-        steps = [
-            Step(
-                **{
-                    **step,
-                    "table": tuple(step["table"]),
-                    "watermarks": {source: tuple(mark) for source, mark in step["watermarks"].items()},
-                }
-            )
-            for step in given["steps"]
-        ]
-        return cls(given["commit_us"], given["files"], steps)
-
-
 class Dispatch:
-    """The desk that workers come to. `stage` turns a cut into files."""
+    """The desk that workers come to."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        journal: Journal,
-        jobs: Jobs,
-        lanes: Lanes,
-        stage: Callable[[Cut], StagedBatch],
-        measures: Measures,
+        self, catalog: Catalog, journal: Journal, jobs: Jobs, lanes: Lanes, stager: Stager, measures: Measures
     ) -> None:
         self._catalog = catalog
         self._journal = journal
         self._jobs = jobs
         self._lanes = lanes
-        self._stage = stage
         self._measures = measures
-        self._staging = threading.Lock()
+        self._staging = Staging(jobs, lanes, stager, measures, self._delete)
         self._seen_s: dict[str, float] = {}
-        self.trouble: str | None = None  # why the last staging failed; None since one succeeded
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last staging failed; None since one succeeded."""
+        return self._staging.trouble
 
     def lease(self, worker: str, warehouses: Collection[str], said: dict[str, Any]) -> dict[str, Any] | None:
         """The next job for this worker, if there is one."""
         self._notice(worker, said)
-        taken = self._take_over(worker, warehouses)
-        if taken is not None:
-            return taken
-        # One cut at a time in this process: two lanes of one worker ask at the same moment.
-        if not self._staging.acquire(blocking=False):
-            return None
-        try:
-            for warehouse in warehouses:
-                cut = self._lanes.cut(warehouse, worker)
-                if cut is not None:
-                    return self._begin(cut)
-        finally:
-            self._staging.release()
-        return None
+        return self._take_over(worker, warehouses) or self._staging.next_job(worker, warehouses)
 
     def _notice(self, worker: str, said: dict[str, Any]) -> None:
         if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
@@ -126,64 +81,6 @@ class Dispatch:
                 return described(job, epoch + 1)
         return None
 
-    def _begin(self, cut: Cut) -> dict[str, Any] | None:
-        try:
-            with self._kept(cut):
-                batch = self._stage(cut)
-        except CatalogError as error:
-            self.trouble = error.message
-            self._measures.failed("stage")
-            _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
-            self._lanes.put_off(cut, error.table if isinstance(error, CannotStage) else None)
-            self._jobs.forget(cut.job_id, 1)
-            return None
-        except BaseException:
-            self._lanes.put_off(cut)
-            self._jobs.forget(cut.job_id, 1)
-            raise
-        self.trouble = None
-        self._lanes.staged(cut)
-        faults.reach("job.staged")
-        description = orjson.dumps(
-            {
-                "id": cut.job_id,
-                "kind": "commit",
-                "warehouse": cut.warehouse,
-                "batch-id": cut.job_id,
-                "commit-timestamp-us": batch.commit_us,
-                "lease-s": LEASE_S,
-                "tables": batch.tables,
-            }
-        )
-        landing = Landing(batch.commit_us, batch.files, batch.steps).encode()
-        if not self._jobs.staged(cut.job_id, 1, description, landing, LEASE_S):
-            self._delete(batch.files)
-            return None
-        answer: dict[str, Any] = orjson.loads(description)
-        return answer | {"epoch": 1}
-
-    @contextlib.contextmanager
-    def _kept(self, cut: Cut) -> Iterator[None]:
-        """The claim on the tables lasts as long as their files take."""
-        over = threading.Event()
-
-        def keep() -> None:
-            while not over.wait(STAGING_LEASE_S / 4):
-                try:
-                    self._jobs.keep_staging(cut.job_id, 1, STAGING_LEASE_S)
-                except CatalogError as error:
-                    _log.warning(
-                        "a claim was not renewed", extra={"job": cut.job_id, "reason": error.message}
-                    )
-
-        keeper = threading.Thread(target=keep, name="staging-lease", daemon=True)
-        keeper.start()
-        try:
-            yield
-        finally:
-            over.set()
-            keeper.join()
-
     def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
         """How long the lease now lasts; CommitFailed if it is lost."""
         if not self._jobs.extend(job_id, epoch, progress, LEASE_S):
@@ -201,6 +98,7 @@ class Dispatch:
         if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
             raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
         if is_final:
+            self._staging.ahead.ended(job_id)
             landing = Landing.decode(job.landing)
             spans = {step.table: (step.from_id, step.to_id) for step in landing.steps}
             self._lanes.put_off(Cut(job_id, job.warehouse, spans))
@@ -238,8 +136,11 @@ class Dispatch:
                 )
             faults.reach("job.finished")
 
+        # The journal forgets what is published: until the disk has the new files, the journal must have it.
+        self._catalog.files.settle(self._catalog.warehouse(job.warehouse).root)
         number, _ = transactions.publish(self._catalog, job.warehouse, principal, transaction, also)
         faults.reach("job.published")
+        self._staging.ahead.ended(job_id)
         self._measures.published(landing.steps, metrics)
         self._after(job, landing)
         return number

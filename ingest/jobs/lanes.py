@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ingest.batches.cut import Cut
 from ingest.batches.due import Lane, Thresholds, choose, lanes, wait_ms
@@ -16,6 +16,7 @@ from ingest.landing.tables import LandingTables
 
 STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
 PUT_OFF_S_MAX = 10.0
+AHEAD_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
 
 
 class Lanes:
@@ -67,11 +68,28 @@ class Lanes:
         # Read again: whoever held these tables before may have landed since.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
         for lane in chosen:
-            spans |= self._spans(warehouse, lane, landed)
+            spans |= self._spans(warehouse, lane, landed, self.thresholds.batch_events_max)
         if not spans:
             self._jobs.forget(job_id, 1)
             return None
         return Cut(job_id, warehouse, spans)
+
+    def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> Cut | None:
+        """What waits behind a batch that is being landed, up to `after`, once it is enough for a batch of its
+        own. Claims nothing.
+        """
+        enough, head = self.thresholds, self._journal.head(warehouse)
+        for lane in self.waiting(warehouse):
+            starts = {table: after[table] for table in lane.tables if table in after}
+            if len(starts) < len(lane.tables):
+                continue
+            events, stored_bytes = self._journal.size(warehouse, starts, head)
+            if events < enough.events and stored_bytes < enough.stored_bytes:
+                continue
+            spans = self._spans(warehouse, lane, starts, min(AHEAD_EVENTS_MAX, enough.batch_events_max))
+            if spans.keys() == starts.keys():
+                return Cut(uuid.uuid4().hex, warehouse, spans)
+        return None
 
     def put_off(self, cut: Cut, only: TableName | None = None) -> None:
         """These could not be staged; the others go first for a while, longer each time."""
@@ -89,12 +107,12 @@ class Lanes:
         return {t for (where, t), (_, until) in self._put_off.items() if where == warehouse and until > now_s}
 
     def _spans(
-        self, warehouse: str, lane: Lane, landed: dict[TableName, int]
+        self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], events_max: int
     ) -> dict[TableName, tuple[int, int]]:
         """From where to where; nothing if an open source transaction is in the way."""
         head = self._journal.head(warehouse)
         after = {table: landed[table] for table in lane.tables}
-        up_to = self._journal.reach(warehouse, after, head, events_max=self.thresholds.batch_events_max)
+        up_to = self._journal.reach(warehouse, after, head, events_max=events_max)
         border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.

@@ -1,4 +1,7 @@
-"""What has to be done now and then: old identities forgotten, what a crash left behind put in order."""
+"""What has to be done now and then: old identities forgotten, what a crash left behind put in order.
+
+A server that is killed while it stages leaves files that no job has; after a day they go.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ import time
 
 from catalog.errors import CatalogError
 from catalog.service.catalog import Catalog
+from ingest.batches.cut import staged_folder
 from ingest.journal.journal import Journal
+from ingest.landing.jobs import Jobs
 from ingest.landing.tables import LandingTables
 
 EVERY_S = 5.0
+STAGED_EVERY_S = 3600.0
+STAGED_FOR_MS = 24 * 3600 * 1000
 SWEPT_FOR_S = 1800.0  # after the last append; longer than identities are remembered by default
 
 _log = logging.getLogger(__name__)
@@ -20,10 +27,12 @@ _log = logging.getLogger(__name__)
 class Upkeep:
     """A thread of the server. Several servers may do the same: everything here can be repeated."""
 
-    def __init__(self, catalog: Catalog, journal: Journal, tables: LandingTables) -> None:
+    def __init__(self, catalog: Catalog, journal: Journal, tables: LandingTables, jobs: Jobs) -> None:
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
+        self._jobs = jobs
+        self._looked_s = 0.0
         self._heads: dict[str, int] = {}
         self._moved_s = 0.0
         self._stopping = threading.Event()
@@ -55,6 +64,21 @@ class Upkeep:
             self._journal.sweep(time.time_ns() // 1_000_000)
         for name in names:
             self._trim(name)
+        if not self._looked_s or time.monotonic() - self._looked_s > STAGED_EVERY_S:
+            self._looked_s = time.monotonic()
+            for name in names:
+                self.delete_abandoned(name, time.time_ns() // 1_000_000 - STAGED_FOR_MS)
+
+    def delete_abandoned(self, warehouse: str, before_ms: int) -> None:
+        """Staged files from before that time which no unfinished job has."""
+        folder = staged_folder(self._catalog.warehouse(warehouse).root)
+        by_job: dict[str, list[str]] = {}
+        for location in self._catalog.files.unchanged_since(folder, before_ms):
+            by_job.setdefault(location.removeprefix(f"{folder}/").partition("/")[0], []).append(location)
+        for job_id, files in by_job.items():
+            if self._jobs.state(job_id) in (None, "done"):
+                self._catalog.files.delete(files)
+                self._catalog.files.remove_empty_directory(f"{folder}/{job_id}")
 
     def _trim(self, warehouse: str) -> None:
         """A crash between a publish and its trim leaves entries that have landed."""

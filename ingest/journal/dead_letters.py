@@ -22,6 +22,8 @@ from ingest.journal.statements import among, listed, run_many
 
 State = Literal["open", "fixed", "replayed", "dropped"]
 STATES: tuple[State, ...] = get_args(State)
+WAITING: tuple[State, ...] = ("open", "fixed")
+LETTERS_PAGE = 1_000
 
 _COLUMNS = (
     "id",
@@ -152,6 +154,16 @@ class DeadLetters:
             "limit": limit,
         }
         return [_letter(row) for row in self._database.rows(_ALL, params)]
+
+    def waiting(self, warehouse: str, table: TableName) -> list[DeadLetter]:
+        """All of a table that are open or fixed, in the order of the journal."""
+        found: list[DeadLetter] = []
+        for state in WAITING:
+            after = None
+            while page := self.all(warehouse, table, state, after, LETTERS_PAGE):
+                found += page
+                after = page[-1].id
+        return sorted(found, key=lambda letter: (letter.journal_id, letter.ordinal))
 
     def get(self, id_: str) -> DeadLetter:
         row = self._database.row(_ONE, {"id": id_})

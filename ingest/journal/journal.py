@@ -145,6 +145,10 @@ class Journal:
         """How far a batch of at most this size goes: see `reading.reach`."""
         return reading.reach(self._database, warehouse, after, up_to, events_max, bytes_max)
 
+    def size(self, warehouse: str, after: Mapping[TableName, int], up_to: int) -> tuple[int, int]:
+        """Events and bytes of these tables, each behind its own id."""
+        return reading.size(self._database, warehouse, after, up_to)
+
     def read(
         self, warehouse: str, table: TableName, after: int, up_to: int, *, events_max: int | None = None
     ) -> Iterator[Entry]:

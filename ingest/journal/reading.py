@@ -50,6 +50,7 @@ _SIZES = Read(
     .order_by(entries.c.id)
     .limit(SIZES_AT_A_TIME)
 )
+_SIZE = Read(sa.select(sa.func.sum(entries.c.events), sa.func.sum(entries.c.stored_bytes)).where(*_inside))
 _NEXT = Read(sa.select(sa.func.min(entries.c.id)).where(*_of_table, entries.c.id > sa.bindparam("after")))
 
 
@@ -107,6 +108,16 @@ def reach(
             return last
         last = journal_id
     return up_to
+
+
+def size(database: Database, warehouse: str, after: Mapping[TableName, int], up_to: int) -> tuple[int, int]:
+    """Events and bytes of these tables, each behind its own id."""
+    events = stored_bytes = 0
+    for table, start in after.items():
+        params = {"w": warehouse, "t": table_key(table), "after": start, "up_to": up_to}
+        row = database.row(_SIZE, params) or (0, 0)
+        events, stored_bytes = events + int(row[0] or 0), stored_bytes + int(row[1] or 0)
+    return events, stored_bytes
 
 
 def _sizes(

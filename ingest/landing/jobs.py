@@ -28,6 +28,7 @@ RETRY_MS_MAX = 30_000
 _by_id = jobs.c.id == sa.bindparam("j")
 _light = [column for column in jobs.c if column.name not in {"description", "landing"}]
 _ONE = Read(sa.select(jobs).where(_by_id))
+_STATE = Read(sa.select(jobs.c.state).where(_by_id))
 _LIST = Read(
     sa.select(*_light)
     .where(jobs.c.warehouse == sa.bindparam("w"))
@@ -153,6 +154,11 @@ class Jobs:
     def get(self, job_id: str) -> Job | None:
         row = self._database.row(_ONE, {"j": job_id})
         return Job(*row) if row is not None else None
+
+    def state(self, job_id: str) -> str | None:
+        """None if there is no such job (any more)."""
+        row = self._database.row(_STATE, {"j": job_id})
+        return str(row[0]) if row is not None else None
 
     def newest(self, warehouse: str, limit: int) -> list[dict[str, Any]]:
         names = [column.name for column in _light]

@@ -1,0 +1,110 @@
+"""What the staging of a table goes by besides its changes: how far it has landed, and what it is by now.
+
+For a batch that is staged while the one before it is being landed, it is what that will leave behind. Whether
+it turned out so is decided by comparing the digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from catalog.names import Namespace
+from catalog.service.states import PresentState
+from ingest.batches.cut import UNROUTED, Cut, Expected, Ground
+from ingest.change import TableName
+from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from ingest.landing.tables import LandedTable
+
+Metadata = dict[str, Any]
+# The parts of a table's metadata that a batch is made for.
+_SHAPE = ("table-uuid", "format-version", "schemas", "current-schema-id", "last-column-id")
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    landed: LandedTable
+    watermarks: dict[str, str]  # the newest position of each source that the table shows
+    mirror: Metadata | None
+    changes: Metadata | None
+    is_empty: bool  # no rows were ever in the mirror
+    has_namespace: bool
+    has_rejects: bool
+
+
+def bases(ground: Ground, cut: Cut, expected: Expected | None = None) -> dict[TableName, Basis]:
+    """For each table of the cut: as it is, or as the batch before it is expected to leave it."""
+    landed = ground.tables.some(cut.warehouse, cut.spans.keys())
+    marks: dict[TableName, dict[str, str]] = {}
+    for mark in ground.tables.watermarks(cut.warehouse):
+        marks.setdefault(mark.table, {})[mark.source] = mark.position
+    catalog = ground.catalog
+    state = PresentState(catalog.database, catalog.present, cut.warehouse, catalog.documents)
+    found = {table: _basis(state, landed[table], marks.get(table, {})) for table in cut.spans}
+    if expected is None:
+        return found
+    return {table: _after(basis, table, expected) for table, basis in found.items()}
+
+
+def _basis(state: PresentState, landed: LandedTable, marks: dict[str, str]) -> Basis:
+    *levels, name = landed.table or UNROUTED  # rejects that name no table
+    namespace = Namespace(tuple(levels)).key
+
+    def metadata(suffix: str) -> Metadata | None:
+        entry = state.load(namespace, name + suffix)
+        if entry is None or entry.kind != "table":
+            return None
+        document: Metadata = orjson.loads(entry.document or b"{}")
+        return document
+
+    mirror = metadata("")
+    return Basis(
+        landed,
+        marks,
+        mirror,
+        metadata(CHANGES_SUFFIX),
+        is_empty=mirror is None or mirror.get("current-snapshot-id") in (None, -1),
+        has_namespace=state.entry(namespace, "") is not None,
+        has_rejects=_is_table(state, namespace, name + REJECTS_SUFFIX),
+    )
+
+
+def _is_table(state: PresentState, namespace: str, name: str) -> bool:
+    entry = state.entry(namespace, name)
+    return entry is not None and entry.kind == "table"
+
+
+def _after(basis: Basis, table: TableName, expected: Expected) -> Basis:
+    """As the batch before will leave it: it changes rows, and no columns."""
+    step = expected.steps[table]
+    landed = replace(basis.landed, landed_id=step.to_id, commit_us=expected.commit_us, load_key=step.load_key)
+    marks = dict(basis.watermarks)
+    for source, (position, _) in step.watermarks.items():
+        marks[source] = max(position, marks.get(source, ""))
+    return replace(basis, landed=landed, watermarks=marks, is_empty=False)
+
+
+def digest(found: Mapping[TableName, Basis]) -> str:
+    """The same if staging would give the same."""
+    # Not orjson: the name of a source may be half of a surrogate pair.
+    text = json.dumps([_essence(table, found[table]) for table in sorted(found)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _essence(table: TableName, basis: Basis) -> list[Any]:
+    landed = basis.landed
+    return [
+        table,
+        [landed.landed_id, landed.commit_us, landed.load_key, landed.settings.as_json()],
+        basis.watermarks,
+        [_shape(basis.mirror), _shape(basis.changes), basis.is_empty, basis.has_namespace, basis.has_rejects],
+    ]
+
+
+def _shape(metadata: Metadata | None) -> Metadata | None:
+    return None if metadata is None else {name: metadata.get(name) for name in _SHAPE}
