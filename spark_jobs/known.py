@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_jobs.key_index import KeyIndexes
+from spark_jobs.key_indexes import KeyIndexes
 from spark_jobs.targets import Ceilings
 from spark_jobs.tidying import Tidied
 

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.deltas import Delta
 from spark_jobs.file_schema import FileSchema
 from spark_jobs.fold import DELETE
-from spark_jobs.key_index import ROWS_MAX, KeyIndex, KeyIndexes, is_indexed, whole
+from spark_jobs.key_index import ROWS_MAX, KeyIndex, is_indexed, whole
+from spark_jobs.key_indexes import KeyIndexes
 from spark_jobs.sql_text import quoted
 from spark_jobs.staged import Store
 from spark_jobs.targets import Target

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.file_schema import FileSchema, file_schema
-from spark_jobs.key_index import state_of
+from spark_jobs.key_indexes import state_of
 
 BATCH_ID = "calve.batch-id"
 ASK_AGAIN_AFTER = 30  # batches

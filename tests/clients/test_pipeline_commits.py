@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.commit_batch import TRIES_MAX, Progress
 from spark_jobs.job import BadJob, Job
-from spark_jobs.key_index import state_of
+from spark_jobs.key_indexes import state_of
 from spark_jobs.server import LostLease, Moved
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import delete, insert, truncate, update
