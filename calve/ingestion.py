@@ -68,7 +68,7 @@ def open_ingest(settings: Settings, catalog: Catalog) -> Ingest:
     pool = StagingPool(functools.partial(open_ground, settings))
     dispatch = Dispatch(catalog, journal, jobs, lanes, pool, Measures(metrics))
     view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
-    upkeep = Upkeep(catalog, journal, tables)
+    upkeep = Upkeep(catalog, journal, tables, jobs)
     return Ingest(journal, tables, jobs, lanes, dispatch, view, pool, upkeep)
 
 

@@ -60,5 +60,15 @@ class Files(Protocol):
     def make_directory(self, location: str) -> None:
         """Make the directory and its parents on `file://`; `s3://` has none, so nothing happens."""
 
+    def settle(self, directory: str) -> None:
+        """What anybody has written below a directory survives a power cut from now on. On `file://` this
+        waits for the disk; what an object store has answered is safe already.
+        """
+
+    def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
+        """The files below a directory that nobody has written to since then, in no order; none if there is
+        no such directory.
+        """
+
     def probe(self, root: str) -> None:
         """Write, read and delete one small file under `root`; `Unavailable` with the reason if that fails."""

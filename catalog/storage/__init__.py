@@ -3,6 +3,7 @@
 ```
 files.py      StorageFiles: keeps `catalog.ports.Files`, chooses the adapter by scheme
 local.py      file://
+syncing.py    waiting for the disk
 s3.py         s3://, over obstore (chosen by bench/storage.py); s3_client.py sets it up
 settings.py   S3Settings
 avro.py       one column of an Avro file, from bytes that nobody has to trust

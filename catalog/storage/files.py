@@ -30,6 +30,8 @@ class _Adapter(Protocol):
     def delete(self, locations: Iterable[Location]) -> int: ...
     def make_directory(self, location: Location) -> None: ...
     def remove_empty_directory(self, location: Location) -> None: ...
+    def settle(self, directory: Location) -> None: ...
+    def unchanged_since(self, directory: Location, time_ms: int) -> list[str]: ...
     def probe(self, root: Location) -> None: ...
 
 
@@ -80,6 +82,14 @@ class StorageFiles:
     def make_directory(self, location: str) -> None:
         place = Location.parse(location)
         self._adapters[place.scheme].make_directory(place)
+
+    def settle(self, directory: str) -> None:
+        place = Location.parse(directory)
+        self._adapters[place.scheme].settle(place)
+
+    def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
+        place = Location.parse(directory)
+        return self._adapters[place.scheme].unchanged_since(place, time_ms)
 
     def probe(self, root: str) -> None:
         place = Location.parse(root)

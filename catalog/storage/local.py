@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from catalog.errors import FileNotFound, Forbidden, TooLarge, Unavailable
 from catalog.locations import Location
+from catalog.storage.syncing import sync_file_system
 
 _DIRECTORIES_MAX = 10_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -123,6 +124,27 @@ class LocalFiles:
             # ENOTDIR is what a link gives: it is not followed, and stays.
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 _refuse("remove the directory", location, error)
+
+    def settle(self, directory: Location) -> None:
+        try:
+            descriptor = os.open(_path(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                sync_file_system(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            _refuse("settle", directory, error)
+
+    def unchanged_since(self, directory: Location, time_ms: int) -> list[str]:
+        top = _path(directory)
+        self._check_links(_parent(top), directory)
+        found = []
+        for folder, _, names in os.walk(top):  # follows no links, and passes over what is gone
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.lstat(f"{folder}/{name}").st_mtime_ns < time_ms * 1_000_000:
+                        found.append(f"{directory.text.rstrip('/')}{folder.removeprefix(top)}/{name}")
+        return found
 
     def probe(self, root: Location) -> None:
         self._roots.add(_path(root))

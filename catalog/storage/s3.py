@@ -116,6 +116,19 @@ class S3Files:
     def remove_empty_directory(self, location: Location) -> None:
         """Nor any to remove."""
 
+    def settle(self, directory: Location) -> None:
+        """What it has answered is safe."""
+
+    def unchanged_since(self, directory: Location, time_ms: int) -> list[str]:
+        store, prefix = self._store(directory), _key(directory) + "/"
+
+        def listed(_: int) -> list[str]:
+            found = (meta for page in obstore.list(store, prefix) for meta in page)
+            return [meta["path"] for meta in found if meta["last_modified"].timestamp() * 1000 < time_ms]
+
+        keys = self._tried("list", directory, listed)
+        return [f"{directory.scheme}://{directory.authority}/{key}" for key in keys]
+
     def probe(self, root: Location) -> None:
         file = root.child(f".calve-probe-{uuid.uuid4().hex}")
         self.create(file, b"calve")

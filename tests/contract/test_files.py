@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,8 @@ def test_what_is_no_location_is_refused_first(place: Place, location: str) -> No
         lambda: place.files.exists(hostile),
         lambda: place.files.delete([hostile]),
         lambda: place.files.make_directory(hostile),
+        lambda: place.files.settle(hostile),
+        lambda: place.files.unchanged_since(hostile, 0),
         lambda: place.files.probe(hostile),
     ):
         with pytest.raises(Invalid):
@@ -192,6 +195,25 @@ def test_a_probe_says_why_not(place: Place) -> None:
         root, reason = "s3://no-such-bucket-anywhere/root", "there is no such bucket"
     with pytest.raises(Unavailable, match=reason):
         place.files.probe(root)
+
+
+def test_what_others_wrote_is_settled(place: Place) -> None:
+    place.files.create(place.at("t/data/1.parquet"), b"data")
+    place.files.settle(place.root)
+    if place.name == "file":
+        with pytest.raises(Unavailable, match="no such file"):
+            place.files.settle(place.at("nowhere"))
+
+
+@pytest.mark.parametrize("name", LITERAL_NAMES)
+def test_files_that_nobody_has_written_to_since(place: Place, name: str) -> None:
+    begun_ms = time.time_ns() // 1_000_000
+    place.files.create(place.at(f"staged/{name}"), b"data")
+    place.files.create(place.at("staged-not/1"), b"data")
+    later_ms = begun_ms + 60_000
+    assert place.files.unchanged_since(place.at("staged"), begun_ms - 60_000) == []
+    assert place.files.unchanged_since(place.at("staged"), later_ms) == [place.at(f"staged/{name}")]
+    assert place.files.unchanged_since(place.at("nowhere"), later_ms) == []
 
 
 def test_make_directory_twice(place: Place) -> None:

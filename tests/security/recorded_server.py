@@ -80,6 +80,13 @@ class MemoryFiles:
     def make_directory(self, location: str) -> None:
         self.calls.append(("make_directory", location))
 
+    def settle(self, directory: str) -> None:
+        self.calls.append(("settle", directory))
+
+    def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
+        self.calls.append(("unchanged_since", directory))
+        return []
+
     def probe(self, root: str) -> None:
         self.calls.append(("probe", root))
 
