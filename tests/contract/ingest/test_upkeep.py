@@ -1,0 +1,80 @@
+"""What the server does for itself: nothing is forgotten before the disk has it, nothing left behind stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from calve.ingestion import Ingest, open_ingest
+from calve.opening import open_catalog
+from calve.settings import Settings
+from catalog.errors import Unavailable
+from catalog.service import transactions
+from catalog.service.catalog import Catalog
+from ingest import formats
+from ingest.batches.cut import staged_folder
+from ingest.change import Context
+
+Opened = tuple[Catalog, Ingest]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    settings = Settings(home=tmp_path / "lake", flush_events=1)
+    catalog = open_catalog(settings)
+    ingest = open_ingest(settings, catalog)
+    try:
+        yield catalog, ingest
+    finally:
+        ingest.close()
+        catalog.database.close()
+
+
+def _leased(opened: Opened) -> dict[str, Any]:
+    """A job for one change, in the hands of a worker."""
+    _, ingest = opened
+    event = {"sequence": 1, "operation": "INSERT", "table": "shop.t", "rowId": "1", "after": {"id": 1}}
+    body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
+    ingest.journal.submit("main", formats.read(body, Context(source="s")), priority=1).result()
+    job = ingest.dispatch.lease("w", ["main"], {})
+    assert job is not None
+    return job
+
+
+def test_a_batch_that_the_disk_does_not_have_is_not_published(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    job = _leased(opened)
+    transactions.open_transaction(catalog, "main", "anonymous", "w-0", 60)
+
+    def refuse(directory: str) -> None:
+        raise Unavailable(f"Cannot settle {directory}: input/output error")
+
+    monkeypatch.setattr(catalog.files, "settle", refuse)
+    with pytest.raises(Unavailable, match="input/output error"):
+        ingest.dispatch.publish(job["id"], 1, "w-0", "anonymous", {})
+    assert ingest.jobs.state(job["id"]) == "leased"
+    assert [row.events for row in ingest.journal.pending("main")] == [1]
+    assert catalog.open_transaction("main", "w-0").state == "open"
+
+
+def test_files_that_no_job_has_go_after_a_while(opened: Opened) -> None:
+    catalog, ingest = opened
+    job = _leased(opened)
+    folder = staged_folder(catalog.warehouse("main").root)
+    [used] = job["tables"][0]["files"]
+    left = [f"{folder}/0123abcd/0-changes.parquet", f"{folder}/0123abcd/0-rejects.parquet"]
+    for location in left:
+        catalog.files.create(location, b"")
+    now_ms = time.time_ns() // 1_000_000
+    ingest.upkeep.delete_abandoned("main", now_ms - 60_000)
+    assert all(catalog.files.exists(location) for location in (used, *left))
+    ingest.upkeep.delete_abandoned("main", now_ms + 60_000)
+    assert [catalog.files.exists(location) for location in (used, *left)] == [True, False, False]
+    assert not Path(f"{folder}/0123abcd".removeprefix("file://")).exists()
