@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -22,11 +23,12 @@ from spark_jobs.staged import Large, frame
 @dataclass(frozen=True, slots=True)
 class Upserts:
     """`rows` has the columns of the mirror, and `DELETE`; one row of each key, unless rows are only appended.
+    Spark gets them when they are first asked for: a batch that the driver writes itself never sends them.
 
     `ends` are the smallest and the largest key, where there is one key column and its values can be compared.
     """
 
-    rows: DataFrame
+    frame: Callable[[], DataFrame]
     count: int
     deletes: int
     inserts_only: bool = False
@@ -37,6 +39,10 @@ class Upserts:
     small: bool = True
     arrow: pa.Table | None = None  # the same rows, where the driver has them
 
+    @property
+    def rows(self) -> DataFrame:
+        return self.frame()
+
     def kept(self) -> DataFrame:
         """What the mirror has afterwards."""
         kept = self.rows.where(f"NOT {DELETE}") if self.deletes else self.rows
@@ -46,7 +52,7 @@ class Upserts:
 def of_arrow(spark: SparkSession, folded: MirrorRows, job: TableJob) -> Upserts:
     ends = {column: _ends(folded.rows.column(column)) for column in job.key}
     return Upserts(
-        frame(spark, folded.rows),
+        cache(lambda: frame(spark, folded.rows)),
         folded.rows.num_rows,
         folded.deletes,
         inserts_only=folded.inserts_only,
@@ -73,8 +79,9 @@ def of_files(spark: SparkSession, large: Large, job: TableJob, commit_us: int) -
         window = Window.partitionBy(*keys).orderBy(F.col(f"{STAGED}seq").desc())
         rows = rows.withColumn(last, F.row_number().over(window)).where(F.col(last) == 1)
     deletes = 0 if job.append_only else job.counts["delete"]
+    selected = rows.select(*columns, stamp, (operation == "delete").alias(DELETE))
     return Upserts(
-        rows.select(*columns, stamp, (operation == "delete").alias(DELETE)),
+        lambda: selected,
         large.rows,
         deletes,
         inserts_only=not deletes and not job.counts["update"],

@@ -209,9 +209,14 @@ def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str]
         found.key,
         partial_inserts=frozenset(roots),
         roots=roots,
-        fallback_ids=[f"{item.journal_id}.{item.ordinal}" for item in kept],
+        fallback_ids=_places(kept) if any(not row.identity and row.number is None for row in rows) else (),
     )
     return typed, unfit, bool(roots)
+
+
+def _places(kept: list[Arrived]) -> list[str]:
+    """Names for events that have none of their own."""
+    return [f"{item.journal_id}.{item.ordinal}" for item in kept]
 
 
 def _refused(item: Arrived, code: str, reason: str) -> Refused:

@@ -2,6 +2,9 @@
 
 Within a source, positions decide; between sources, arrival does. A source's changes are sorted by position
 and put back into the places that this source had by arrival, so neither order disturbs the other.
+
+Nearly always there is nothing to do: so each function looks first whether that is so, over whole lists, and
+goes through the changes one by one only if it is not.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
+from operator import le
 
 from ingest.change import Change, Row, position_of
 
@@ -36,6 +40,8 @@ def after_loads(arrived: Sequence[Arrived], known: Mapping[str, str]) -> Sequenc
     `known` are the newest positions that the table shows.
     """
     loads = {source: position for source, position in known.items() if _is_load(position)}
+    if not loads and "read" not in [item.change.operation for item in arrived]:
+        return arrived
     for item in arrived:
         change = item.change
         load = loads.get(change.source, "")
@@ -56,13 +62,15 @@ def _is_load(position: str) -> bool:
 def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:
     """`arrived` is in order of arrival."""
     result = list(arrived)
+    if _rises([item.change.position for item in arrived]):
+        return result  # what rises as a whole rises within each source, too
     places: dict[str, list[int]] = {}
     for place, item in enumerate(arrived):
         if item.change.position:
             places.setdefault(item.change.source, []).append(place)
     for taken in places.values():
         positions = [arrived[place].change.position for place in taken]
-        if all(a <= b for a, b in pairwise(positions)):
+        if _rises(positions):
             continue
         moved = sorted((arrived[place] for place in taken), key=lambda item: item.change.position)
         for place, item in zip(taken, moved, strict=True):
@@ -70,8 +78,15 @@ def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:
     return result
 
 
+def _rises(positions: list[str]) -> bool:
+    return all(map(le, positions, islice(positions, 1, None)))
+
+
 def without_repeats(ordered: Sequence[Arrived]) -> list[Arrived]:
     """The first of each event. The journal has seen to it within its window; this holds beyond it."""
+    marks = [item.change.identity if item.change.number is None else item.change.number for item in ordered]
+    if len(set(marks)) == len(marks) or marks.count("") == len(marks):
+        return list(ordered)  # all differ, whatever their sources, or nobody can tell
     seen: set[tuple[str, str | int]] = set()
     kept = []
     for item in ordered:
@@ -96,9 +111,10 @@ def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str])
     found: dict[int, Row] = {}
     if not key:
         return found
-    for row in range(1, len(ordered)):
+    deletes = [row for row, change in enumerate(ordered) if change.operation == "delete"]
+    for row in (delete + 1 for delete in deletes if delete + 1 < len(ordered)):
         change, former = ordered[row], ordered[row - 1]
-        if change.operation != "insert" or former.operation != "delete" or change.source != former.source:
+        if change.operation != "insert" or change.source != former.source:
             continue
         together = (
             change.transaction == former.transaction
@@ -113,6 +129,10 @@ def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str])
 
 def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:
     """The newest position of each source, and the time it had there."""
+    sources = [change.source for change in changes]
+    if sources and sources.count(sources[0]) == len(sources) and _rises([c.position for c in changes]):
+        last = changes[-1]
+        return {last.source: (last.position, last.time_ms)} if last.position else {}
     newest: dict[str, tuple[str, int | None]] = {}
     for change in changes:
         if change.position and change.position >= newest.get(change.source, ("", None))[0]:
@@ -122,6 +142,10 @@ def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:
 
 def is_late(changes: Sequence[Change], known: dict[str, str]) -> bool:
     """Whether something is not newer than what the table shows already: a replay, or an old change."""
+    newest = max(known.values(), default="")
+    oldest = min(filter(None, [change.position for change in changes]), default="") if newest else ""
+    if not oldest or oldest > newest:
+        return False  # nothing to compare, or all are newer than what it shows of any source
     return any(change.position and change.position <= known.get(change.source, "") for change in changes)
 
 
@@ -130,8 +154,10 @@ def load_key(changes: Sequence[Change]) -> str | None:
     first = changes[0] if changes else None
     if first is None or first.operation != "read":
         return None
-    same = all(
-        change.operation == "read" and change.source == first.source and change.position == first.position
-        for change in changes
+    same = (
+        [change.operation for change in changes].count("read")
+        == [change.source for change in changes].count(first.source)
+        == [change.position for change in changes].count(first.position)
+        == len(changes)
     )
     return f"{first.source}:{first.position}" if same and first.position else None

@@ -5,6 +5,7 @@ The child is started at the first batch and again if it dies; a batch whose chil
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -68,6 +69,10 @@ def _begin(open_ground: Callable[[], Ground]) -> None:
     global _ground  # noqa: PLW0603 - the one thing this process has
     threading.Thread(target=_end_with_the_server, name="parent", daemon=True).start()
     _ground = open_ground()
+    # A batch is hundreds of thousands of objects, none of them in a cycle: looking for one takes longer than
+    # half of the typing.
+    gc.freeze()
+    gc.set_threshold(1_000_000, 10, 10)
 
 
 def _end_with_the_server() -> None:

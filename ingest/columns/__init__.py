@@ -5,6 +5,8 @@
     values      one JSON value -> one value of an Iceberg type, or why not
     arrays      a list of values -> an Arrow array, and the values that did not fit
     schemas     the schema plan of a table: create, add, widen, refuse
+    transposing rows -> columns
+    facts       what is known of a change besides its row -> Arrow arrays
     staging     changes -> the Arrow table that a worker reads
 
 Pure: nothing here reads a file, a database or a clock.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import orjson
@@ -19,20 +21,18 @@ def distinct(changes: Sequence[Change]) -> tuple[list[Declared | None], list[int
     Changes of one table mostly share one, as an object or at least in what it says; so all that depends on it
     is worked out once.
     """
+    all_ = [change.declared for change in changes]
+    if all_ and all(map(is_, all_, repeat(all_[0]))):
+        return all_[:1], [0] * len(all_)
     different: list[Declared | None] = []
     by_object: dict[int, int] = {}
     by_content: dict[bytes, int] = {}
-    places: list[int] = []
-    for change in changes:
-        declared = change.declared
-        place = by_object.get(id(declared))
-        if place is None:
-            place = by_content.setdefault(_content(declared), len(different))
-            if place == len(different):
-                different.append(declared)
-            by_object[id(declared)] = place
-        places.append(place)
-    return different, places
+    for object_id, declared in dict(zip(map(id, all_), all_, strict=True)).items():
+        place = by_content.setdefault(_content(declared), len(different))
+        if place == len(different):
+            different.append(declared)
+        by_object[object_id] = place
+    return different, [by_object[id(declared)] for declared in all_]
 
 
 def _content(declared: Declared | None) -> bytes:

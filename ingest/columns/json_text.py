@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +24,14 @@ def json_text(value: Any) -> str:
         raise Misfit(
             "it cannot be written as JSON: it is not valid Unicode, or too deep, or too large"
         ) from broken
+
+
+def json_texts(values: Sequence[Any]) -> list[str | None] | None:
+    """`json_text` of all that are not None; None if one of them needs a look of its own."""
+    try:
+        return [None if value is None else orjson.dumps(value, default=_digits).decode() for value in values]
+    except TypeError:
+        return None
 
 
 def _digits(value: Any) -> Any:

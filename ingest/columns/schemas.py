@@ -52,6 +52,7 @@ ICEBERG_NAMES = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
 )
 _NEVER_IDENTIFIER = frozenset({"float", "double"})
+_WIDENED_BY_VALUES = ("int", "float")
 
 
 def plan(
@@ -119,7 +120,8 @@ class _Making:
         type_ = each["type"]
         for declared in self.seen.declared.get(name, ()):
             type_ = evolved(type_, declared, self.ids)
-        type_ = _needed(type_, self.seen.undeclared.get(name, ()))
+        if type_ in _WIDENED_BY_VALUES:
+            type_ = _needed(type_, self.seen.undeclared(name))
         wider = each | {"type": type_}
         grown = full_names([wider]) - full_names([each])
         if type_ == each["type"] or grown & self.taken:
@@ -180,7 +182,7 @@ class _Making:
                 found = found or wanted
             else:
                 found = merged(found, wanted) or found
-        return found or infer(self.seen.undeclared.get(name, ()))
+        return found or infer(self.seen.undeclared(name))
 
     def _add(self, name: str, type_: str) -> None:
         known = next((each for each in self.known if each["name"] == name), None)

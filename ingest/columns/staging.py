@@ -20,22 +20,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.change import Change, Row
+from ingest.change import Change, Operation, Row
 from ingest.columns.arrays import column_array
 from ingest.columns.declared import distinct, encoding_of
-from ingest.columns.json_text import json_text
+from ingest.columns.facts import before, facts
 from ingest.columns.plans import Column, Plan
 from ingest.columns.schemas import ROW_ID, STAGING_PREFIX
-from ingest.columns.temporal import LONG_END
-from ingest.columns.unfit import Misfit
+from ingest.columns.transposing import columns_of
 
 Roots = Mapping[int, Mapping[str, Any]]
 Rejects = dict[int, str]
 
 _EMPTY: Row = {}
 _NO_ROOTS: Roots = {}
-_WITH_ROW = frozenset({"insert", "update", "read"})
-_TIME_MS_MAX = LONG_END // 1_000 - 1
+_WITH_ROW: frozenset[Operation] = frozenset({"insert", "update", "read"})
 
 
 def arrow_table(
@@ -54,21 +52,25 @@ def arrow_table(
     """
     rejects: Rejects = {}
     staging = _Staging(changes, plan, key)
-    arrays = {column.name: staging.column(column, rejects) for column in plan.columns}
+    columns = columns_of(staging.rows, [column.name for column in plan.columns])
+    arrays = {
+        column.name: staging.column(column, values, rejects)
+        for column, values in zip(plan.columns, columns, strict=True)
+    }
     staging.check_keys(arrays, rejects)
     arrays |= {
         f"{STAGING_PREFIX}{name}": array
         for name, array in {
-            **_facts(changes, fallback_ids),
-            "before": _before(changes, rejects),
-            "absent": pa.array(staging.absent(partial_inserts), pa.list_(pa.string())),
+            **facts(changes, fallback_ids),
+            "before": before(changes, rejects),
+            "absent": staging.absent(arrays, partial_inserts),
             **(staging.roots(roots, rejects) if roots else {}),
         }.items()
     }
     table = pa.table(list(arrays.values()), names=list(arrays))
     if rejects:
         table = table.take(pa.array([row for row in range(len(changes)) if row not in rejects], pa.int64()))
-    sequence = pa.array(range(len(table)), pa.int64())
+    sequence = pa.arange(0, len(table))
     return table.add_column(len(plan.columns), f"{STAGING_PREFIX}seq", sequence), rejects
 
 
@@ -82,9 +84,10 @@ class _Staging:
         self.rows = [(c.after or _EMPTY) if c.operation in _WITH_ROW else _EMPTY for c in changes]
         self.declarations, self.declaration_of = distinct(changes)
 
-    def column(self, column: Column, rejects: Rejects) -> pa.Array:
+    def column(self, column: Column, values: list[Any], rejects: Rejects) -> pa.Array:
         name = column.name
-        values = self._key_values(name) if name in self.key else [row.get(name) for row in self.rows]
+        if name in self.key:
+            values = self._key_values(name, values)
         array, unfit = self._typed(column, values)
         for row, reason in unfit.items():
             rejects.setdefault(row, reason)
@@ -112,15 +115,13 @@ class _Staging:
         places = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())
         return pa.concat_arrays(parts).take(places), unfit
 
-    def _key_values(self, name: str) -> list[Any]:
+    def _key_values(self, name: str, values: list[Any]) -> list[Any]:
         from_row_id = len(self.key) == 1
         if self.key == [ROW_ID]:
             return [_named(change) for change in self.changes]
-        values = [row.get(name) for row in self.rows]
-        return [
-            _key_value(change, name, from_row_id=from_row_id) if value is None else value
-            for value, change in zip(values, self.changes, strict=True)
-        ]
+        for row in [row for row, value in enumerate(values) if value is None]:
+            values[row] = _key_value(self.changes[row], name, from_row_id=from_row_id)
+        return values
 
     def check_keys(self, arrays: Mapping[str, pa.Array], rejects: Rejects) -> None:
         """Every change but a truncate needs its whole key."""
@@ -142,21 +143,39 @@ class _Staging:
             if change.operation in _WITH_ROW and not kept:
                 rejects.setdefault(row, f'column "{column.name}": null, but the table requires a value')
 
-    def absent(self, partial_inserts: Collection[int]) -> list[list[str] | None]:
+    def absent(self, arrays: Mapping[str, pa.Array], partial_inserts: Collection[int]) -> pa.Array:
         """For updates and partial inserts: the columns that their row does not mention."""
-        names = [column.name for column in self.plan.columns if column.name not in self.key]
-        known: dict[tuple[str, ...], list[str] | None] = {}
-        found: list[list[str] | None] = []
-        for place, (change, row) in enumerate(zip(self.changes, self.rows, strict=True)):
-            partial = change.operation == "insert" and place in partial_inserts
-            if change.operation != "update" and not partial:
-                found.append(None)
-                continue
-            mentioned = tuple(row)
-            if mentioned not in known:
-                known[mentioned] = [name for name in names if name not in row] or None
-            found.append(known[mentioned])
-        return found
+        found: list[list[str] | None] = [None] * len(self.rows)
+        names = self._perhaps_absent(arrays)
+        if names:
+            places = self._keeping(partial_inserts)
+            rows = [self.rows[place] for place in places]
+            shapes = list(map(tuple, rows))
+            lacking = {
+                shape: [name for name in names if name not in row] or None
+                for shape, row in dict(zip(shapes, rows, strict=True)).items()
+            }
+            for place, shape in zip(places, shapes, strict=True):
+                found[place] = lacking[shape]
+        return pa.array(found, pa.list_(pa.string()))
+
+    def _perhaps_absent(self, arrays: Mapping[str, pa.Array]) -> list[str]:
+        """A column that has a value wherever there is a row is absent from none; and no key column is."""
+        operations = [change.operation for change in self.changes]
+        nulls = len(operations) - sum(map(operations.count, _WITH_ROW))
+        return [
+            column.name
+            for column in self.plan.columns
+            if column.name not in self.key and arrays[column.name].null_count > nulls
+        ]
+
+    def _keeping(self, partial_inserts: Collection[int]) -> list[int]:
+        """The changes that keep what they do not mention."""
+        return [
+            place
+            for place, change in enumerate(self.changes)
+            if change.operation == "update" or (change.operation == "insert" and place in partial_inserts)
+        ]
 
     def roots(self, roots: Roots, rejects: Rejects) -> dict[str, pa.Array]:
         """The columns `root_<key>`, typed like the key."""
@@ -191,50 +210,3 @@ def _key_value(change: Change, name: str, *, from_row_id: bool) -> Any:
 
 def _null_rows(array: pa.Array) -> list[int]:
     return [row for row, null in enumerate(array.is_null().to_pylist()) if null]
-
-
-def _facts(changes: Sequence[Change], fallback_ids: Sequence[str]) -> dict[str, pa.Array]:
-    times = [_time_us(change.time_ms) for change in changes]
-    return {
-        "operation": pa.array([change.operation for change in changes], pa.string()),
-        "source_timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
-        "source": _texts([change.source for change in changes]),
-        "position": _texts([change.position for change in changes]),
-        "transaction": _texts([change.transaction for change in changes]),
-        "event_id": _texts([_event_id(change, row, fallback_ids) for row, change in enumerate(changes)]),
-    }
-
-
-def _time_us(time_ms: int | None) -> int | None:
-    """A clock that is beyond all time says nothing."""
-    return None if time_ms is None or abs(time_ms) > _TIME_MS_MAX else int(time_ms) * 1_000
-
-
-def _event_id(change: Change, row: int, fallback_ids: Sequence[str]) -> str | None:
-    if change.identity:
-        return change.identity
-    if change.number is not None:
-        return f"{change.source}:{change.number}"
-    return fallback_ids[row] if fallback_ids else None
-
-
-def _texts(values: list[str | None]) -> pa.Array:
-    """Facts about a change are no reason to refuse it: what is not Unicode becomes an escape."""
-    try:
-        return pa.array(values, pa.string())
-    except UnicodeEncodeError:
-        safe = [None if v is None else v.encode("utf-8", "backslashreplace").decode() for v in values]
-        return pa.array(safe, pa.string())
-
-
-def _before(changes: Sequence[Change], rejects: Rejects) -> pa.Array:
-    texts: list[str | None] = []
-    for row, change in enumerate(changes):
-        text = None
-        if change.before is not None:
-            try:
-                text = json_text(change.before)
-            except Misfit as refused:
-                rejects.setdefault(row, f"the row as it was before cannot be kept: {refused}")
-        texts.append(text)
-    return pa.array(texts, pa.string())

@@ -142,3 +142,111 @@ def test_a_first_load_is_nothing_but_reads_of_one_position() -> None:
     assert load_key([*reads, change(operation="read", position="6")]) is None
     assert load_key([*reads, change(operation="insert", position="5")]) is None
     assert load_key([]) is None
+
+
+# Each function has a short way for the usual batch. What it answers is what the changes say one by one.
+
+POSITIONS = st.sampled_from(["", "1", "2", "3", position_of(S, S, 0), position_of(BEFORE_S, BEFORE_S, 1)])
+CHANGES = st.builds(
+    change,
+    st.sampled_from(["a", "b"]),
+    POSITIONS,
+    operation=st.sampled_from(["insert", "update", "delete", "read"]),
+    identity=st.sampled_from(["", "x", "y", "z"]),
+    number=st.none() | st.integers(0, 9),
+    time_ms=st.none() | st.integers(0, 9),
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Change]:
+    """Mixed ones, and usual ones: of one source, with positions or numbers that rise, or without any."""
+    found = draw(st.lists(CHANGES, max_size=8))
+    usual = draw(st.sets(st.sampled_from(["source", "position", "number", "bare"])))
+    rising = sorted(one.position for one in found)
+    for place, one in enumerate(found):
+        one.source = "a" if "source" in usual else one.source
+        one.position = rising[place] if "position" in usual else one.position
+        one.number = place if "number" in usual else one.number
+        if "bare" in usual:
+            one.number, one.identity = None, ""
+    return found
+
+
+KNOWN = st.dictionaries(st.sampled_from(["a", "b"]), POSITIONS)
+
+
+@given(batches())
+def test_the_order_is_that_of_each_source(changes: list[Change]) -> None:
+    places: dict[str, list[int]] = {}
+    for place, one in enumerate(changes):
+        if one.position:
+            places.setdefault(one.source, []).append(place)
+    expected = list(range(len(changes)))
+    for mine in places.values():
+        moved_ = sorted(mine, key=lambda place: changes[place].position)
+        for place, taken in zip(mine, moved_, strict=True):
+            expected[place] = taken
+    assert [item.journal_id for item in in_order(arrived(changes))] == expected
+
+
+@given(batches())
+def test_repeats_are_told_by_source_and_number_or_identity(changes: list[Change]) -> None:
+    seen, expected = set(), []
+    for place, one in enumerate(changes):
+        mark = (one.source, one.identity if one.number is None else one.number)
+        if mark not in seen or mark[1] == "":
+            expected.append(place)
+        seen.add(mark)
+    assert [item.journal_id for item in without_repeats(arrived(changes))] == expected
+
+
+@given(batches(), KNOWN)
+def test_only_a_load_moves_anything(changes: list[Change], known: dict[str, str]) -> None:
+    before = [one.position for one in changes]
+    found = [item.change.position for item in after_loads(arrived(changes), known)]
+    load = position_of(S, S, 0)
+    expected, loaded_ = [], {source for source, position in known.items() if position == load}
+    for one, position in zip(changes, before, strict=True):
+        if one.operation == "read" and position == load:
+            loaded_.add(one.source)
+        early = one.operation != "read" and position == position_of(BEFORE_S, BEFORE_S, 1)
+        expected.append(position_of(S + 1, BEFORE_S, 1) if early and one.source in loaded_ else position)
+    assert found == expected
+
+
+@given(batches(), KNOWN)
+def test_watermarks_and_lateness_are_those_of_the_single_changes(
+    changes: list[Change], known: dict[str, str]
+) -> None:
+    newest: dict[str, tuple[str, int | None]] = {}
+    for one in changes:
+        if one.position and one.position >= newest.get(one.source, ("", None))[0]:
+            newest[one.source] = (one.position, one.time_ms)
+    assert watermarks(changes) == newest
+    late = [one for one in changes if one.position and one.position <= known.get(one.source, "")]
+    assert is_late(changes, known) == bool(late)
+
+
+@given(batches())
+def test_a_move_is_a_delete_with_an_insert_behind_it(changes: list[Change]) -> None:
+    for one in changes:
+        one.before, one.after = {"id": 1}, {"id": 2}
+    expected = [
+        row
+        for row, (former, one) in enumerate(pairwise(changes), 1)
+        if (former.operation, one.operation) == ("delete", "insert")
+        and former.source == one.source
+        and former.position == one.position != ""
+    ]
+    assert list(moves(changes, ["id", "large"], ["id"])) == expected
+
+
+@given(batches(), st.booleans())
+def test_a_load_is_one_source_and_one_position(changes: list[Change], reads: bool) -> None:
+    for one in changes:
+        one.operation = "read" if reads else one.operation
+    facts = {(one.operation, one.source, one.position) for one in changes}
+    only = next(iter(facts)) if len(facts) == 1 else ("", "", "")
+    wanted = f"{only[1]}:{only[2]}" if only[0] == "read" and only[2] else None
+    assert load_key(changes) == wanted

@@ -376,3 +376,20 @@ def test_a_change_does_not_depend_on_its_neighbours(changes: list[Change], data:
         place = row - sum(other < row for other in rejects)
         one = together.drop_columns(["_calve_seq"]).slice(place, 1)
         assert one.equals(alone.drop_columns(["_calve_seq"]))
+
+
+@settings(deadline=None)
+@given(st.lists(CHANGES, max_size=6), st.sampled_from([["id"], []]), st.sets(st.integers(0, 5)))
+def test_absent_is_what_the_row_of_an_update_or_moved_insert_does_not_mention(
+    changes: list[Change], key: list[str], moved: set[int]
+) -> None:
+    plan = planned(changes, key=key)
+    table, rejects = arrow_table(changes, plan, key, partial_inserts=moved)
+    names = [column.name for column in plan.columns if column.name not in key]
+    expected = []
+    for row, change in enumerate(changes):
+        keeps = change.operation == "update" or (change.operation == "insert" and row in moved)
+        missing = [name for name in names if name not in (change.after or {})]
+        if row not in rejects:
+            expected.append((missing or None) if keeps else None)
+    assert table["_calve_absent"].to_pylist() == expected
