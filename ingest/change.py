@@ -95,17 +95,82 @@ class TransactionBegin:
     transaction: str
 
 
-@dataclass(slots=True)
-class Parsed:
-    """What one request holds. Each event of the request is the index of something in here."""
+@dataclass(frozen=True, slots=True)
+class ChangeColumns:
+    """Changes of one table side by side, each field of theirs as a list: what is alike needs no objects.
 
-    format: str
-    events: int = 0  # how many events the request had
-    changes: list[Change] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    ends: list[TransactionEnd] = field(default_factory=list)
-    begins: list[TransactionBegin] = field(default_factory=list)  # of events that are something else too
-    ignored: dict[int, str] = field(default_factory=dict)  # index -> why (heartbeat, DDL, ...)
+    `different` has the fields that are not the same in all; `same` what the others are, and a field that is
+    in neither has its usual value. They are the events of a request from `first_index` on, one change each.
+    """
+
+    table: TableName
+    size: int
+    first_index: int
+    different: Mapping[str, list[Any]]
+    same: Mapping[str, Any]
+
+    def listed(self) -> list[Change]:
+        """One by one."""
+        names = list(self.different)
+        rows = zip(*self.different.values(), strict=True)
+        return [
+            Change(index, self.table, **self.same, **dict(zip(names, values, strict=True)))
+            for index, values in enumerate(rows, self.first_index)
+        ]
+
+
+class Parsed:
+    """What one request holds. Each event of the request is the index of something in here.
+
+    Changes that came in as columns stay so for whoever asks for `columns`; whoever asks for `changes` may
+    change them, so from then on they are a list.
+    """
+
+    __slots__ = ("_changes", "begins", "columns", "ends", "events", "format", "ignored", "rejects")
+
+    def __init__(
+        self,
+        format: str,  # noqa: A002 - the word for it
+        events: int = 0,
+        changes: list[Change] | None = None,
+        rejects: list[Reject] | None = None,
+        ends: list[TransactionEnd] | None = None,
+        begins: list[TransactionBegin] | None = None,
+    ) -> None:
+        self.format = format
+        self.events = events  # how many events the request had
+        self._changes = changes if changes is not None else []
+        self.columns: ChangeColumns | None = None
+        self.rejects = rejects if rejects is not None else []
+        self.ends = ends if ends is not None else []
+        self.begins = begins if begins is not None else []  # of events that are something else too
+        self.ignored: dict[int, str] = {}  # index -> why (heartbeat, DDL, ...)
+
+    @property
+    def changes(self) -> list[Change]:
+        if self.columns is not None:
+            self._changes, self.columns = [*self._changes, *self.columns.listed()], None
+        return self._changes
+
+    @changes.setter
+    def changes(self, changes: list[Change]) -> None:
+        self._changes, self.columns = changes, None
+
+    @property
+    def change_count(self) -> int:
+        return len(self._changes) + (self.columns.size if self.columns is not None else 0)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Parsed) and self._all() == other._all()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Parsed{self._all()}"
+
+    def _all(self) -> tuple[object, ...]:
+        changes = self._changes if self.columns is None else [*self._changes, *self.columns.listed()]
+        return self.format, self.events, changes, self.rejects, self.ends, self.begins, self.ignored
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.errors import Invalid
-from ingest.change import Parsed, TableName
+from ingest.change import ChangeColumns, Parsed, TableName
 from ingest.door.ports import LandedRow
 from ingest.journal.receipts import Receipt
 
@@ -35,6 +35,8 @@ class Summary:
 
     @staticmethod
     def of(parsed: Parsed) -> Summary:
+        if parsed.columns is not None and parsed.columns.size == parsed.events:
+            return _of_columns(parsed.format, parsed.columns)
         changes, rejects = parsed.changes, parsed.rejects
         tables = {change.table for change in changes}
         tables.update(reject.table for reject in rejects if reject.table is not None)
@@ -48,6 +50,15 @@ class Summary:
             changes[0].source if changes else "",
             (changes[-1].number or 0) if changes else 0,
         )
+
+
+def _of_columns(format_: str, columns: ChangeColumns) -> Summary:
+    indexes = range(columns.first_index, columns.first_index + columns.size)
+    number = columns.different["number"][-1]
+    source = columns.same["source"]
+    return Summary(
+        format_, columns.size, frozenset(indexes), (), {}, frozenset({columns.table}), source, number
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def _read(
 
 def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
     """Nothing is lost, even if a format has no word for an event."""
-    if len(parsed.changes) + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
+    if parsed.change_count + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
         return
     told = {item.index for found in (parsed.changes, parsed.rejects, parsed.ends) for item in found}
     told.update(parsed.ignored)

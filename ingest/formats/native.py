@@ -4,15 +4,18 @@
 
 `oldRow` and `newRow` are read as `before` and `after`. A source that names itself counts its events by
 `sequence`, so that is what it is deduplicated by for ever; without a name the content of an event is its
-identity. This is the quick way in: each event costs a few look-ups and no more.
+identity. This is the quick way in: events that are alike are looked at as columns, others cost a few look-ups
+each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import contains, itemgetter
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Reject, Row, TableName
+from ingest.change import Change, ChangeColumns, Context, Operation, Parsed, Reject, Row, TableName
 from ingest.formats.contract import TIME_MS_MAX, Refused, fingerprint, original_of, reject, table_of_dotted
 
 NAME = "native"
@@ -23,6 +26,10 @@ _OPERATIONS: dict[str, Operation] = {word: word for word in _WORDS} | {word.uppe
 MARK = "__bigint__:"  # of a large integer, as text
 _DIGITS_MAX = 1_000
 _WITH_ROW = ("insert", "update")
+_OF_ROWS = {word: operation for word, operation in _OPERATIONS.items() if operation != "truncate"}
+_ROW_OR_NONE = {dict, type(None)}
+_FACTS = itemgetter("sequence", "timestamp", "operation", "rowId")
+_FACT_COUNT = 4
 _EXTRAS = frozenset({"metadata", "primaryKey", "transactionId", "txId"})
 
 
@@ -42,6 +49,9 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
 
 def read_unmarked(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
     """`read` for events that are known to hold no marked integers."""
+    if not parsed.change_count and (found := columns(events, context)) is not None:
+        parsed.columns = found
+        return
     tables: dict[str, TableName] = {}
     add = parsed.changes.append
     for index, event in events:
@@ -49,6 +59,73 @@ def read_unmarked(events: Sequence[tuple[int, Any]], context: Context, parsed: P
             add(_change(index, event, context, tables))
         except Refused as refused:
             parsed.rejects.append(_reject(index, event, refused, context))
+
+
+def columns(events: Sequence[tuple[int, Any]], context: Context) -> ChangeColumns | None:
+    """All at once, if nothing is wrong or unusual with any: rows of one table, from a source that counts."""
+    found = [event for _, event in events]
+    first, last = events[0][0], events[-1][0]
+    if not context.source or last - first + 1 != len(found) or set(map(type, found)) != {dict}:
+        return None
+    known = sum(sum(map(contains, found, repeat(name))) for name in ("table", "before", "after"))
+    if sum(map(len, found)) != known + _FACT_COUNT * len(found):
+        return None  # something is missing, or there is more
+    try:
+        sequences, times, said, row_ids = map(list, zip(*map(_FACTS, found), strict=True))
+        operations = list(map(_OF_ROWS.__getitem__, said))
+    except (KeyError, TypeError):
+        return None
+    before = [event.get("before") or None for event in found]
+    after = [event.get("after") or None for event in found]
+    if (
+        not _are_numbers(sequences, 0, SEQUENCE_MAX)
+        or not _are_numbers(times, -TIME_MS_MAX, TIME_MS_MAX)
+        or set(map(type, row_ids)) != {str}
+        or not _are_rows(operations, before, after, context.key)
+    ):
+        return None
+    table = context.table or _one_table([event.get("table") for event in found], context)
+    if table is None:
+        return None
+    different: dict[str, list[Any]] = {
+        "operation": operations,
+        "before": before,
+        "after": after,
+        "row_id": row_ids,
+        "position": [f"{number:016x}" for number in sequences],
+        "number": sequences,
+        "time_ms": times,
+    }
+    same = {"key": context.key, "source": context.source}
+    return ChangeColumns(table, len(found), first, different, same)
+
+
+def _are_numbers(values: list[Any], least: int, most: int) -> bool:
+    return set(map(type, values)) == {int} and least <= min(values) and max(values) <= most
+
+
+def _are_rows(
+    operations: Sequence[Operation], before: list[Any], after: list[Any], key: tuple[str, ...] | None
+) -> bool:
+    """Whether every insert and update has its row, and no delete has one."""
+    deletes = operations.count("delete")
+    if deletes and key:
+        return False  # each must have its key, too
+    gone = [row for row, operation in zip(after, operations, strict=True) if operation == "delete"]
+    return (
+        set(map(type, before)) <= _ROW_OR_NONE
+        and set(map(type, after)) <= _ROW_OR_NONE
+        and gone.count(None) == after.count(None) == deletes
+    )
+
+
+def _one_table(names: list[Any], context: Context) -> TableName | None:
+    if names.count(names[0]) != len(names):
+        return None
+    try:
+        return table_of_dotted(names[0], context)
+    except Refused:
+        return None
 
 
 def _change(index: int, event: Any, context: Context, tables: dict[str, TableName]) -> Change:

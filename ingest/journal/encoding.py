@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import repeat
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from ingest.change import Change, Declared, Reject, TableName
+from ingest.change import Change, ChangeColumns, Declared, Reject, TableName
 
 _ZSTD, _PLAIN_JSON = 1, 2  # bits of the first byte; without the second, orjson wrote it and can read it
 SMALL_BYTES_MAX = 256
@@ -64,10 +64,7 @@ _codecs = _Codecs()
 def encode(changes: Sequence[Change], rejects: Sequence[Reject]) -> bytes:
     document: dict[str, Any] = {"size": len(changes)}
     if changes:
-        for name, values in zip(USUAL, _columns(changes), strict=True):
-            column = _column(document, name, values)
-            if column is not None:
-                document[name] = column
+        _add_columns(document, dict(zip(USUAL, _columns(changes), strict=True)))
     if rejects:
         document["rejects"] = [
             (
@@ -83,6 +80,22 @@ def encode(changes: Sequence[Change], rejects: Sequence[Reject]) -> bytes:
             for r in rejects
         ]
     return _framed(document)
+
+
+def encode_columns(columns: ChangeColumns) -> bytes:
+    """The same for changes that are columns already."""
+    document: dict[str, Any] = {"size": columns.size}
+    index = list(range(columns.first_index, columns.first_index + columns.size))
+    same = {name: [value] * columns.size for name, value in columns.same.items() if value != USUAL[name]}
+    _add_columns(document, {"index": index, **columns.different, **same})
+    return _framed(document)
+
+
+def _add_columns(document: dict[str, Any], columns: Mapping[str, list[Any]]) -> None:
+    for name, values in columns.items():
+        column = _column(document, name, values)
+        if column is not None:
+            document[name] = column
 
 
 def _columns(changes: Sequence[Change]) -> tuple[list[Any], ...]:

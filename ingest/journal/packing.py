@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from catalog.errors import Invalid
-from ingest.change import Change, Parsed, Reject, TransactionBegin, TransactionEnd
-from ingest.journal.encoding import encode
+from ingest.change import Change, ChangeColumns, Parsed, Reject, TransactionBegin, TransactionEnd
+from ingest.journal.encoding import encode, encode_columns
 from ingest.journal.keys import marks_of, name_key, table_key
 
 NUMBER_MAX = 2**62  # what lies beyond would not fit into SQL together with its neighbours
@@ -64,6 +64,9 @@ class Packed:
 
 def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) -> Packed:
     """Invalid if something in it cannot be kept."""
+    columns = parsed.columns
+    if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
+        return _packed_columns(warehouse, columns, priority, deduplicate=deduplicate)
     events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects]
     try:
         entries = _entries(parsed)
@@ -87,6 +90,26 @@ def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) ->
     )
     if deduplicate and events:
         _claim(packed, events)
+    return packed
+
+
+def _packed_columns(warehouse: str, columns: ChangeColumns, priority: int, *, deduplicate: bool) -> Packed:
+    """Of a source that counts, and nothing but changes of one table."""
+    try:
+        blob = encode_columns(columns)
+    except (TypeError, RecursionError) as error:
+        raise Invalid(f"the journal cannot keep this request: {error}") from error
+    slots = range(columns.size)
+    packed = Packed(
+        warehouse=warehouse,
+        priority=priority,
+        entries=[PackedEntry(table_key(columns.table), blob, slots)],
+        stored_bytes=len(blob),
+        indexes=list(range(columns.first_index, columns.first_index + columns.size)),
+    )
+    if deduplicate:
+        source = name_key(columns.same["source"])
+        packed.numbered = [Numbered(source, columns.different["number"], slots)]
     return packed
 
 
@@ -168,4 +191,4 @@ def _claim_mixed(packed: Packed, events: Sequence[Change | Reject]) -> None:
 
 def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:
     known = [number for number in numbers if number is not None]
-    return len(known) == len(numbers) and min(known) > -NUMBER_MAX and max(known) < NUMBER_MAX
+    return 0 < len(known) == len(numbers) and min(known) > -NUMBER_MAX and max(known) < NUMBER_MAX
