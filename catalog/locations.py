@@ -68,6 +68,8 @@ class Location:
         There `%` and `*` are ordinary characters: a partition value `a/b` makes a folder `p=a%2Fb`.
         """
         location = _parsed(text, _REFUSED_IN_FILE)
+        if "%" not in location.text:
+            return location  # nothing is encoded in it
         parts = (part for segment in location.segments for part in _SLASHES.split(_fully_decoded(segment)))
         if any(part in (".", "..") for part in parts):
             raise Invalid("Invalid location: encoded '.' and '..' are not allowed")
@@ -125,7 +127,7 @@ def _parsed(text: object, refused: re.Pattern[str]) -> Location:
     scheme, authority, path = _split(text)
     path = path.removesuffix("/")
     segments = tuple(path[1:].split("/")) if path else ()
-    if any(segment in _REFUSED_SEGMENTS for segment in segments):
+    if not _REFUSED_SEGMENTS.isdisjoint(segments):
         raise Invalid("Invalid location: empty, '.' and '..' path segments are not allowed")
     if scheme == "file" and not segments:
         raise Invalid("Invalid location: the root of the file system is not allowed")

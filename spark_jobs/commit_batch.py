@@ -101,6 +101,8 @@ class CommitBatch:
                 if request.is_outside:
                     self._server.prepare(job.warehouse, "", request)
             prefix = self._server.open_transaction(job.warehouse, self._lane.transaction)
+        written: list[str] = []
+        may_be_visible = False
         try:
             self._lane.mark(job)
             progress.say(stage="prepare", done=0, of=len(job.tables))
@@ -110,24 +112,29 @@ class CommitBatch:
                         self._server.prepare(job.warehouse, prefix, request)
             progress.say(stage="write")
             with timed("write"):
-                outcome.tables = self._write(job, prefix, progress)
+                outcome.tables = self._write(job, prefix, progress, written)
             progress.check()
             progress.say(stage="publish")
             with timed("publish"):
                 metrics = {"tries": tried, "stages-ms": outcome.stages, "tables": outcome.tables}
+                may_be_visible = True
                 outcome.number = self._server.publish(job, self._lane.transaction, metrics)
-        except BaseException:
+        except BaseException as error:
             self._abort(job)
+            if not may_be_visible or isinstance(error, Moved):
+                self._lane.store(job.warehouse).delete(written)
             raise
         return outcome
 
-    def _write(self, job: Job, prefix: str, progress: Progress) -> dict[str, dict[str, Any]]:
+    def _write(
+        self, job: Job, prefix: str, progress: Progress, written: list[str]
+    ) -> dict[str, dict[str, Any]]:
         """All tables, and in each of them its parts, side by side; a failure is raised when all ended."""
 
         def start(table: TableJob) -> Mapping[str, Any]:
             progress.check()
             progress.say(table=table.label)
-            work = TableWork(self._server, self._lane, self._known, job, table, prefix)
+            work = TableWork(self._server, self._lane, self._known, job, table, prefix, written)
             facts = work.run(self._parts)
             progress.done_one()
             return facts

@@ -33,10 +33,15 @@ def iceberg_table(spark: SparkSession, table: str) -> tuple[Any, Any]:
 
 
 class Delta:
-    """The rows that one commit adds to a table, and the positions that it deletes."""
+    """The rows that one commit adds to a table, and the positions that it deletes. `written` gets the paths
+    of all files that are begun.
+    """
 
-    def __init__(self, spark: SparkSession, store: Store, table: str, schema: FileSchema) -> None:
+    def __init__(
+        self, spark: SparkSession, store: Store, table: str, schema: FileSchema, written: list[str]
+    ) -> None:
         self._store = store
+        self._written_paths = written
         self._iceberg, self._table = iceberg_table(spark, table)
         self._schema = schema
 
@@ -65,6 +70,7 @@ class Delta:
         partition = self._schema.partition_path(commit_us)
         name = f"{partition}/" if partition else ""
         path = str(self._table.locationProvider().newDataLocation(f"{name}{uuid.uuid4()}-{kind}.parquet"))
+        self._written_paths.append(path)
         with self._store.created(path) as sink:
             pq.write_table(rows, sink, compression=_arrow_codec(codec), store_decimal_as_integer=True)
         iceberg, spec = self._iceberg, self._table.spec()

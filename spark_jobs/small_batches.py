@@ -25,16 +25,23 @@ _HIDDEN = {"_file", "_pos"}  # a table with columns of these names hides the pla
 
 
 class SmallBatches:
-    """`said` goes into the summary of each snapshot."""
+    """`said` goes into the summary of each snapshot, `written` gets the paths of all files."""
 
     def __init__(
-        self, spark: SparkSession, store: Store, indexes: KeyIndexes, said: Mapping[str, str], commit_us: int
+        self,
+        spark: SparkSession,
+        store: Store,
+        indexes: KeyIndexes,
+        said: Mapping[str, str],
+        commit_us: int,
+        written: list[str],
     ) -> None:
         self._spark = spark
         self._store = store
         self._indexes = indexes
         self._said = said
         self._commit_us = commit_us
+        self._written = written
 
     def append(self, rows: pa.Table, target: Target) -> bool:
         """Add the rows."""
@@ -77,7 +84,7 @@ class SmallBatches:
     def _commit(
         self, target: Target, schema: FileSchema, rows: pa.Table, positions: pa.Table | None
     ) -> tuple[str | None, int]:
-        delta = Delta(self._spark, self._store, target.sql, schema)
+        delta = Delta(self._spark, self._store, target.sql, schema, self._written)
         return delta.commit(rows, positions, self._said, self._commit_us)
 
     def knows(self, target: Target, key: tuple[str, ...]) -> bool:

@@ -96,7 +96,7 @@ class Store:
 
     @contextlib.contextmanager
     def created(self, file: str) -> Iterator[Any]:
-        """A new file to write to; what a failure leaves behind belongs to nobody."""
+        """A new file to write to."""
         if _scheme(file) == "file":
             path = Path(local_path(file))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +105,15 @@ class Store:
             return
         with self._s3_filesystem().open_output_stream(file.partition("://")[2]) as sink:
             yield sink
+
+    def delete(self, files: Sequence[str]) -> None:
+        """Files that nobody refers to; best effort."""
+        for file in files:
+            with contextlib.suppress(OSError):
+                if _scheme(file) == "file":
+                    Path(local_path(file)).unlink()
+                else:
+                    self._s3_filesystem().delete_file(file.partition("://")[2])
 
     def _s3_filesystem(self) -> Any:
         if self._s3_files is None:

@@ -26,10 +26,19 @@ from spark_jobs.upserts import Upserts, change_frame, limits_of, of_arrow, of_fi
 
 
 class TableWork:
-    """`run` says what was done: counts, the strategy, and milliseconds of each step."""
+    """`run` says what was done: counts, the strategy, and milliseconds of each step. `written` gets the paths
+    of files that the driver wrote itself.
+    """
 
     def __init__(
-        self, server: Server, lane: Lane, known: Known, job: Job, table: TableJob, prefix: str
+        self,
+        server: Server,
+        lane: Lane,
+        known: Known,
+        job: Job,
+        table: TableJob,
+        prefix: str,
+        written: list[str],
     ) -> None:
         self.label = table.label
         self._server = server
@@ -38,7 +47,7 @@ class TableWork:
         self._catalog = lane.catalog(job.warehouse)
         self._known = known
         self._small = SmallBatches(
-            lane.spark, self._store, known.indexes, dict(lane.said), job.commit_timestamp_us
+            lane.spark, self._store, known.indexes, dict(lane.said), job.commit_timestamp_us, written
         )
         self._job = job
         self._table = table

@@ -120,7 +120,8 @@ class LandingView:
     def _stalled(
         self, workers: list[dict[str, Any]], waiting: bool, jobs: list[dict[str, Any]]
     ) -> str | None:
-        if self._dispatch.trouble is not None:
+        # What waited may have been landed through another server since.
+        if waiting and self._dispatch.trouble is not None:
             return f"batches cannot be staged: {self._dispatch.trouble}"
         if waiting and not any(worker["alive"] for worker in workers):
             return "no worker has asked for work: start one with `calve worker`, or look at its log"

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -128,21 +127,27 @@ class PipelineLake:
         """A staged file in the warehouse's storage."""
         name = f"_calve/staged/{uuid.uuid4().hex}.parquet"
         location = f"{self.stack.warehouse_root}/{name}"
-        scheme, _, path = location.partition("://")
-        if scheme == "file":
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, path, compression="zstd")
-            return location
-        assert self.stack.s3 is not None
-        store = pafs.S3FileSystem(
+        path = location.partition("://")[2]
+        files = self._files()
+        files.create_dir(path.rpartition("/")[0])
+        pq.write_table(table, path, filesystem=files, compression="zstd")
+        return location
+
+    def files_below(self, location: str) -> set[str]:
+        """The paths of all Parquet files there, without their scheme."""
+        folder = pafs.FileSelector(location.partition("://")[2], recursive=True)
+        return {found.path for found in self._files().get_file_info(folder) if found.extension == "parquet"}
+
+    def _files(self) -> pafs.FileSystem:
+        if self.stack.s3 is None:
+            return pafs.LocalFileSystem()
+        return pafs.S3FileSystem(
             access_key=self.stack.s3.access_key_id,
             secret_key=self.stack.s3.secret_access_key,
             endpoint_override=self.stack.s3.endpoint.removeprefix("http://"),
             scheme="http",
             region=self.stack.s3.region,
         )
-        pq.write_table(table, path, filesystem=store, compression="zstd")
-        return location
 
 
 def staged_rows(events: Sequence[Event], columns: Mapping[str, str], key: Sequence[str]) -> pa.Table:

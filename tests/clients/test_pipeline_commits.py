@@ -146,8 +146,21 @@ def test_a_table_that_moved_is_done_again(pipeline: PipelineLake, interrupted: _
     interrupted.published = 0
     table.land(update(id=2, name="changed"))
     assert interrupted.published == 2
+    assert _unknown_files(table) == set()
     assert {row["id"]: row["name"] for row in table.mirror()} == {1: "a", 2: "changed", 100: "foreign"}
     assert len(table.changes()) == 3
+
+
+def _unknown_files(table: PipelineTable) -> set[str]:
+    """Parquet files of the mirror and the changes that no snapshot ever had."""
+    lake = table.lake
+    catalog = pyiceberg_client.catalog(lake.stack)
+    found: set[str] = set()
+    for name in (table.name, f"{table.name}__changes"):
+        known = catalog.load_table((lake.namespace, name))
+        named = known.inspect.all_files().column("file_path").to_pylist()
+        found |= lake.files_below(f"{known.location()}/data") - {path.partition("://")[2] for path in named}
+    return found
 
 
 def _open_names(pipeline: PipelineLake) -> set[str]:

@@ -17,7 +17,7 @@ from catalog.errors import Unavailable
 from catalog.service import transactions
 from catalog.service.catalog import Catalog
 from ingest import formats
-from ingest.batches.cut import staged_folder
+from ingest.batches.cut import Cut, StagedBatch, staged_folder
 from ingest.change import Context
 
 Opened = tuple[Catalog, Ingest]
@@ -38,12 +38,16 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 def _leased(opened: Opened) -> dict[str, Any]:
     """A job for one change, in the hands of a worker."""
     _, ingest = opened
-    event = {"sequence": 1, "operation": "INSERT", "table": "shop.t", "rowId": "1", "after": {"id": 1}}
-    body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
-    ingest.journal.submit("main", formats.read(body, Context(source="s")), priority=1).result()
+    _append(ingest)
     job = ingest.dispatch.lease("w", ["main"], {})
     assert job is not None
     return job
+
+
+def _append(ingest: Ingest) -> None:
+    event = {"sequence": 1, "operation": "INSERT", "table": "shop.t", "rowId": "1", "after": {"id": 1}}
+    body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
+    ingest.journal.submit("main", formats.read(body, Context(source="s")), priority=1).result()
 
 
 def test_a_batch_that_the_disk_does_not_have_is_not_published(
@@ -78,3 +82,17 @@ def test_files_that_no_job_has_go_after_a_while(opened: Opened) -> None:
     ingest.upkeep.delete_abandoned("main", now_ms + 60_000)
     assert [catalog.files.exists(location) for location in (used, *left)] == [True, False, False]
     assert not Path(f"{folder}/0123abcd".removeprefix("file://")).exists()
+
+
+def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, ingest = opened
+
+    def refuse(cut: Cut) -> StagedBatch:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(ingest.pool, "stage", refuse)
+    _append(ingest)
+    assert ingest.dispatch.lease("w", ["main"], {}) is None
+    assert "the store is away" in ingest.view.status("main")["stalled"]
+    ingest.journal.trim("main", {("shop", "t"): ingest.journal.head("main")})  # another server was quicker
+    assert ingest.view.status("main")["stalled"] is None
