@@ -35,7 +35,6 @@ NOT_POSSIBLE = 78
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    os.nice(options.nice)  # the JVM, too: it is a child
     # The random end keeps a worker that was only thought dead out of its successor's transactions.
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', options.name)[:40]}-{uuid.uuid4().hex[:8]}"
     started_s = time.monotonic()
@@ -82,7 +81,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--master", default="local[*]", help="where Spark runs")
     parser.add_argument("--memory", default="1g", help="memory of the Spark driver")
     parser.add_argument("--slots", type=int, default=2, help="batches that are landed side by side")
-    parser.add_argument("--nice", type=int, default=0, help="go behind others on this machine, 0 to 19")
     parser.add_argument("--name", default="w", help="how the worker's name begins")
     parser.add_argument("--parent-pid", type=int, default=0, help="stop when this process is gone")
     parser.add_argument(

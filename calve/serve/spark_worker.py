@@ -24,7 +24,6 @@ RESTART_DELAY_S_MAX = 60.0
 SETTLED_S = 60.0
 STOP_S = 25.0
 PRINCIPAL = "calve-worker"
-NICE = 5
 NOT_POSSIBLE = 78  # the worker's word for: it will not run on this machine, whatever you try
 
 _log = logging.getLogger(__name__)
@@ -35,10 +34,7 @@ def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> l
     words = [sys.executable, "-m", "spark_jobs.worker", "--uri", uri]
     words += ["--master", settings.spark_master, "--memory", settings.spark_memory]
     words += ["--slots", str(settings.worker_slots)]
-    if parent_pid is None:
-        return words
-    # It shares the machine with the server, whose acknowledgements go first.
-    return [*words, "--parent-pid", str(parent_pid), "--nice", str(NICE)]
+    return words if parent_pid is None else [*words, "--parent-pid", str(parent_pid)]
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -17,8 +17,6 @@ from typing import TypeVar
 from catalog.errors import Unavailable
 from ingest.batches.cut import Cut, Expected, Ground, StagedBatch
 
-NICE = 5  # an acknowledgement goes first
-
 T = TypeVar("T")
 
 _ground: Ground | None = None
@@ -70,7 +68,6 @@ class StagingPool:
 def _begin(open_ground: Callable[[], Ground]) -> None:
     global _ground  # noqa: PLW0603 - the one thing this process has
     threading.Thread(target=_end_with_the_server, name="parent", daemon=True).start()
-    os.nice(NICE)
     _ground = open_ground()
     # A batch is hundreds of thousands of objects, none of them in a cycle: looking for one takes longer than
     # half of the typing.
