@@ -178,6 +178,10 @@ def _scheme(file: str) -> str:
     raise BadJob(f"staged files are on file:// or s3://, not {file}")
 
 
+def is_local(file: str) -> bool:
+    return _scheme(file) == "file"
+
+
 def local_path(file: str) -> str:
     return unquote(urlsplit(file).path) if file.startswith("file:") else file
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,17 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.commit_batch import TRIES_MAX, Progress
+from spark_jobs.deltas import iceberg_table
 from spark_jobs.job import BadJob, Job
 from spark_jobs.key_indexes import state_of
 from spark_jobs.server import LostLease, Moved
+from spark_jobs.session import attach
+from spark_jobs.sql_text import quoted
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import delete, insert, truncate, update
 from tests.clients.pipeline_fixtures import Checked, by_spark, pipeline, pipeline_lanes
 from tests.clients.pipeline_lake import STAMP_US, PipelineLake, PipelineTable, PlainServer
+from tests.clients.spark_client import s3_options
 
 __all__ = ["by_spark", "pipeline", "pipeline_lanes"]
 # PySpark leaves the socket that rows came through to the garbage collector.
@@ -107,6 +112,46 @@ def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
         assert [summary.get("calve.watermark") for summary in said] == ["pg=0/16B3748", None]
     stamps = {row["_commit_timestamp"] for row in table.changes()}
     assert [int(stamp.timestamp() * 1e6) for stamp in stamps] == [STAMP_US]
+
+
+def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLake) -> None:
+    """The driver reads footers in a quicker way."""
+    columns = {
+        "id": "long",
+        "name": "string",
+        "n": "double",
+        "day": "date",
+        "price": "decimal(10,2)",
+        "x": "int",
+    }
+    table = pipeline.table(columns)
+    row = {"day": dt.date(2026, 11, 16), "price": Decimal("1.25"), "x": None}
+    table.land(*(insert(id=key, name=f"a name of some length {key}", n=key / 3, **row) for key in range(50)))
+    table.land(update(id=7, name=None, n=float("nan"), **row), delete(id=8))
+    spark, catalog = pipeline.lane.lane.spark.newSession(), "now"
+    attach(spark, catalog, pipeline.stack.url, warehouse="main", s3=s3_options(pipeline.stack))
+    for name in (table.name, f"{table.name}__changes"):
+        iceberg, found = iceberg_table(spark, quoted(catalog, pipeline.namespace, name))
+        snapshots = list(found.snapshots())
+        assert len(snapshots) == 2
+        for snapshot in snapshots:
+            files = [*snapshot.addedDataFiles(found.io()), *snapshot.addedDeleteFiles(found.io())]
+            assert files
+            for file in files:
+                _compare(iceberg, found, file)
+
+
+def _compare(iceberg: Any, table: Any, file: Any) -> None:
+    is_data = str(file.content().name()) == "DATA"
+    config = iceberg.MetricsConfig
+    wanted = config.forTable(table) if is_data else config.forPositionDelete()
+    told = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(str(file.location())), wanted)
+    assert file.recordCount() == told.recordCount()
+    for name in ("columnSizes", "valueCounts", "nullValueCounts", "lowerBounds", "upperBounds"):
+        said, expected = getattr(file, name)(), getattr(told, name)()
+        assert dict(said or {}).keys() == dict(expected or {}).keys(), name
+        for key in dict(expected or {}):
+            assert said.get(key).equals(expected.get(key)) if "Bounds" in name else said[key] == expected[key]
 
 
 class _Interrupted(PlainServer):
