@@ -46,9 +46,10 @@ def _read(
             native.read_unmarked(events, context, parsed)
         else:
             chosen.read(events, context, parsed)
+        if chosen is not native:  # which refuses them
             _drop_impossible_times(parsed)
         _add_unread(events, context, parsed)
-    if context.batch:
+    if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
         _name_by_batch(parsed, context.batch)
     return parsed
 

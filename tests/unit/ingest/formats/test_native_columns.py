@@ -115,6 +115,14 @@ def test_the_usual_request_is_columns() -> None:
         assert found.columns.table == (context.table or ("s", "t"))
 
 
+def test_so_is_a_message_of_a_connection() -> None:
+    event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
+    found = formats.read_events([{**event, "after": {"a": 1}}], Context(source="s", batch="b"))
+    assert found.columns is not None
+    marked = formats.read_events([{**event, "after": {"a": f"{native.MARK}12"}}], Context(source="s"))
+    assert [change.after for change in marked.changes] == [{"a": 12}]
+
+
 def test_a_list_that_was_changed_is_what_is_kept() -> None:
     event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
     parsed = formats.read(orjson.dumps([{**event, "after": {"a": 1}}]), Context(source="s"))
