@@ -20,6 +20,15 @@ from spark_jobs.targets import BATCH_ID
 
 # What the rows of a batch rely on, whatever session the lane comes from.
 SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
+# A store that hangs is noticed within a minute: by default Iceberg waits 30 s, six times, with pauses. The job
+# is tried again anyway, and until it fails nobody can say what is the matter.
+STORE_PATIENCE = {
+    "http-client.apache.connection-timeout-ms": "5000",
+    "http-client.apache.socket-timeout-ms": "15000",
+    "s3.retry.num-retries": "2",
+    "s3.retry.min-wait-ms": "250",
+    "s3.retry.max-wait-ms": "5000",
+}
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property"
 WATERMARK = "calve.watermark"
 
@@ -86,6 +95,8 @@ class Lane:
         )
         # A warehouse may be on files though the worker knows of an object store: each location decides.
         self.spark.conf.set(f"spark.sql.catalog.{name}.io-impl", "org.apache.iceberg.io.ResolvingFileIO")
+        for key, value in STORE_PATIENCE.items():
+            self.spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
         # Else a call after each scan and each commit, whose answer nobody reads.
         self.spark.conf.set(f"spark.sql.catalog.{name}.rest-metrics-reporting-enabled", "false")
 
