@@ -122,7 +122,7 @@ class CommitBatch:
         except BaseException as error:
             self._abort(job)
             if not may_be_visible or isinstance(error, Moved):
-                self._lane.store(job.warehouse).delete(written)
+                self._discard(job, written)
             raise
         return outcome
 
@@ -149,6 +149,12 @@ class CommitBatch:
         for table, future in zip(others, running, strict=True):
             found[table.label] = dict(future.result())
         return found
+
+    def _discard(self, job: Job, files: list[str]) -> None:
+        """Beside everything else: a store that failed may hang, and the server must hear of it at once."""
+        if files:
+            delete = self._lane.store(job.warehouse).delete
+            threading.Thread(target=delete, args=(files,), name="discard", daemon=True).start()
 
     def _abort(self, job: Job) -> None:
         try:

@@ -20,8 +20,8 @@ from spark_jobs.targets import BATCH_ID
 
 # What the rows of a batch rely on, whatever session the lane comes from.
 SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
-# A store that hangs is noticed within a minute: by default Iceberg waits 30 s, six times, with pauses. The job
-# is tried again anyway, and until it fails nobody can say what is the matter.
+# A store that hangs is noticed within a minute: by default Iceberg waits 30 s, six times, with pauses. The
+# job is tried again anyway, and until it fails nobody can say what is the matter.
 STORE_PATIENCE = {
     "http-client.apache.connection-timeout-ms": "5000",
     "http-client.apache.socket-timeout-ms": "15000",

@@ -107,13 +107,17 @@ class Store:
             yield sink
 
     def delete(self, files: Sequence[str]) -> None:
-        """Files that nobody refers to; best effort."""
-        for file in files:
-            with contextlib.suppress(OSError):
-                if _scheme(file) == "file":
-                    Path(local_path(file)).unlink()
-                else:
-                    self._s3_filesystem().delete_file(file.partition("://")[2])
+        """Files that nobody refers to; as far as the store takes it."""
+        with contextlib.suppress(OSError):
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):  # it was only begun
+                    self._delete(file)
+
+    def _delete(self, file: str) -> None:
+        if _scheme(file) == "file":
+            Path(local_path(file)).unlink()
+        else:
+            self._s3_filesystem().delete_file(file.partition("://")[2])
 
     def _s3_filesystem(self) -> Any:
         if self._s3_files is None:
