@@ -102,7 +102,6 @@ class CommitBatch:
                     self._server.prepare(job.warehouse, "", request)
             prefix = self._server.open_transaction(job.warehouse, self._lane.transaction)
         written: list[str] = []
-        may_be_visible = False
         try:
             self._lane.mark(job)
             progress.say(stage="prepare", done=0, of=len(job.tables))
@@ -117,11 +116,9 @@ class CommitBatch:
             progress.say(stage="publish")
             with timed("publish"):
                 metrics = {"tries": tried, "stages-ms": outcome.stages, "tables": outcome.tables}
-                may_be_visible = True
                 outcome.number = self._server.publish(job, self._lane.transaction, metrics)
-        except BaseException as error:
-            self._abort(job)
-            if not may_be_visible or isinstance(error, Moved):
+        except BaseException:
+            if self._abort(job):
                 self._discard(job, written)
             raise
         return outcome
@@ -151,17 +148,20 @@ class CommitBatch:
         return found
 
     def _discard(self, job: Job, files: list[str]) -> None:
-        """Beside everything else: a store that failed may hang, and the server must hear of it at once."""
+        """The files of a try that came to nothing; beside everything else, because a store that failed may
+        hang, and the server must hear of it at once.
+        """
         if files:
             delete = self._lane.store(job.warehouse).delete
             threading.Thread(target=delete, args=(files,), name="discard", daemon=True).start()
 
-    def _abort(self, job: Job) -> None:
+    def _abort(self, job: Job) -> bool:
+        """Whether it is certain that nothing of this try is visible, or will be."""
         try:
-            self._server.abort_transaction(job.warehouse, self._lane.transaction)
+            return self._server.abort_transaction(job.warehouse, self._lane.transaction)
         except ServerError:
             # What went wrong is on its way already. The next job of this lane aborts the leftover.
-            return
+            return False
 
 
 @contextmanager

@@ -150,13 +150,15 @@ class Server:
         path = f"/lake/v1/{_segment(warehouse)}/transactions/{name}/extend"
         self._call("POST", path, {"ttl-s": TRANSACTION_TTL_S})
 
-    def abort_transaction(self, warehouse: str, name: str) -> None:
-        """Fine if there is none."""
+    def abort_transaction(self, warehouse: str, name: str) -> bool:
+        """Whether it was open: then nobody has seen or will see anything of it. Fine if there is none."""
         try:
             self._call("DELETE", f"/lake/v1/{_segment(warehouse)}/transactions/{name}")
         except ServerError as error:
             if error.status not in (404, 409):
                 raise
+            return False
+        return True
 
     def prepare(self, warehouse: str, prefix: str, request: CatalogRequest) -> None:
         """A call that prepares a table. What exists already is fine for a namespace, and for a table that

@@ -129,16 +129,21 @@ class Staging:
         if not self._jobs.begin(cut.job_id, cut.warehouse, worker, list(cut.spans), STAGING_LEASE_S):
             self._delete(due.batch.files)  # another server was quicker
             return None
-        try:
-            holds = self._stager.still_holds(cut, due.batch)
-        except BaseException:
-            self._jobs.forget(cut.job_id, 1)
-            raise
-        if holds:
+        if self._holds(due):
             return self._leased(cut, due.batch)
         self._jobs.forget(cut.job_id, 1)
         self._delete(due.batch.files)
         return None
+
+    def _holds(self, due: Waiting) -> bool:
+        try:
+            return self._stager.still_holds(due.cut, due.batch)
+        except CatalogError as error:  # the staging process died, or a database: it is cut again
+            _log.warning("what was staged ahead is lost", extra={"reason": error.message})
+            return False
+        except BaseException:
+            self._jobs.forget(due.cut.job_id, 1)
+            raise
 
     def _look_ahead(self, warehouses: Collection[str]) -> None:
         """Nothing else is due: stage what waits behind a job that is being landed, if it is much."""

@@ -156,18 +156,23 @@ def _compare(iceberg: Any, table: Any, file: Any) -> None:
 
 
 class _Interrupted(PlainServer):
-    """Lets somebody else write just before a publish."""
+    """Lets somebody else write just before a publish; or says that it failed when it did not."""
 
     def __init__(self, url: str, foreign: list[Any]) -> None:
         super().__init__(url)
         self.foreign = foreign
         self.published = 0
+        self.lies = 0
 
     def publish(self, job: Job, transaction: str, metrics: Any) -> int | None:
         self.published += 1
         if self.foreign:
             self.foreign.pop(0)()
-        return super().publish(job, transaction, metrics)
+        number = super().publish(job, transaction, metrics)
+        if self.lies:
+            self.lies -= 1
+            raise Moved("an earlier try of this very request was still on its way")
+        return number
 
 
 @pytest.fixture
@@ -195,6 +200,19 @@ def test_a_table_that_moved_is_done_again(pipeline: PipelineLake, interrupted: _
     _wait_until_no_unknown_files(table)
     assert {row["id"]: row["name"] for row in table.mirror()} == {1: "a", 2: "changed", 100: "foreign"}
     assert len(table.changes()) == 3
+
+
+def test_files_are_deleted_only_if_nobody_can_see_them(
+    pipeline: PipelineLake, interrupted: _Interrupted
+) -> None:
+    """Whatever the answer was: what counts is that the transaction was still open, and is aborted now."""
+    table = pipeline.table(COLUMNS)
+    table.land(insert(id=1, name="a"), insert(id=2, name="b"))
+    interrupted.lies = 1
+    table.land(update(id=2, name="changed"))
+    time.sleep(1)  # what is deleted goes beside everything else
+    assert {row["id"]: row["name"] for row in table.mirror()} == {1: "a", 2: "changed"}
+    assert [row["_operation"] for row in table.changes()].count("update") == 2  # landed twice, as it was told
 
 
 def _wait_until_no_unknown_files(table: PipelineTable) -> None:

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.contract.ingest.desks import Desks
 from tests.contract.ingest.hand import Hand, Job
-from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+from tests.harness.stacks import STACKS, Stack, Stacks
 
 SETTINGS = {"CALVE_FRESHNESS_TARGET_MS": "0", "CALVE_FLUSH_EVENTS": "3"}
 ROWS: list[dict[str, Any]] = [{"id": 1, "x": "c"}, {"id": 3, "x": "d"}, {"id": 4, "x": None}]
@@ -26,29 +27,15 @@ ROWS: list[dict[str, Any]] = [{"id": 1, "x": "c"}, {"id": 3, "x": "d"}, {"id": 4
 Bench = tuple[Stack, Stacks]
 
 
-class Benches:
-    """A server of this module's own on each stack."""
-
-    def __init__(self, stacks: Stacks, folder: Path, running: contextlib.ExitStack) -> None:
-        self._stacks, self._folder, self._running = stacks, folder, running
-        self._started: dict[StackName, Stack] = {}
-
-    def on(self, name: StackName) -> Bench:
-        if name not in self._started:
-            started = self._stacks.started(name, self._folder / name, SETTINGS)
-            self._started[name] = self._running.enter_context(started)
-        return self._started[name], self._stacks
-
-
 @pytest.fixture(scope="module")
-def benches(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
+def desks(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desks]:
     with contextlib.ExitStack() as running:
-        yield Benches(stacks, tmp_path_factory.mktemp("ahead"), running)
+        yield Desks(stacks, tmp_path_factory.mktemp("ahead"), running, SETTINGS)
 
 
 @pytest.fixture(params=STACKS)
-def bench(request: pytest.FixtureRequest, benches: Benches) -> Bench:
-    return benches.on(request.param)
+def bench(request: pytest.FixtureRequest, desks: Desks, stacks: Stacks) -> Bench:
+    return desks.on(request.param), stacks
 
 
 class Table:

@@ -18,33 +18,20 @@ import pytest
 from catalog.identity.principals import PrincipalStore
 from catalog.identity.roles import Role
 from catalog.store.database import Database
+from tests.contract.ingest.desks import Desks
 from tests.contract.ingest.hand import Hand, Job, expire
 from tests.harness.process import children, is_alive
 from tests.harness.rest import Rest
 from tests.harness.server import CalveServer
-from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+from tests.harness.stacks import STACKS, Stack, Stacks
 
 SETTINGS = {"CALVE_FRESHNESS_TARGET_MS": "0"}
-
-
-class Desks:
-    """A server of this module's own on each stack: on a shared one a real worker may be quicker."""
-
-    def __init__(self, stacks: Stacks, folder: Path, running: contextlib.ExitStack) -> None:
-        self._stacks, self._folder, self._running = stacks, folder, running
-        self._started: dict[StackName, Stack] = {}
-
-    def on(self, name: StackName) -> Stack:
-        if name not in self._started:
-            started = self._stacks.started(name, self._folder / name, SETTINGS)
-            self._started[name] = self._running.enter_context(started)
-        return self._started[name]
 
 
 @pytest.fixture(scope="module")
 def desks(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desks]:
     with contextlib.ExitStack() as running:
-        yield Desks(stacks, tmp_path_factory.mktemp("desks"), running)
+        yield Desks(stacks, tmp_path_factory.mktemp("desks"), running, SETTINGS)
 
 
 @pytest.fixture(params=STACKS)

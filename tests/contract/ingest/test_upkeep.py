@@ -19,6 +19,7 @@ from catalog.service.catalog import Catalog
 from ingest import formats
 from ingest.batches.cut import Cut, StagedBatch, staged_folder
 from ingest.change import Context
+from ingest.jobs.ahead import Running, Waiting
 
 Opened = tuple[Catalog, Ingest]
 
@@ -96,3 +97,28 @@ def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.
     assert "the store is away" in ingest.view.status("main")["stalled"]
     ingest.journal.trim("main", {("shop", "t"): ingest.journal.head("main")})  # another server was quicker
     assert ingest.view.status("main")["stalled"] is None
+
+
+def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    _append(ingest)
+    table, head = ("shop", "t"), ingest.journal.head("main")
+    file = f"{staged_folder(catalog.warehouse('main').root)}/ahead/0-changes.parquet"
+    catalog.files.create(file, b"")
+    after = Running("published", "main", 1, {})
+    ahead = ingest.dispatch._staging.ahead
+    ahead.waiting = Waiting(Cut("ahead", "main", {table: (0, head)}), StagedBatch([], [], 1, [file]), after)
+    state = ingest.jobs.state
+    monkeypatch.setattr(ingest.jobs, "state", lambda id_: "done" if id_ == "published" else state(id_))
+
+    def die(cut: Cut, batch: StagedBatch) -> bool:
+        raise Unavailable("the staging process died")
+
+    monkeypatch.setattr(ingest.pool, "still_holds", die)
+    job = ingest.dispatch.lease("w", ["main"], {})
+    assert job is not None
+    assert (job["id"] != "ahead", job["tables"][0]["events"]) == (True, 1)
+    assert not catalog.files.exists(file)
+    assert ingest.jobs.state("ahead") is None

@@ -92,7 +92,11 @@ def test_a_leftover_transaction_is_aborted_first(stub: StubServer, server: Serve
 
 def test_to_abort_nothing_is_fine(stub: StubServer, server: Server) -> None:
     stub.on("DELETE", f"{OPEN}/w-1-0", (404, refused("none")))
-    server.abort_transaction("main", "w-1-0")
+    assert server.abort_transaction("main", "w-1-0") is False
+    stub.on("DELETE", f"{OPEN}/w-1-0", (409, refused("is committed")))
+    assert server.abort_transaction("main", "w-1-0") is False
+    stub.on("DELETE", f"{OPEN}/w-1-0", (204, None))
+    assert server.abort_transaction("main", "w-1-0") is True
     stub.on("DELETE", f"{OPEN}/w-1-0", (403, refused("may not")))
     with pytest.raises(ServerError, match="403 may not"):
         server.abort_transaction("main", "w-1-0")
