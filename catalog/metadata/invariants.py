@@ -1,36 +1,59 @@
-"""What must be true of every stored document, whoever wrote it.
+"""What must be true of every stored table document, whichever program wrote it.
 
-`violations(metadata)` lists in plain sentences what is not ([] when sound); it never raises, whatever it is
-given. `apply` and `new_table` never make a document that has any. `view_violations` is the same for views.
+`violations(metadata)` lists in sentences what is not true, and [] for a sound document. It never raises.
+`apply` and `new_table` never make a document that has a violation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any, ParamSpec
 
-from catalog.metadata import partitioning, sorting
-from catalog.metadata.document import (
-    MAIN,
-    PARTITION_FIELD_ID_START,
-    Metadata,
-    current_snapshot_id,
-    with_id,
+from catalog.errors import Invalid
+from catalog.metadata import partitioning, validation
+from catalog.metadata.draft import MAIN, PARTITION_FIELD_ID_START, Metadata, current_snapshot_id, with_id
+from catalog.metadata.schemas import SchemaIndex, index_schema, same_schema
+from catalog.metadata.table_updates import is_uuid
+from catalog.metadata.validation import CLOCK_SKEW_MS_MAX, FORMAT_VERSION_MAX, FORMAT_VERSION_MIN, JsonObject
+
+P = ParamSpec("P")
+_REF_TYPES = ("branch", "tag")
+_IDS = (
+    "last-column-id",
+    "current-schema-id",
+    "default-spec-id",
+    "last-partition-id",
+    "default-sort-order-id",
 )
-from catalog.metadata.document_shapes import malformations, refusal
-from catalog.metadata.limits import CLOCK_SKEW_MS_MAX
-from catalog.metadata.schema_equality import same_schema
-from catalog.metadata.schemas import SchemaIndex, index_schema
-from catalog.metadata.view_invariants import view_violations
-
-__all__ = ["view_violations", "violations"]
+_LISTS = ("schemas", "partition-specs", "sort-orders")
+_OPTIONAL_LISTS = (
+    "snapshots",
+    "snapshot-log",
+    "metadata-log",
+    "statistics",
+    "partition-statistics",
+    "encryption-keys",
+)
+# What else each entry of these lists must have.
+_ENTRIES: tuple[tuple[str, str, Callable[[JsonObject, str, str], object]], ...] = (
+    ("snapshot-log", "snapshot-id", validation.long),
+    ("snapshot-log", "timestamp-ms", validation.long),
+    ("metadata-log", "metadata-file", validation.text),
+    ("metadata-log", "timestamp-ms", validation.long),
+    ("statistics", "snapshot-id", validation.long),
+    ("statistics", "statistics-path", validation.text),
+    ("partition-statistics", "snapshot-id", validation.long),
+    ("partition-statistics", "statistics-path", validation.text),
+    ("encryption-keys", "key-id", validation.text),
+)
 
 
 def violations(metadata: object) -> list[str]:
     if not isinstance(metadata, dict):
         return ["the document is not an object"]
     # What follows relies on the shapes, so a document with a wrong one is not looked at further.
-    malformed = malformations(metadata)
+    malformed = shape_errors(metadata)
     if malformed:
         return malformed
     checks = (_schemas, _specs, _sort_orders, _snapshots, _refs, _snapshot_log, _clocks, _statistics, _legacy)
@@ -68,7 +91,7 @@ def _specs(metadata: Metadata) -> Iterator[str]:
     if default is None:
         yield f"default-spec-id {metadata['default-spec-id']} is not in partition-specs"
     elif index is not None:
-        yield from refusal(partitioning.bind, default["fields"], index)
+        yield from refusal(partitioning.bind_partition_spec, default["fields"], index)
         for spec in specs:
             yield from refusal(partitioning.check_names, spec["fields"], index)
 
@@ -80,7 +103,7 @@ def _sort_orders(metadata: Metadata) -> Iterator[str]:
     if default is None:
         yield f"default-sort-order-id {metadata['default-sort-order-id']} is not in sort-orders"
     elif index is not None:
-        yield from refusal(sorting.bind, default["fields"], index)
+        yield from refusal(partitioning.bind_sort_order, default["fields"], index)
 
 
 def _snapshots(metadata: Metadata) -> Iterator[str]:
@@ -154,3 +177,101 @@ def _legacy(metadata: Metadata) -> Iterator[str]:
     fields = metadata.get("partition-spec")
     if spec is not None and (not isinstance(fields, list) or len(fields) != len(spec["fields"])):
         yield "partition-spec is not the default partition spec"
+
+
+def refusal(check: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> list[str]:
+    """What a check says against something: one sentence, or nothing."""
+    try:
+        check(*args, **kwargs)
+    except Invalid as refused:
+        return [refused.message]
+    return []
+
+
+def shape_errors(metadata: JsonObject) -> list[str]:
+    # The entries are looked at only if the lists are lists.
+    return [*_top_level(metadata)] or [*_entries(metadata)]
+
+
+def _top_level(metadata: JsonObject) -> Iterator[str]:
+    version = metadata.get("format-version")
+    yield from refusal(validation.check_json, metadata, "the document")
+    yield from refusal(
+        validation.integer, metadata, "format-version", low=FORMAT_VERSION_MIN, high=FORMAT_VERSION_MAX
+    )
+    yield from refusal(_check_uuid, metadata)
+    yield from refusal(validation.text, metadata, "location")
+    for key in _IDS:
+        yield from refusal(validation.integer, metadata, key)
+    yield from refusal(validation.long, metadata, "last-updated-ms")
+    yield from refusal(validation.string_map, metadata, "properties")
+    for key in _LISTS:
+        yield from refusal(validation.objects, metadata, key)
+    for key in _OPTIONAL_LISTS:
+        if metadata.get(key) is not None:
+            yield from refusal(validation.objects, metadata, key)
+    if metadata.get("refs") is not None:
+        yield from refusal(validation.mapping, metadata, "refs")
+    yield from refusal(validation.optional_long, metadata, "current-snapshot-id", low=-1)
+    if version != 1:
+        yield from refusal(validation.long, metadata, "last-sequence-number")
+    if version == 3:
+        yield from refusal(validation.long, metadata, "next-row-id")
+
+
+def _check_uuid(metadata: JsonObject) -> None:
+    if not is_uuid(metadata.get("table-uuid")):
+        raise Invalid(f"table-uuid must be a UUID, not {validation.preview(metadata.get('table-uuid'))}")
+
+
+def _entries(metadata: JsonObject) -> Iterator[str]:
+    version = metadata["format-version"]
+    for at, schema in _placed(metadata, "schemas"):
+        yield from refusal(validation.integer, schema, "schema-id", at)
+        yield from refusal(index_schema, schema, version, at)
+    for at, spec in _placed(metadata, "partition-specs"):
+        yield from refusal(_check_spec, spec, version, at)
+    for at, order in _placed(metadata, "sort-orders"):
+        yield from refusal(_check_order, order, version, at)
+    for at, snapshot in _placed(metadata, "snapshots"):
+        yield from refusal(_check_snapshot, snapshot, at)
+    for name, ref in (metadata.get("refs") or {}).items():
+        yield from refusal(_check_ref, ref, f"refs.{name}")
+    for key, id_key, check in _ENTRIES:
+        for at, entry in _placed(metadata, key):
+            yield from refusal(check, entry, id_key, at)
+
+
+def _placed(metadata: JsonObject, key: str) -> Iterator[tuple[str, Any]]:
+    for place, entry in enumerate(metadata.get(key) or ()):
+        yield f"{key}[{place}]", entry
+
+
+def _check_spec(spec: JsonObject, version: int, at: str) -> None:
+    validation.integer(spec, "spec-id", at)
+    for place, field in enumerate(partitioning.read_partition_fields(spec, version, at)):
+        validation.integer(field, "field-id", f"{at}.fields[{place}]")
+
+
+def _check_order(order: JsonObject, version: int, at: str) -> None:
+    validation.integer(order, "order-id", at)
+    partitioning.read_sort_fields(order, version, at)
+
+
+def _check_snapshot(snapshot: JsonObject, at: str) -> None:
+    validation.long(snapshot, "snapshot-id", at)
+    validation.long(snapshot, "timestamp-ms", at)
+    for key in ("sequence-number", "first-row-id", "added-rows"):
+        validation.optional_long(snapshot, key, at)
+    if snapshot.get("manifests") is None:
+        validation.text(snapshot, "manifest-list", at)
+    if snapshot.get("summary") is not None:
+        validation.string_map(snapshot, "summary", at)
+
+
+def _check_ref(ref: object, at: str) -> None:
+    if not isinstance(ref, dict):
+        raise validation.wrong(at, "an object", ref)
+    validation.long(ref, "snapshot-id", at)
+    if validation.text(ref, "type", at) not in _REF_TYPES:
+        raise Invalid(f"{at}.type must be one of {', '.join(_REF_TYPES)}")

@@ -1,25 +1,91 @@
-"""Partition specs, and the updates add-spec, set-default-spec and remove-partition-specs."""
+"""Partition specs and sort orders, and the source columns of their fields.
+
+A field has one source column (`source-id`) or, since v3, several (`source-ids`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from catalog.errors import Invalid
-from catalog.metadata import transforms
-from catalog.metadata.document import PARTITION_FIELD_ID_START, with_id
-from catalog.metadata.draft import LAST_ADDED, Draft
-from catalog.metadata.limits import FIELD_ID_MAX, SPEC_FIELDS_MAX
-from catalog.metadata.schemas import SchemaIndex
-from catalog.metadata.shapes import JsonObject, integer, integers, mapping, objects, text
-from catalog.metadata.sources import bound_columns, check_field, source_ids
+from catalog.metadata import types
+from catalog.metadata.draft import LAST_ADDED, PARTITION_FIELD_ID_START, UNSORTED_ORDER_ID, Draft, with_id
+from catalog.metadata.schemas import Column, SchemaIndex
+from catalog.metadata.validation import (
+    FIELD_ID_MAX,
+    SPEC_FIELDS_MAX,
+    JsonObject,
+    integer,
+    integers,
+    mapping,
+    objects,
+    preview,
+    text,
+)
 
 Fields = list[JsonObject]
 # What a partition field computes. A field id never stands for two of these.
 Meaning = tuple[tuple[int, ...], str]
+_DIRECTIONS = ("asc", "desc")
+_NULL_ORDERS = ("nulls-first", "nulls-last")
 
 
-def read_fields(spec: JsonObject, version: int, at: str) -> Fields:
+def check_field(field: JsonObject, version: int, at: str) -> None:
+    """The parts that partition and sort fields share: a transform, and where its values come from."""
+    types.canonical_transform(text(field, "transform", at))
+    several = field.get("source-ids")
+    if several is None:
+        integer(field, "source-id", at, high=FIELD_ID_MAX)
+        return
+    if version < 3:
+        raise Invalid(f"{at}.source-ids is not supported until v3")
+    if not integers(field, "source-ids", at, high=FIELD_ID_MAX):
+        raise Invalid(f"{at}.source-ids must not be empty")
+    if field.get("source-id") is not None and [integer(field, "source-id", at)] != several:
+        raise Invalid(f"{at} has both source-id and source-ids, and they differ")
+
+
+def source_ids(field: JsonObject) -> list[int]:
+    """Of a checked field."""
+    several: list[int] | None = field.get("source-ids")
+    return [field["source-id"]] if several is None else several
+
+
+def renumbered(field: JsonObject, ids: Mapping[int, int], at: str) -> JsonObject:
+    """The field on new column ids."""
+    unknown = [id_ for id_ in source_ids(field) if id_ not in ids]
+    if unknown:
+        raise Invalid(f"{at}: cannot find source column {unknown[0]} in the schema")
+    changed: JsonObject = {}
+    if field.get("source-id") is not None:
+        changed["source-id"] = ids[field["source-id"]]
+    if field.get("source-ids") is not None:
+        changed["source-ids"] = [ids[id_] for id_ in field["source-ids"]]
+    return field | changed
+
+
+def bound_columns(field: JsonObject, index: SchemaIndex, what: str) -> list[Column]:
+    """The source columns, each a primitive that the transform takes. `what` is "partition" or "sort"."""
+    columns = []
+    for id_ in source_ids(field):
+        column = index.by_id.get(id_)
+        if column is None:
+            raise Invalid(f"Cannot find source column for {what} field: {_described(field)}")
+        if not column.is_primitive:
+            raise Invalid(f"Cannot {what} by non-primitive source field: {column.name} ({column.type})")
+        if not types.transform_accepts(field["transform"], column.kind):
+            raise Invalid(f"Invalid source type {column.type} for transform: {field['transform']}")
+        columns.append(column)
+    return columns
+
+
+def _described(field: JsonObject) -> str:
+    sources = ", ".join(str(id_) for id_ in source_ids(field))
+    return f"{field.get('name', '')} {field['transform']}({sources})".strip()
+
+
+def read_partition_fields(spec: JsonObject, version: int, at: str) -> Fields:
     """The checked fields of a spec; each has a field id or none has."""
     fields = objects(spec, "fields", at)
     if len(fields) > SPEC_FIELDS_MAX:
@@ -47,10 +113,10 @@ def sequential(fields: Fields) -> Fields:
     return [field | {"field-id": PARTITION_FIELD_ID_START + place} for place, field in enumerate(fields)]
 
 
-def bind(fields: Fields, index: SchemaIndex) -> None:
+def bind_partition_spec(fields: Fields, index: SchemaIndex) -> None:
     """Every field can be computed from the schema. Void fields need no source: their column may be gone."""
     for field in fields:
-        if transforms.canonical(field["transform"]) == transforms.VOID:
+        if types.canonical_transform(field["transform"]) == types.VOID:
             continue
         for column in bound_columns(field, index, "partition"):
             for parent in index.ancestors(column):
@@ -77,14 +143,21 @@ def add_spec(draft: Draft, update: JsonObject) -> None:
     """A compatible spec is used again; another gets the next id, and its fields get ids if they have none."""
     given = mapping(update, "spec")
     document = draft.document
-    fields = read_fields(given, draft.format_version, "spec")
-    meaning = _essence(fields)
-    known = next((spec for spec in document["partition-specs"] if _essence(spec["fields"]) == meaning), None)
+    fields = read_partition_fields(given, draft.format_version, "spec")
+    meaning = _canonical_partition_fields(fields)
+    known = next(
+        (
+            spec
+            for spec in document["partition-specs"]
+            if _canonical_partition_fields(spec["fields"]) == meaning
+        ),
+        None,
+    )
     if known is not None:
         draft.specs.note(given.get("spec-id"), known["spec-id"])
         return
     index = draft.current_schema_index()
-    bind(fields, index)
+    bind_partition_spec(fields, index)
     check_names(fields, index)
     fields = _numbered(draft, fields)
     id_ = max((spec["spec-id"] for spec in document["partition-specs"]), default=-1) + 1
@@ -94,12 +167,14 @@ def add_spec(draft: Draft, update: JsonObject) -> None:
     draft.layout_changed = True
 
 
-def _essence(fields: Fields) -> list[tuple[Any, ...]]:
-    return [(source_ids(field), transforms.canonical(field["transform"]), field["name"]) for field in fields]
+def _canonical_partition_fields(fields: Fields) -> list[tuple[Any, ...]]:
+    return [
+        (source_ids(field), types.canonical_transform(field["transform"]), field["name"]) for field in fields
+    ]
 
 
 def _meaning(field: JsonObject) -> Meaning:
-    return tuple(source_ids(field)), transforms.canonical(field["transform"])
+    return tuple(source_ids(field)), types.canonical_transform(field["transform"])
 
 
 def _numbered(draft: Draft, fields: Fields) -> Fields:
@@ -139,9 +214,9 @@ def _check_ids(fields: Fields, known: Fields) -> None:
     for field in fields:
         before = meanings.get(field["field-id"])
         meaning = _meaning(field)
-        if before is None or meaning in before or meaning[1] == transforms.VOID:
+        if before is None or meaning in before or meaning[1] == types.VOID:
             continue
-        if not any(transform == transforms.VOID for _, transform in before):
+        if not any(transform == types.VOID for _, transform in before):
             raise Invalid(
                 f"Cannot use partition field id {field['field-id']} for {field['name']}: it is taken"
             )
@@ -165,3 +240,76 @@ def remove_partition_specs(draft: Draft, update: JsonObject) -> None:
         "partition-specs", [spec for spec in draft.document["partition-specs"] if spec["spec-id"] not in ids]
     )
     draft.specs.forget(ids)
+
+
+def read_sort_fields(order: JsonObject, version: int, at: str) -> Fields:
+    """The checked fields of a sort order, with direction and null order as the spec spells them."""
+    fields = objects(order, "fields", at)
+    if len(fields) > SPEC_FIELDS_MAX:
+        raise Invalid(f"{at} has more than {SPEC_FIELDS_MAX} fields")
+    read = []
+    for position, field in enumerate(fields):
+        field_at = f"{at}.fields[{position}]"
+        check_field(field, version, field_at)
+        direction = _one_of(field, "direction", _DIRECTIONS, field_at)
+        null_order = _one_of(field, "null-order", _NULL_ORDERS, field_at)
+        read.append(field | {"direction": direction, "null-order": null_order})
+    return read
+
+
+def _one_of(field: JsonObject, key: str, allowed: tuple[str, ...], at: str) -> str:
+    value = text(field, key, at).lower()
+    if value not in allowed:
+        raise Invalid(f"{at}.{key} must be one of {', '.join(allowed)}, not {preview(field[key])}")
+    return value
+
+
+def bind_sort_order(fields: Fields, index: SchemaIndex) -> None:
+    """Every field can be computed from the schema."""
+    for field in fields:
+        bound_columns(field, index, "sort")
+
+
+def add_sort_order(draft: Draft, update: JsonObject) -> None:
+    """An equal order is used again. Unsorted is always 0, the first real order is 1."""
+    given = mapping(update, "sort-order")
+    document = draft.document
+    fields = read_sort_fields(given, draft.format_version, "sort-order")
+    essence = _canonical_sort_fields(fields)
+    known = next(
+        (order for order in document["sort-orders"] if _canonical_sort_fields(order["fields"]) == essence),
+        None,
+    )
+    if known is not None:
+        draft.orders.note(given.get("order-id"), known["order-id"])
+        return
+    if fields:
+        bind_sort_order(fields, draft.current_schema_index())
+        id_ = max((order["order-id"] for order in document["sort-orders"]), default=UNSORTED_ORDER_ID) + 1
+    else:
+        id_ = UNSORTED_ORDER_ID
+    draft.list_of("sort-orders").append(given | {"order-id": id_, "fields": fields})
+    draft.orders.note(given.get("order-id"), id_)
+    draft.layout_changed = True
+
+
+def _canonical_sort_fields(fields: Fields) -> list[tuple[Any, ...]]:
+    return [
+        (
+            source_ids(field),
+            types.canonical_transform(field["transform"]),
+            field["direction"],
+            field["null-order"],
+        )
+        for field in fields
+    ]
+
+
+def set_default_sort_order(draft: Draft, update: JsonObject) -> None:
+    id_ = draft.orders.resolve(integer(update, "sort-order-id", low=LAST_ADDED), "sort order")
+    if draft.document["default-sort-order-id"] == id_:
+        return
+    if with_id(draft.document["sort-orders"], "order-id", id_) is None:
+        raise Invalid(f"Cannot set default sort order to unknown sort order: {id_}")
+    draft.document["default-sort-order-id"] = id_
+    draft.layout_changed = True

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from catalog.errors import FileNotFound
-from catalog.metadata.document import set_current_snapshot_id
-from catalog.metadata.properties import deletes_old_metadata
+from catalog.metadata.draft import set_current_snapshot_id
+from catalog.metadata.table_updates import deletes_old_metadata
 
 CURRENT = (
     "current-snapshot-id",
@@ -27,7 +27,7 @@ CURRENT = (
 NOTED = (*CURRENT, "refs", "properties")
 
 
-def note(metadata: dict[str, Any]) -> dict[str, Any]:
+def summarize(metadata: dict[str, Any]) -> dict[str, Any]:
     """What the history keeps of a version, so that it can be rebuilt: which of everything was current."""
     kept = {key: metadata[key] for key in CURRENT if metadata.get(key) is not None}
     properties = metadata.get("properties") or {}
@@ -39,9 +39,9 @@ def note(metadata: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def noted_again(detail: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+def update_summary(detail: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
     """What the history keeps, with the note of this version in place of that of an earlier one."""
-    return {key: value for key, value in detail.items() if key not in NOTED} | note(metadata)
+    return {key: value for key, value in detail.items() if key not in NOTED} | summarize(metadata)
 
 
 def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
-"""Schemas as JSON objects: reading and checking one, comparing two, giving fresh ids.
+"""Schemas as JSON objects: read and check one, compare two, assign fresh field ids.
 
 `index_schema` is the one walk over a schema: it checks the shape and the types, and knows every field by id
-and by full name. The updates that change a table's schemas are in `schema_updates.py`. Views use this too.
+and by full name. Views use this module too.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from catalog.errors import Invalid
-from catalog.metadata import defaults
-from catalog.metadata.limits import FIELD_ID_MAX, FORMAT_VERSION_MAX, SCHEMA_DEPTH_MAX, SCHEMA_FIELDS_MAX
-from catalog.metadata.shapes import (
+from catalog.metadata import types
+from catalog.metadata.types import primitive
+from catalog.metadata.validation import (
+    FIELD_ID_MAX,
+    FORMAT_VERSION_MAX,
+    SCHEMA_DEPTH_MAX,
+    SCHEMA_FIELDS_MAX,
     JsonObject,
     boolean,
     integer,
     integers,
     objects,
     present,
-    shown,
+    preview,
     text,
     without_nulls,
     wrong,
 )
-from catalog.metadata.types import primitive
 
 _DEFAULTS = ("initial-default", "write-default")
 
@@ -112,7 +115,7 @@ class _Walk:
         elif isinstance(type_, dict) and type_.get("type") in ("struct", "list", "map"):
             kind = type_["type"]
         else:
-            raise Invalid(f"{at}: cannot parse type from json: {shown(type_)}")
+            raise Invalid(f"{at}: cannot parse type from json: {preview(type_)}")
         self.add(Column(id_, full_name, kind, required, parent))
         if kind == "struct":
             self.struct(type_, id_, f"{full_name}.", at, depth + 1)
@@ -143,7 +146,7 @@ class _Walk:
         if column.id in index.by_id:
             other = index.by_id[column.id].name
             raise Invalid(
-                f"Invalid schema: id {column.id} is used by both {shown(other)} and {shown(column.name)}"
+                f"Invalid schema: id {column.id} is used by both {preview(other)} and {preview(column.name)}"
             )
         if column.name in index.ids_by_name:
             raise Invalid(
@@ -171,9 +174,9 @@ class _Walk:
             if value is None:
                 self.index.null_defaults = True
                 continue
-            defaults.check(type_, value, f"{at}.{key}")
+            types.check_default(type_, value, f"{at}.{key}")
             if key == "initial-default" and self.version < 3:
-                problem = f"Invalid initial default for {name}: non-null default ({shown(value)})"
+                problem = f"Invalid initial default for {name}: non-null default ({preview(value)})"
                 self.index.problems.append((id_, f"{problem} is not supported until v3"))
 
 
@@ -226,3 +229,70 @@ def _without_null_defaults(type_: Any) -> Any:
         return type_ | {"fields": [f | {"type": _without_null_defaults(f["type"])} for f in fields]}
     parts = ("element",) if kind == "list" else ("key", "value")
     return type_ | {part: _without_null_defaults(type_[part]) for part in parts}
+
+
+def same_schema(one: JsonObject, other: JsonObject) -> bool:
+    """Whether two checked schemas say the same, whatever their ids and however their types are spelled."""
+    fields, others = one["fields"], other["fields"]
+    # Most schemas of a table differ here already, which spares the walk.
+    if [field.get("name") for field in fields] != [field.get("name") for field in others]:
+        return False
+    return bool(_canonical_form(one) == _canonical_form(other))
+
+
+def _canonical_form(schema: JsonObject) -> Any:
+    identifiers = frozenset(schema.get("identifier-field-ids") or ())
+    rest = {key: value for key, value in schema.items() if key not in ("schema-id", "identifier-field-ids")}
+    return identifiers, _canonical_type(rest)
+
+
+def _canonical_type(type_: Any) -> Any:
+    if isinstance(type_, str):
+        return primitive(type_).canonical
+    kind = type_["type"]
+    if kind == "struct":
+        fields = [
+            {key: value for key, value in field.items() if value is not None}
+            | {"type": _canonical_type(field["type"])}
+            for field in type_["fields"]
+        ]
+        return type_ | {"fields": fields}
+    parts = ("element",) if kind == "list" else ("key", "value")
+    return type_ | {part: _canonical_type(type_[part]) for part in parts}
+
+
+class _FreshIds:
+    """Gives new ids as Java does: the fields of a struct first, then what is inside each of them."""
+
+    __slots__ = ("ids", "last")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.ids: dict[int, int] = {}
+
+    def next(self, old: int) -> int:
+        self.last += 1
+        self.ids[old] = self.last
+        return self.last
+
+    def type(self, type_: Any) -> Any:
+        if isinstance(type_, str):
+            return type_
+        kind = type_["type"]
+        if kind == "struct":
+            renumbered = [field | {"id": self.next(field["id"])} for field in type_["fields"]]
+            return type_ | {"fields": [field | {"type": self.type(field["type"])} for field in renumbered]}
+        if kind == "list":
+            element = {"element-id": self.next(type_["element-id"])}
+            return type_ | element | {"element": self.type(type_["element"])}
+        ids = {"key-id": self.next(type_["key-id"]), "value-id": self.next(type_["value-id"])}
+        return type_ | ids | {"key": self.type(type_["key"]), "value": self.type(type_["value"])}
+
+
+def fresh_ids(schema: JsonObject) -> tuple[JsonObject, dict[int, int], int]:
+    """A checked schema with new ids from 1; the new id of each old one; the last id that was given."""
+    fresh = _FreshIds()
+    renumbered: JsonObject = fresh.type(schema)
+    if schema.get("identifier-field-ids") is not None:
+        renumbered["identifier-field-ids"] = [fresh.ids[id_] for id_ in schema["identifier-field-ids"]]
+    return renumbered, fresh.ids, fresh.last

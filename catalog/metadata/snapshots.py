@@ -1,20 +1,29 @@
-"""The updates add-snapshot and remove-snapshots."""
+"""Snapshots, branches and tags, and the snapshot log.
+
+The snapshot log says which snapshot was current from which time on; readers resolve "as of" through it. A new
+snapshot is logged with its own time, a rollback with the time of the request. A snapshot that was current
+only inside one request is left out, because no reader could see it. When a snapshot is removed, all earlier
+entries are removed too: a gap would give a reader the wrong snapshot for that time.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from catalog.errors import CommitFailed, Invalid
-from catalog.metadata.document import with_id
-from catalog.metadata.draft import Draft
-from catalog.metadata.limits import CLOCK_SKEW_MS_MAX, LONG_MAX
-from catalog.metadata.refs import drop_dangling_refs
-from catalog.metadata.shapes import (
+from catalog.metadata.draft import MAIN, Draft, current_snapshot_id, set_current_snapshot_id, with_id
+from catalog.metadata.table_updates import previous_versions_max
+from catalog.metadata.validation import (
+    CLOCK_SKEW_MS_MAX,
+    INT_MAX,
+    LONG_MAX,
     JsonObject,
     integer,
     integers,
     long,
     mapping,
     optional_long,
-    shown,
+    preview,
     string_map,
     strings,
     text,
@@ -22,7 +31,6 @@ from catalog.metadata.shapes import (
 )
 
 OPERATIONS = ("append", "replace", "overwrite", "delete")
-
 _OPTIONAL = (
     "sequence-number",
     "parent-snapshot-id",
@@ -34,6 +42,9 @@ _OPTIONAL = (
     "key-id",
 )
 _STALE = "Validation failed, please retry: "
+_TYPES = ("branch", "tag")
+_RETENTION = {"min-snapshots-to-keep": INT_MAX, "max-snapshot-age-ms": LONG_MAX, "max-ref-age-ms": LONG_MAX}
+_BRANCH_ONLY = ("min-snapshots-to-keep", "max-snapshot-age-ms")
 
 
 def add_snapshot(draft: Draft, update: JsonObject) -> None:
@@ -82,7 +93,7 @@ def _check_content(snapshot: JsonObject, version: int, at: str) -> None:
         operation = string_map(snapshot, "summary", at).get("operation")
         if operation not in OPERATIONS:
             raise Invalid(
-                f"{at}.summary.operation must be one of {', '.join(OPERATIONS)}, not {shown(operation)}"
+                f"{at}.summary.operation must be one of {', '.join(OPERATIONS)}, not {preview(operation)}"
             )
     elif "summary" in snapshot:
         raise Invalid(f"{at}.summary must be an object, not null")
@@ -158,3 +169,126 @@ def remove_snapshots(draft: Draft, update: JsonObject) -> None:
     draft.forget_snapshot_ids()
     draft.snapshots_removed = True
     drop_dangling_refs(draft)
+
+
+def set_snapshot_ref(draft: Draft, update: JsonObject) -> None:
+    name = text(update, "ref-name")
+    ref = _read_ref(update)
+    if (draft.document.get("refs") or {}).get(name) == ref:
+        return
+    id_ = ref["snapshot-id"]
+    if id_ not in draft.snapshots_added and id_ not in draft.snapshot_ids:
+        raise Invalid(f"Cannot set {name} to unknown snapshot: {id_}")
+    if name == MAIN:
+        if ref["type"] != "branch":
+            raise Invalid(f"Cannot set {MAIN} to a tag, it must be a branch")
+        _set_current_snapshot(draft, id_)
+    draft.map_of("refs")[name] = ref
+
+
+def _read_ref(update: JsonObject) -> JsonObject:
+    """The reference as it is stored: the update without its own two keys. Other keys are the reference's."""
+    long(update, "snapshot-id")
+    type_ = text(update, "type").lower()
+    if type_ not in _TYPES:
+        raise Invalid(f"Invalid snapshot ref type: {preview(update['type'])}")
+    update = without_nulls(update, *_RETENTION)
+    for key, high in _RETENTION.items():
+        if key in update:
+            integer(update, key, low=1, high=high)
+            if type_ == "tag" and key in _BRANCH_ONLY:
+                raise Invalid(f"Tags do not support setting {key}")
+    return {key: value for key, value in update.items() if key not in ("action", "ref-name")} | {
+        "type": type_
+    }
+
+
+def _set_current_snapshot(draft: Draft, id_: int) -> None:
+    if current_snapshot_id(draft.document) == id_:
+        return
+    set_current_snapshot_id(draft.document, id_)
+    log_current_snapshot(draft, id_)
+
+
+def remove_snapshot_ref(draft: Draft, update: JsonObject) -> None:
+    """Removing a reference that is not there is no error."""
+    _remove(draft, text(update, "ref-name"))
+
+
+def drop_dangling_refs(draft: Draft) -> None:
+    """After snapshots were removed."""
+    refs: dict[str, JsonObject] = draft.document.get("refs") or {}
+    ids = draft.snapshot_ids
+    for name in [name for name, ref in refs.items() if ref["snapshot-id"] not in ids]:
+        _remove(draft, name)
+
+
+def _remove(draft: Draft, name: str) -> None:
+    if name == MAIN:
+        set_current_snapshot_id(draft.document, None)
+    if name in (draft.document.get("refs") or {}):
+        del draft.map_of("refs")[name]
+
+
+def log_current_snapshot(draft: Draft, id_: int) -> None:
+    added = draft.snapshots_added.get(id_)
+    if added is not None:
+        draft.main_added.add(id_)
+    log = draft.list_of("snapshot-log")
+    own_ms = draft.now_ms if added is None else added["timestamp-ms"]
+    last_ms = log[-1]["timestamp-ms"] if log else own_ms
+    log.append({"timestamp-ms": _readable(own_ms, last_ms, draft.now_ms), "snapshot-id": id_})
+
+
+def _readable(own_ms: int, last_ms: int, now_ms: int) -> int:
+    """Java refuses a log that goes back by more than a minute: then the change is logged as of now."""
+    earliest_ms = last_ms - CLOCK_SKEW_MS_MAX
+    if own_ms >= earliest_ms:
+        return own_ms
+    return now_ms if now_ms >= earliest_ms else last_ms
+
+
+def finish_snapshot_log(draft: Draft) -> None:
+    current = current_snapshot_id(draft.document)
+    unseen = draft.main_added - {current}
+    if not unseen and not draft.snapshots_removed:
+        return
+    log: list[JsonObject] = [
+        e for e in draft.document.get("snapshot-log") or () if e["snapshot-id"] not in unseen
+    ]
+    if draft.snapshots_removed:
+        ids = draft.snapshot_ids
+        gaps = [place for place, entry in enumerate(log) if entry["snapshot-id"] not in ids]
+        if gaps:
+            log = log[gaps[-1] + 1 :]
+    draft.put_list("snapshot-log", log)
+
+
+def collapse_logs(
+    metadata: dict[str, Any], published: dict[str, Any] | None, published_location: str | None
+) -> dict[str, Any]:
+    """The document with the logs of the last published version, plus one entry each for what is current."""
+    before = (published or {}).get("snapshot-log") or []
+    now = metadata.get("snapshot-log") or []
+    kept = [entry for entry in before if entry in now]
+    if now and (not kept or now[-1] != kept[-1]):
+        kept = [*kept, now[-1]]
+    squashed = metadata | {"snapshot-log": kept, "metadata-log": []}
+    if published is not None and published_location is not None:
+        entry = {"timestamp-ms": published["last-updated-ms"], "metadata-file": published_location}
+        log = [*(published.get("metadata-log") or []), entry]
+        squashed["metadata-log"] = log[-previous_versions_max(metadata.get("properties") or {}) :]
+    return squashed
+
+
+def set_publish_time(
+    metadata: dict[str, Any], published: dict[str, Any] | None, now_ms: int
+) -> dict[str, Any]:
+    """The document at the moment of its publishing: all tables of a transaction change at one time.
+
+    Without this, a reader "as of" a time between the works on two tables would see one of them done.
+    """
+    log = list(metadata.get("snapshot-log") or [])
+    if log and log[-1] not in ((published or {}).get("snapshot-log") or []):
+        log[-1] = log[-1] | {"timestamp-ms": max(now_ms, log[-1]["timestamp-ms"])}
+    return metadata | {"snapshot-log": log, "last-updated-ms": max(now_ms, metadata["last-updated-ms"])}

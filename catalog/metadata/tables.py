@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.errors import Invalid
-from catalog.metadata import partitioning, sorting
-from catalog.metadata.completion import completed
-from catalog.metadata.document import UNSORTED_ORDER_ID, Metadata
-from catalog.metadata.draft import Draft
-from catalog.metadata.finishing import check_layout, legacy_fields
-from catalog.metadata.fresh_ids import fresh_ids
-from catalog.metadata.properties import new_table_properties, read_format_version
-from catalog.metadata.schemas import index_schema, tidy_schema
-from catalog.metadata.shapes import JsonObject, check_json, mapping, string_map
-from catalog.metadata.sources import renumbered
-from catalog.metadata.top_level import without_trailing_slash
-
-__all__ = ["completed", "new_table", "with_refs_only"]
+from catalog.metadata import partitioning
+from catalog.metadata.commit import check_layout, legacy_fields
+from catalog.metadata.draft import UNSORTED_ORDER_ID, Draft, Metadata
+from catalog.metadata.partitioning import renumbered
+from catalog.metadata.schemas import fresh_ids, index_schema, tidy_schema
+from catalog.metadata.table_updates import new_table_properties, read_format_version, without_trailing_slash
+from catalog.metadata.validation import JsonObject, check_json, mapping, string_map
 
 _FIRST_SORT_ORDER_ID = 1
 
@@ -61,7 +55,7 @@ def _spec_fields(spec: Any, ids: dict[int, int], version: int) -> list[JsonObjec
     at = "partition-spec"
     if not isinstance(spec, dict):
         raise Invalid(f"{at} must be an object")
-    fields = partitioning.read_fields(spec, version, at)
+    fields = partitioning.read_partition_fields(spec, version, at)
     return partitioning.sequential(
         [renumbered(field, ids, f"{at}.fields[{i}]") for i, field in enumerate(fields)]
     )
@@ -73,7 +67,7 @@ def _sort_order(order: Any, ids: dict[int, int], version: int) -> JsonObject:
     at = "write-order"
     if not isinstance(order, dict):
         raise Invalid(f"{at} must be an object")
-    fields = sorting.read_fields(order, version, at)
+    fields = partitioning.read_sort_fields(order, version, at)
     renumbered_fields = [renumbered(field, ids, f"{at}.fields[{i}]") for i, field in enumerate(fields)]
     return order | {
         "order-id": _FIRST_SORT_ORDER_ID if fields else UNSORTED_ORDER_ID,

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 from catalog.errors import Invalid
-from catalog.metadata import shapes
-from catalog.metadata.limits import LONG_MAX
+from catalog.metadata import validation
 from catalog.metadata.schemas import index_schema
-from catalog.metadata.shapes import JsonObject
-from catalog.metadata.view_updates import FORMAT_VERSION
-from catalog.metadata.view_versions import checked_version
+from catalog.metadata.validation import LONG_MAX, JsonObject
+from catalog.metadata.view_updates import FORMAT_VERSION, checked_version
 
 
 def view_violations(metadata: object) -> list[str]:
@@ -25,14 +23,14 @@ def view_violations(metadata: object) -> list[str]:
 
 def _fields(metadata: JsonObject) -> list[str]:
     found = [
-        *_refusal(lambda: shapes.check_json(metadata, "the document")),
-        *_refusal(lambda: shapes.text(metadata, "view-uuid")),
-        *_refusal(lambda: shapes.text(metadata, "location")),
-        *_refusal(lambda: shapes.integer(metadata, "current-version-id")),
-        *_refusal(lambda: shapes.integer(metadata, "format-version", low=1, high=FORMAT_VERSION)),
+        *_refusal(lambda: validation.check_json(metadata, "the document")),
+        *_refusal(lambda: validation.text(metadata, "view-uuid")),
+        *_refusal(lambda: validation.text(metadata, "location")),
+        *_refusal(lambda: validation.integer(metadata, "current-version-id")),
+        *_refusal(lambda: validation.integer(metadata, "format-version", low=1, high=FORMAT_VERSION)),
     ]
     if "properties" in metadata:
-        found += _refusal(lambda: shapes.string_map(metadata, "properties"))
+        found += _refusal(lambda: validation.string_map(metadata, "properties"))
     return found
 
 
@@ -40,7 +38,7 @@ def _parts(metadata: JsonObject) -> list[str]:
     found = []
     for key, check in _PARTS.items():
         try:
-            parts = shapes.objects(metadata, key)
+            parts = validation.objects(metadata, key)
         except Invalid as refusal:
             found.append(refusal.message)
             continue
@@ -78,19 +76,19 @@ def _references(metadata: JsonObject) -> list[str]:
 
 
 def _check_schema(schema: JsonObject) -> None:
-    shapes.integer(schema, "schema-id")
+    validation.integer(schema, "schema-id")
     index_schema(schema)
 
 
 def _check_version(version: JsonObject) -> None:
-    shapes.integer(version, "version-id")
-    shapes.integer(version, "schema-id")
+    validation.integer(version, "version-id")
+    validation.integer(version, "schema-id")
     checked_version(version)
 
 
 def _check_log_entry(entry: JsonObject) -> None:
-    shapes.integer(entry, "version-id")
-    shapes.integer(entry, "timestamp-ms", high=LONG_MAX)
+    validation.integer(entry, "version-id")
+    validation.integer(entry, "timestamp-ms", high=LONG_MAX)
 
 
 _PARTS: dict[str, Callable[[JsonObject], None]] = {

@@ -1,8 +1,4 @@
-"""The eight view updates: one small function for each, over a draft of the document.
-
-`actions` checks that a request's updates are known; `UPDATES` maps each action to its function. Ids are ours
-to give, as the client's may be taken; within its request a client may use its own, or -1 for the last added.
-"""
+"""The updates of a view, and its versions: what one must hold, and when two are the same."""
 
 from __future__ import annotations
 
@@ -11,18 +7,73 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from catalog.errors import IllegalArgument, Invalid
-from catalog.metadata import shapes
-from catalog.metadata.document import with_id
-from catalog.metadata.draft import Added
-from catalog.metadata.limits import INT_MAX
-from catalog.metadata.schema_equality import same_schema
-from catalog.metadata.schemas import index_schema, tidy_schema
-from catalog.metadata.shapes import JsonObject
-from catalog.metadata.view_versions import LAST_ADDED, checked_version, same_version
+from catalog.metadata import validation
+from catalog.metadata.draft import Added, with_id
+from catalog.metadata.schemas import index_schema, same_schema, tidy_schema
+from catalog.metadata.validation import INT_MAX, LONG_MAX, JsonObject
 
+LAST_ADDED = -1
+# What makes two versions the same: everything but the id and the time.
+_NOT_COMPARED = frozenset(("version-id", "timestamp-ms"))
 FORMAT_VERSION = 1
 # Clients send five. Each added schema and version is compared with all that are there.
 VIEW_UPDATES_MAX = 100
+
+
+def checked_version(version: JsonObject) -> JsonObject:
+    """A copy of a client's version in the spec's form; fields that we do not know are kept."""
+    at = "view-version"
+    validation.check_json(version, at)
+    validation.integer(version, "version-id", at, low=LAST_ADDED)
+    validation.integer(version, "schema-id", at, low=LAST_ADDED)
+    validation.integer(version, "timestamp-ms", at, high=LONG_MAX)
+    validation.string_map(version, "summary", at)
+    validation.strings(version, "default-namespace", at)
+    # null and absent mean the same: the catalog in which the view is.
+    version = dict(validation.without_nulls(version, "default-catalog"))
+    if "default-catalog" in version:
+        validation.text(version, "default-catalog", at)
+    version["representations"] = _checked_representations(validation.objects(version, "representations", at))
+    return version
+
+
+def same_version(one: JsonObject, other: JsonObject) -> bool:
+    """True if the two would behave alike: equal in all but id and time."""
+    keys = (one.keys() | other.keys()) - _NOT_COMPARED
+    return all(one.get(key) == other.get(key) for key in keys)
+
+
+def dialects(version: JsonObject) -> set[str]:
+    """The SQL dialects of a version, in lower case: `Spark` and `spark` are one dialect."""
+    return {
+        representation["dialect"].lower()
+        for representation in version["representations"]
+        if representation.get("type") == "sql"
+    }
+
+
+def _checked_representations(representations: list[JsonObject]) -> list[JsonObject]:
+    if not representations:
+        raise Invalid("Invalid view version: there must be at least one representation")
+    checked = [_checked_representation(representation) for representation in representations]
+    seen: set[str] = set()
+    for representation in checked:
+        dialect = representation["dialect"].lower()
+        if dialect in seen:
+            raise IllegalArgument(f"Invalid view version: Cannot add multiple queries for dialect {dialect}")
+        seen.add(dialect)
+    return checked
+
+
+def _checked_representation(representation: JsonObject) -> JsonObject:
+    at = "view-version.representations"
+    kind = validation.text(representation, "type", at)
+    if kind.lower() != "sql":
+        raise Invalid(f"Invalid view version: unsupported view representation: {validation.preview(kind)}")
+    validation.text(representation, "sql", at)
+    validation.text(representation, "dialect", at)
+    # Some readers take "sql" in lower case only.
+    return {**representation, "type": "sql"}
 
 
 @dataclass(slots=True)
@@ -46,18 +97,18 @@ class ViewDraft:
 
 def actions(updates: object) -> list[JsonObject]:
     """The updates of a request, each an object with a known action."""
-    checked = shapes.objects({"updates": updates}, "updates")
+    checked = validation.objects({"updates": updates}, "updates")
     if len(checked) > VIEW_UPDATES_MAX:
         raise Invalid(f"updates must be at most {VIEW_UPDATES_MAX}, not {len(checked)}")
     for position, update in enumerate(checked):
-        action = shapes.text(update, "action", f"updates[{position}]")
+        action = validation.text(update, "action", f"updates[{position}]")
         if action not in UPDATES:
-            raise Invalid(f"Unknown view update: {shapes.shown(action)}")
+            raise Invalid(f"Unknown view update: {validation.preview(action)}")
     return checked
 
 
 def _assign_uuid(draft: ViewDraft, update: JsonObject) -> None:
-    new = shapes.text(update, "uuid", "assign-uuid")
+    new = validation.text(update, "uuid", "assign-uuid")
     current = draft.document["view-uuid"]
     if current is not None:
         if new.lower() != current.lower():
@@ -70,7 +121,7 @@ def _assign_uuid(draft: ViewDraft, update: JsonObject) -> None:
 
 
 def _upgrade_format_version(draft: ViewDraft, update: JsonObject) -> None:
-    new = shapes.integer(update, "format-version", "upgrade-format-version")
+    new = validation.integer(update, "format-version", "upgrade-format-version")
     current = draft.document["format-version"]
     if new < current:
         raise IllegalArgument(f"Cannot downgrade v{current} view to v{new}")
@@ -79,8 +130,8 @@ def _upgrade_format_version(draft: ViewDraft, update: JsonObject) -> None:
 
 
 def add_schema(draft: ViewDraft, update: JsonObject) -> None:
-    schema = shapes.mapping(update, "schema", "add-schema")
-    shapes.check_json(schema, "schema")
+    schema = validation.mapping(update, "schema", "add-schema")
+    validation.check_json(schema, "schema")
     schema = tidy_schema(schema, index_schema(schema))
     schemas: list[JsonObject] = draft.document["schemas"]
     known = next((known for known in schemas if same_schema(known, schema)), None)
@@ -91,17 +142,17 @@ def add_schema(draft: ViewDraft, update: JsonObject) -> None:
 
 
 def _set_location(draft: ViewDraft, update: JsonObject) -> None:
-    draft.document["location"] = shapes.text(update, "location", "set-location")
+    draft.document["location"] = validation.text(update, "location", "set-location")
 
 
 def _set_properties(draft: ViewDraft, update: JsonObject) -> None:
-    changes = shapes.string_map(update, "updates", "set-properties")
+    changes = validation.string_map(update, "updates", "set-properties")
     if changes:
         draft.document["properties"] = {**draft.document.get("properties", {}), **changes}
 
 
 def _remove_properties(draft: ViewDraft, update: JsonObject) -> None:
-    removals = set(shapes.strings(update, "removals", "remove-properties"))
+    removals = set(validation.strings(update, "removals", "remove-properties"))
     properties = draft.document.get("properties", {})
     if removals & properties.keys():
         draft.document["properties"] = {
@@ -110,7 +161,7 @@ def _remove_properties(draft: ViewDraft, update: JsonObject) -> None:
 
 
 def add_view_version(draft: ViewDraft, update: JsonObject) -> None:
-    version = checked_version(shapes.mapping(update, "view-version", "add-view-version"))
+    version = checked_version(validation.mapping(update, "view-version", "add-view-version"))
     version_id_given = version["version-id"]
     version["schema-id"] = draft.schemas_added.resolve(version["schema-id"], "schema")
     if with_id(draft.document["schemas"], "schema-id", version["schema-id"]) is None:
@@ -126,7 +177,7 @@ def add_view_version(draft: ViewDraft, update: JsonObject) -> None:
 
 
 def set_current_view_version(draft: ViewDraft, update: JsonObject) -> None:
-    given = shapes.integer(update, "view-version-id", "set-current-view-version", low=LAST_ADDED)
+    given = validation.integer(update, "view-version-id", "set-current-view-version", low=LAST_ADDED)
     version_id = draft.versions_added.resolve(given, "view version")
     if draft.version(version_id) is None:
         raise IllegalArgument(f"Cannot set current version to unknown version: {version_id}")

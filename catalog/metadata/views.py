@@ -15,19 +15,21 @@ from __future__ import annotations
 import re
 
 from catalog.errors import IllegalArgument, Invalid, RequirementFailed
-from catalog.metadata import shapes
-from catalog.metadata.document import Metadata, with_id
-from catalog.metadata.limits import REQUIREMENTS_MAX
+from catalog.metadata import validation
+from catalog.metadata.draft import Metadata, with_id
+from catalog.metadata.validation import REQUIREMENTS_MAX
 from catalog.metadata.view_updates import (
     FORMAT_VERSION,
+    LAST_ADDED,
     UPDATES,
     ViewDraft,
     actions,
     add_schema,
     add_view_version,
+    checked_version,
+    dialects,
     set_current_view_version,
 )
-from catalog.metadata.view_versions import LAST_ADDED, checked_version, dialects
 
 HISTORY_SIZE = "version.history.num-entries"
 HISTORY_SIZE_DEFAULT = 10
@@ -38,12 +40,12 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII).fullmatch
 
 def new_view(request: Metadata, *, location: str, view_uuid: str, now_ms: int) -> Metadata:
     """The first document of a view, from a CreateViewRequest. Its version gets our ids and our time."""
-    version = checked_version(shapes.mapping(request, "view-version"))
-    properties = {} if request.get("properties") is None else shapes.string_map(request, "properties")
+    version = checked_version(validation.mapping(request, "view-version"))
+    properties = {} if request.get("properties") is None else validation.string_map(request, "properties")
     draft = ViewDraft(_empty(), now_ms)
     draft.document.update({"view-uuid": view_uuid, "location": location})
     draft.document["properties"] = dict(properties)
-    add_schema(draft, {"schema": shapes.mapping(request, "schema")})
+    add_schema(draft, {"schema": validation.mapping(request, "schema")})
     add_view_version(draft, {"view-version": version | {"schema-id": LAST_ADDED, "timestamp-ms": now_ms}})
     set_current_view_version(draft, {"view-version-id": LAST_ADDED})
     return _finished(draft, None)
@@ -70,14 +72,14 @@ def check_view_requirements(metadata: Metadata | None, requirements: list[Metada
     """Raise RequirementFailed unless all hold. Views know one requirement: assert-view-uuid."""
     if requirements is None:
         return
-    checked = shapes.objects({"requirements": requirements}, "requirements")
+    checked = validation.objects({"requirements": requirements}, "requirements")
     if len(checked) > REQUIREMENTS_MAX:
         raise Invalid(f"requirements must be at most {REQUIREMENTS_MAX}, not {len(checked)}")
     for position, requirement in enumerate(checked):
-        kind = shapes.text(requirement, "type", f"requirements[{position}]")
+        kind = validation.text(requirement, "type", f"requirements[{position}]")
         if kind != "assert-view-uuid":
-            raise Invalid(f"Unknown view requirement: {shapes.shown(kind)}")
-        required = shapes.text(requirement, "uuid", kind)
+            raise Invalid(f"Unknown view requirement: {validation.preview(kind)}")
+        required = validation.text(requirement, "uuid", kind)
         if metadata is None:
             raise RequirementFailed("Requirement failed: view does not exist")
         actual = metadata["view-uuid"]

@@ -10,7 +10,7 @@ import orjson
 
 from catalog.changes import Entry
 from catalog.errors import CatalogError, FileNotFound
-from catalog.metadata.completion import completed
+from catalog.metadata.document_defaults import with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
 from catalog.names import Namespace
@@ -75,4 +75,4 @@ def _as_kept(entry: Entry, text: bytes) -> Any:
     """What the file says, as a row would hold it: an old file that was registered is completed there."""
     found = orjson.loads(text)
     is_table = entry.kind == "table" and isinstance(found, dict)
-    return completed(found, table_uuid=entry.uuid) if is_table else found
+    return with_defaults(found, table_uuid=entry.uuid) if is_table else found

@@ -21,9 +21,9 @@ from catalog.errors import (
     NoSuchTable,
     RequirementFailed,
 )
-from catalog.metadata.apply import apply, is_replay
-from catalog.metadata.rebuild import note
-from catalog.metadata.squash import squash
+from catalog.metadata.commit import apply, is_replay
+from catalog.metadata.rebuild import summarize
+from catalog.metadata.snapshots import collapse_logs
 from catalog.names import Identifier
 from catalog.service import places
 from catalog.service.catalog import Catalog
@@ -215,8 +215,8 @@ def squash_for(
     """The logs as they will be once published: of the versions inside a transaction only the last counts."""
     published = state.published(namespace, name)
     if published is None or published.kind != "table" or published.uuid != after["table-uuid"]:
-        return squash(after, None, None)
-    return squash(after, _parsed(catalog, published), published.metadata_location)
+        return collapse_logs(after, None, None)
+    return collapse_logs(after, _parsed(catalog, published), published.metadata_location)
 
 
 def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
     added = [
         update["snapshot"]["snapshot-id"] for update in updates if update.get("action") == "add-snapshot"
     ]
-    detail = note(after)
+    detail = summarize(after)
     detail["updates"] = [update["action"] for update in updates]
     return detail | {"added-snapshots": added} if added else detail
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from catalog.errors import Invalid, TooLarge
 from catalog.locations import Location
-from catalog.metadata.properties import deletes_old_metadata
+from catalog.metadata.table_updates import deletes_old_metadata
 from catalog.ports import READ_BYTES_MAX
 
 _NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search

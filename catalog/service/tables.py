@@ -19,9 +19,9 @@ from catalog.errors import (
     NoSuchTable,
     NoSuchView,
 )
-from catalog.metadata.completion import completed
+from catalog.metadata.document_defaults import with_defaults
 from catalog.metadata.invariants import violations
-from catalog.metadata.rebuild import note
+from catalog.metadata.rebuild import summarize
 from catalog.metadata.tables import new_table
 from catalog.names import Identifier, Namespace
 from catalog.service import places
@@ -130,7 +130,7 @@ def put_new(
             made.name,
             None,
             made,
-            note(metadata) if kind == "table" else {},
+            summarize(metadata) if kind == "table" else {},
             places.own_places(metadata),
         )
         return Decision(made, [change], [(location, text)])
@@ -145,7 +145,7 @@ def register(
     properties_of(state, identifier.namespace)
     place = places.require_inside(state.warehouse, location, "metadata-location", file=True).text
     found, text = read_metadata(catalog, place)
-    metadata = completed(found, table_uuid=str(uuid.uuid4()))
+    metadata = with_defaults(found, table_uuid=str(uuid.uuid4()))
     problems = violations(metadata)
     if problems:
         raise Invalid(f"Cannot register {place}: {problems[0]}")
@@ -174,7 +174,7 @@ def register(
             made.name,
             base,
             made,
-            note(metadata),
+            summarize(metadata),
             places.own_places(metadata),
         )
         return Decision(made, [change])
@@ -251,7 +251,7 @@ def rename(
             raise NoSuchNamespace(f"Namespace does not exist: {target.namespace}")
         _refuse_taken(state, source, target, kind)
         moved = replace(entry, namespace=target.namespace.key, name=target.name)
-        noted = note(orjson.loads(entry.document or b"{}")) if kind == "table" else {}
+        noted = summarize(orjson.loads(entry.document or b"{}")) if kind == "table" else {}
         away = Change(
             f"rename-{kind}", kind, entry.namespace, entry.name, entry, None, {"to": _spelled(target)}
         )
@@ -294,7 +294,7 @@ def undrop(
         properties_of(state, identifier.namespace)
         require_free(state, identifier, entry.kind)
         back = replace(entry, namespace=identifier.namespace.key, name=identifier.name, version=UNNUMBERED)
-        noted = note(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
+        noted = summarize(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
         change = Change(
             f"undrop-{entry.kind}",
             entry.kind,

@@ -15,9 +15,9 @@ import orjson
 
 from catalog.changes import Change, Entry, LostRace, Write
 from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid, NoSuchTransaction
-from catalog.metadata.apply import apply
-from catalog.metadata.rebuild import noted_again
-from catalog.metadata.squash import stamped
+from catalog.metadata.commit import apply
+from catalog.metadata.rebuild import update_summary
+from catalog.metadata.snapshots import set_publish_time
 from catalog.names import Namespace, check_transaction_name
 from catalog.rows import Staged, Transaction
 from catalog.service import places
@@ -175,7 +175,7 @@ def _detail(held: Staged, after: Entry | None) -> dict[str, Any]:
     """What the history says: a note of the version that is published, not of those on the way to it."""
     if after is None or after.kind != "table":
         return held.detail
-    return noted_again(held.detail, orjson.loads(after.document or b"{}"))
+    return update_summary(held.detail, orjson.loads(after.document or b"{}"))
 
 
 def _keep_until_ms(catalog: Catalog, held: Staged, after: Entry | None, now_ms: int) -> int | None:
@@ -196,7 +196,7 @@ def _with_file(
     if after.kind == "table":
         follows = live is not None and live.uuid == after.uuid
         published = orjson.loads(live.document or b"null") if live is not None and follows else None
-        metadata = stamped(metadata, published, now_ms)
+        metadata = set_publish_time(metadata, published, now_ms)
     text = orjson.dumps(metadata)
     location = next_metadata_location(metadata, live.metadata_location if live else None)
     decision.files.append((location, text))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from catalog.errors import Invalid
-from catalog.metadata.document import PARTITION_FIELD_ID_START
-from catalog.metadata.partitioning import bind
+from catalog.metadata.draft import PARTITION_FIELD_ID_START
+from catalog.metadata.partitioning import bind_partition_spec
 from catalog.metadata.schemas import SchemaIndex, index_schema
 
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(?:(\d{1,10})\s*,\s*)?(.*?)\s*\)\s*", re.DOTALL)
@@ -34,7 +34,7 @@ def partition_spec(schema: dict[str, Any], partitioning: Sequence[str]) -> dict[
         name = _free_name(column + suffix, column, {field["name"] for field in fields}, index)
         field = {"source-id": index.ids_by_name[column], "name": name, "transform": transform}
         fields.append(field | {"field-id": PARTITION_FIELD_ID_START + len(fields)})
-    bind(fields, index)
+    bind_partition_spec(fields, index)
     return {"spec-id": 0, "fields": fields}
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from catalog.metadata.apply import apply
-from catalog.metadata.document import Metadata, current_snapshot_id
+from catalog.metadata.commit import apply
+from catalog.metadata.draft import Metadata, current_snapshot_id
 from catalog.metadata.tables import new_table
 
 JsonObject = dict[str, Any]

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errors import CatalogError, CommitFailed, Invalid, RequirementFailed
-from catalog.metadata.apply import UPDATES, apply, check_requirements, is_replay
+from catalog.metadata.commit import UPDATES, apply, check_requirements, is_replay
+from catalog.metadata.document_defaults import with_defaults
 from catalog.metadata.invariants import violations
-from catalog.metadata.tables import completed, new_table, with_refs_only
+from catalog.metadata.tables import new_table, with_refs_only
 from tests.harness.documents import (
     LOCATION,
     NESTED,
@@ -180,7 +181,7 @@ DOCUMENTS = [metadata for _, metadata in produced_documents()]
 def test_a_broken_document_can_be_completed_and_judged(data: st.DataObject) -> None:
     spoiled = data.draw(st.sampled_from(DOCUMENTS).flatmap(broken))
     if isinstance(spoiled, dict):
-        spoiled = completed(spoiled)
+        spoiled = with_defaults(spoiled)
     for violation in violations(spoiled):
         assert violation
     if violations(spoiled) == []:

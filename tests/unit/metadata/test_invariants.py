@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from catalog.metadata.apply import apply
-from catalog.metadata.document import Metadata
-from catalog.metadata.invariants import view_violations, violations
-from catalog.metadata.tables import completed
+from catalog.metadata.commit import apply
+from catalog.metadata.document_defaults import with_defaults
+from catalog.metadata.draft import Metadata
+from catalog.metadata.invariants import violations
+from catalog.metadata.view_invariants import view_violations
 from tests.harness.documents import (
     LOCATION,
     NOW_MS,
@@ -145,7 +146,7 @@ OLD_V1: Metadata = {
 
 
 def test_an_old_document_is_completed_as_readers_do_it() -> None:
-    made = completed(OLD_V1, table_uuid=TABLE_UUID)
+    made = with_defaults(OLD_V1, table_uuid=TABLE_UUID)
     assert violations(made) == []
     assert made["schemas"] == [OLD_V1["schema"] | {"schema-id": 0}]
     assert made["partition-specs"] == [
@@ -155,7 +156,7 @@ def test_an_old_document_is_completed_as_readers_do_it() -> None:
     assert made["sort-orders"] == [{"order-id": 0, "fields": []}]
     assert made["refs"] == {"main": {"snapshot-id": 7, "type": "branch"}}
     assert made["table-uuid"] == TABLE_UUID
-    assert completed(made) is made
+    assert with_defaults(made) is made
     assert append(made, 8)["current-snapshot-id"] == 8
 
 
@@ -174,6 +175,6 @@ def test_apply_completes_its_base_but_does_not_count_that_as_a_change() -> None:
 
 
 def test_a_null_current_snapshot_is_none() -> None:
-    made = completed(table(3) | {"current-snapshot-id": None})
+    made = with_defaults(table(3) | {"current-snapshot-id": None})
     assert violations(made) == []
     assert append(made, 1)["current-snapshot-id"] == 1

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from catalog.errors import Invalid
-from catalog.metadata.document import Metadata
-from catalog.metadata.limits import SPEC_FIELDS_MAX
+from catalog.metadata.draft import Metadata
+from catalog.metadata.validation import SPEC_FIELDS_MAX
 from tests.harness.documents import NESTED, commit, field, partition_field, struct, table
 
 BY_NAME = partition_field(2, "truncate[4]", "name_trunc")

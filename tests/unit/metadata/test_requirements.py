@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from catalog.errors import CommitFailed, Invalid, RequirementFailed
-from catalog.metadata.apply import apply, check_requirements
-from catalog.metadata.limits import REQUIREMENTS_MAX
+from catalog.metadata.commit import apply, check_requirements
+from catalog.metadata.validation import REQUIREMENTS_MAX
 from tests.harness.documents import NOW_MS, TABLE_UUID, appended, commit, set_ref, table
 
 TABLE = commit(appended(table(), 2), set_ref(1, "v1", "tag"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from catalog.errors import CommitFailed, Invalid
-from catalog.metadata.apply import apply
-from catalog.metadata.document import Metadata
-from catalog.metadata.limits import CLOCK_SKEW_MS_MAX, LONG_MAX
+from catalog.metadata.commit import apply
+from catalog.metadata.draft import Metadata
+from catalog.metadata.validation import CLOCK_SKEW_MS_MAX, LONG_MAX
 from tests.harness.documents import (
     NOW_MS,
     add_snapshot,

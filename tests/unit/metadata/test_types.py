@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from catalog.errors import Invalid
-from catalog.metadata import defaults, transforms
-from catalog.metadata.limits import FIELD_ID_MAX, SCHEMA_DEPTH_MAX, SCHEMA_FIELDS_MAX
-from catalog.metadata.schema_equality import same_schema
-from catalog.metadata.schemas import index_schema
+from catalog.metadata import types
+from catalog.metadata.schemas import index_schema, same_schema
 from catalog.metadata.types import primitive
+from catalog.metadata.validation import FIELD_ID_MAX, SCHEMA_DEPTH_MAX, SCHEMA_FIELDS_MAX
 from tests.harness.documents import DEFAULTS, NESTED, TYPES, field, struct
 
 
@@ -52,8 +51,8 @@ def test_an_initial_default_needs_v3_and_a_write_default_does_not() -> None:
 
 @pytest.mark.parametrize(("type_", "value"), DEFAULTS.items())
 def test_a_default_of_each_type(type_: str, value: Any) -> None:
-    defaults.check(type_, value, "at")
-    defaults.check(type_, None, "at")
+    types.check_default(type_, value, "at")
+    types.check_default(type_, None, "at")
 
 
 @pytest.mark.parametrize(
@@ -78,16 +77,16 @@ def test_a_default_of_each_type(type_: str, value: Any) -> None:
 )
 def test_not_a_default_of_the_type(type_: str, value: Any) -> None:
     with pytest.raises(Invalid, match="at"):
-        defaults.check(type_, value, "at")
+        types.check_default(type_, value, "at")
 
 
 def test_the_default_of_a_struct_is_empty() -> None:
     type_ = struct(field(1, "x", "int"))
-    defaults.check(type_, {}, "at")
+    types.check_default(type_, {}, "at")
     wrong: list[Any] = [{"1": 1}, [], 0, False]
     for value in wrong:
         with pytest.raises(Invalid, match="must be null or"):
-            defaults.check(type_, value, "at")
+            types.check_default(type_, value, "at")
 
 
 def test_defaults_of_lists_and_maps_are_checked_inside() -> None:
@@ -100,12 +99,12 @@ def test_defaults_of_lists_and_maps_are_checked_inside() -> None:
         "value": list_type,
         "value-required": True,
     }
-    defaults.check(map_type, {"keys": ["a"], "values": [[1, None]]}, "at")
+    types.check_default(map_type, {"keys": ["a"], "values": [[1, None]]}, "at")
     for value in ([1], {"keys": ["a"]}, {"keys": ["a"], "values": []}, {"keys": [1], "values": [[]]}):
         with pytest.raises(Invalid):
-            defaults.check(map_type, value, "at")
+            types.check_default(map_type, value, "at")
     with pytest.raises(Invalid):
-        defaults.check(list_type, ["x"], "at")
+        types.check_default(list_type, ["x"], "at")
 
 
 @pytest.mark.parametrize(
@@ -188,12 +187,12 @@ def test_schemas_are_equal_whatever_the_spelling_and_the_id() -> None:
     ],
 )
 def test_what_a_transform_takes(transform: str, kind: str, accepted: bool) -> None:
-    assert transforms.accepts(transform, kind) is accepted
+    assert types.transform_accepts(transform, kind) is accepted
 
 
 def test_known_transforms_have_one_spelling() -> None:
-    assert transforms.canonical("IDENTITY") == "identity"
-    assert transforms.canonical("Bucket[016]") == "bucket[16]"
-    assert transforms.canonical("ZOrder[4]") == "ZOrder[4]"
+    assert types.canonical_transform("IDENTITY") == "identity"
+    assert types.canonical_transform("Bucket[016]") == "bucket[16]"
+    assert types.canonical_transform("ZOrder[4]") == "ZOrder[4]"
     with pytest.raises(Invalid):
-        transforms.canonical("bucket[0]")
+        types.canonical_transform("bucket[0]")

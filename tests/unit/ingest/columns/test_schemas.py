@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
 from catalog.errors import Invalid
-from catalog.metadata.apply import apply
+from catalog.metadata.commit import apply
 from catalog.metadata.invariants import violations
 from ingest.change import Change, Declared
 from ingest.columns.schemas import ROW_ID, Plan, Policy, create_request, offending, plan, schema_updates

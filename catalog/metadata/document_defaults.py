@@ -1,12 +1,13 @@
-"""Documents of other writers, completed: v1 allowed to leave out much that clients now need.
+"""Fill in what old metadata documents leave out.
 
-`completed` fills what is missing from what is there, as every reader does for itself, and returns the
-document itself if nothing is. Use it on a metadata file that is registered; `apply` uses it on its base.
+v1 allowed writers to leave out much that clients now need. `with_defaults` derives it from what is there, as
+every reader does for itself, and returns the document itself if nothing is missing. Use it on a metadata file
+that is registered; `apply` uses it on its base.
 """
 
 from __future__ import annotations
 
-from catalog.metadata.document import (
+from catalog.metadata.draft import (
     MAIN,
     PARTITION_FIELD_ID_START,
     UNSORTED_ORDER_ID,
@@ -32,7 +33,7 @@ _KEYS = (
 )
 
 
-def completed(metadata: Metadata, *, table_uuid: str | None = None) -> Metadata:
+def with_defaults(metadata: Metadata, *, table_uuid: str | None = None) -> Metadata:
     """`table_uuid` is given to a table that has none (old v1 tables)."""
     if all(metadata.get(key) is not None for key in _KEYS):
         return metadata

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from catalog.errors import FileNotFound
-from catalog.metadata.apply import apply
-from catalog.metadata.rebuild import note, rebuild
-from catalog.metadata.squash import squash
+from catalog.metadata.commit import apply
+from catalog.metadata.rebuild import rebuild, summarize
+from catalog.metadata.snapshots import collapse_logs
 from catalog.metadata.tables import new_table
 from tests.harness.rest import SCHEMA, append_body
 
@@ -36,7 +36,7 @@ def test_a_rebuilt_version_is_the_version() -> None:
     for number in range(1, 6):
         versions.append(appended(versions[-1], number, 1_000 + number * 100))
     for version in versions:
-        rebuilt = orjson.loads(rebuild(orjson.dumps(versions[-1]), note(version)))
+        rebuilt = orjson.loads(rebuild(orjson.dumps(versions[-1]), summarize(version)))
         for key in ("snapshots", "snapshot-log", "refs", "current-snapshot-id", "schemas", "last-updated-ms"):
             assert rebuilt[key] == version[key], key
 
@@ -46,19 +46,19 @@ def test_a_version_whose_snapshot_has_expired_says_so() -> None:
     later = appended(first, 2, 1_200)
     gone = apply(later, [], [{"action": "remove-snapshots", "snapshot-ids": [1]}], now_ms=1_300)
     with pytest.raises(FileNotFound, match="Snapshot 1 has expired"):
-        rebuild(orjson.dumps(gone), note(first))
+        rebuild(orjson.dumps(gone), summarize(first))
 
 
 def test_squashed_logs_hold_the_published_versions_and_the_last() -> None:
     published = appended(table(), 1, 1_100)
     inside = appended(appended(published, 2, 1_200), 3, 1_300)
-    squashed = squash(inside, published, "file:///wh/t/metadata/published.json")
+    squashed = collapse_logs(inside, published, "file:///wh/t/metadata/published.json")
     assert [entry["snapshot-id"] for entry in squashed["snapshot-log"]] == [1, 3]
     assert squashed["metadata-log"][-1] == {
         "timestamp-ms": 1_100,
         "metadata-file": "file:///wh/t/metadata/published.json",
     }
     assert squashed["snapshots"] == inside["snapshots"]
-    alone = squash(inside, None, None)
+    alone = collapse_logs(inside, None, None)
     assert [entry["snapshot-id"] for entry in alone["snapshot-log"]] == [3]
     assert alone["metadata-log"] == []

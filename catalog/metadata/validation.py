@@ -1,8 +1,4 @@
-"""Readers for parsed JSON of unknown shape: each returns the value in its checked type or raises `Invalid`.
-
-All take the object and the key, and `at`, the path of the object in the request ("schema.fields[2]"), which
-is used only to say where the fault is. Python's `bool` is an `int`; here it never passes for one.
-"""
+"""Read values from JSON that a client sent, with their limits. A wrong value raises Invalid with its path."""
 
 from __future__ import annotations
 
@@ -10,10 +6,26 @@ import math
 from typing import Any
 
 from catalog.errors import Invalid
-from catalog.metadata.limits import INT_MAX, JSON_DEPTH_MAX, LONG_MAX
 
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+FORMAT_VERSION_MIN = 1
+FORMAT_VERSION_MAX = 3
+FORMAT_VERSION_DEFAULT = 2
+# The spec keeps the highest 200 ids for metadata columns; a column there would also leave no id for the next.
+FIELD_ID_MAX = INT_MAX - 201
+UPDATES_MAX = 10_000
+REQUIREMENTS_MAX = 1_000
+SCHEMA_FIELDS_MAX = 20_000
+SCHEMA_DEPTH_MAX = 64
+SPEC_FIELDS_MAX = 1_000
+TYPE_TEXT_CHARS_MAX = 1_000
+# orjson writes at most 254 levels, and the document adds a few around what a client sends.
+JSON_DEPTH_MAX = 200
+# Java readers refuse a document whose logs go back by more than this.
+CLOCK_SKEW_MS_MAX = 60_000
+METADATA_LOG_ENTRIES_DEFAULT = 100
 JsonObject = dict[str, Any]
-
 _ABSENT = object()
 _SHOWN_CHARS_MAX = 80
 
@@ -22,7 +34,7 @@ def path(at: str, key: str) -> str:
     return f"{at}.{key}" if at else key
 
 
-def shown(value: object) -> str:
+def preview(value: object) -> str:
     """The value as it may stand in a message: short, on one line, and never a walk through it."""
     if isinstance(value, dict):
         return "an object"
@@ -40,7 +52,7 @@ def _is_long(value: object) -> bool:
 
 
 def wrong(at: str, expected: str, value: object) -> Invalid:
-    return Invalid(f"{at} must be {expected}, not {shown(value)}")
+    return Invalid(f"{at} must be {expected}, not {preview(value)}")
 
 
 def present(obj: JsonObject, key: str, at: str = "") -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from catalog.errors import CommitFailed, Invalid
-from catalog.metadata.apply import apply, is_replay
-from catalog.metadata.document import Metadata
+from catalog.metadata.commit import apply, is_replay
+from catalog.metadata.draft import Metadata
 from catalog.metadata.invariants import violations
-from catalog.metadata.limits import JSON_DEPTH_MAX, UPDATES_MAX
 from catalog.metadata.tables import with_refs_only
+from catalog.metadata.validation import JSON_DEPTH_MAX, UPDATES_MAX
 from tests.harness.documents import (
     LOCATION,
     NOW_MS,
