@@ -16,6 +16,7 @@ from catalog.changes import UNNUMBERED, Change, Entry
 from catalog.errors import (
     AlreadyExists,
     CatalogError,
+    CommitFailed,
     Invalid,
     NoSuchNamespace,
     NoSuchTable,
@@ -52,6 +53,17 @@ class TableCommit:
         return (self.identifier.namespace.key, self.identifier.name)
 
     @property
+    def added_snapshots(self) -> list[Any]:
+        """The ids of the snapshots that it adds."""
+        return [
+            update["snapshot"].get("snapshot-id")
+            for update in self.updates
+            if isinstance(update, dict)
+            and update.get("action") == "add-snapshot"
+            and isinstance(update.get("snapshot"), dict)
+        ]
+
+    @property
     def creates(self) -> bool:
         return any(isinstance(r, dict) and r.get("type") == "assert-create" for r in self.requirements)
 
@@ -76,8 +88,8 @@ def _decide_all(
 ) -> Decision[list[Entry]]:
     decision: Decision[list[Entry]] = Decision(answer=[])
     outdated.clear()
-    if len(commits) > 1 and any(_has_landed(catalog, state, commit) for commit in commits):
-        # All or nothing: what added these snapshots did the rest of the request too.
+    if len(commits) > 1 and (landed := [c for c in commits if _has_landed(catalog, state, c)]):
+        _require_whole(catalog, state, commits, landed)
         found = (state.load(*commit.key) for commit in commits)
         return Decision(answer=[entry for entry in found if entry is not None])
     for commit in commits:
@@ -87,14 +99,41 @@ def _decide_all(
 
 def _has_landed(catalog: Catalog, state: State, commit: TableCommit) -> bool:
     """Whether the snapshots of this commit are in its table already."""
-    if not any(
-        isinstance(update, dict) and update.get("action") == "add-snapshot" for update in commit.updates
-    ):
+    if not commit.added_snapshots:
         return False
     entry = state.load(*commit.key)
     if entry is None or entry.kind != "table":
         return False
     return is_replay(_parsed(catalog, entry), commit.requirements, commit.updates)
+
+
+def _require_whole(
+    catalog: Catalog, state: State, commits: list[TableCommit], landed: list[TableCommit]
+) -> None:
+    """CommitFailed unless the whole request has landed.
+
+    A table may have lost its trace since (an expired snapshot, a property that was set again). The history
+    still has every name that was written together with a landed snapshot.
+    """
+    missing = [c for c in commits if c not in landed and not _is_in_effect(catalog, state, c)]
+    if missing:
+        together = state.written_with(*landed[0].key, landed[0].added_snapshots)
+        missing = [commit for commit in missing if commit.key not in together]
+    if missing:
+        raise CommitFailed(
+            "Only a part of this request has been committed before: "
+            f"{', '.join(str(commit.identifier) for commit in landed)} "
+            f"{'has its' if len(landed) == 1 else 'have their'} snapshots already, the other tables do not. "
+            "Nothing was written. Load the tables and commit again what is missing"
+        )
+
+
+def _is_in_effect(catalog: Catalog, state: State, commit: TableCommit) -> bool:
+    """Whether a commit without snapshots would change nothing."""
+    entry = state.load(*commit.key)
+    if entry is None or entry.kind != "table":
+        return False
+    return _has_no_effect(commit, _parsed(catalog, entry), catalog.now_ms())
 
 
 def _require_sane(commits: list[TableCommit]) -> None:
@@ -151,9 +190,13 @@ def _applied(
 
 
 def _has_no_effect(commit: TableCommit, before: dict[str, Any], now_ms: int) -> bool:
-    if any(update["action"] == "add-snapshot" for update in commit.updates):
+    if commit.added_snapshots:
         return False  # this is no replay, so its snapshot is not there yet
-    same_table = [r for r in commit.requirements if r["type"] in ("assert-create", "assert-table-uuid")]
+    same_table = [
+        requirement
+        for requirement in commit.requirements
+        if isinstance(requirement, dict) and requirement.get("type") in ("assert-create", "assert-table-uuid")
+    ]
     try:
         return apply(before, same_table, commit.updates, now_ms=now_ms) is before
     except CatalogError:

@@ -58,6 +58,12 @@ class State(Protocol):
     def published(self, namespace: str, name: str) -> Entry | None:
         """The last published meaning of the name that this state builds upon, with its document."""
 
+    def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
+        """The names that the commit which added these snapshots to a table wrote, all under one number.
+
+        Empty where commits have no number of their own.
+        """
+
     def write(self, wanted: Write) -> int:
         """All changes or none; answers the version of entries new under their name.
 
@@ -127,6 +133,9 @@ class PresentState:
 
     def published(self, namespace: str, name: str) -> Entry | None:
         return self.load(namespace, name)
+
+    def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
+        return PastStore(self._database).written_with(self.prefix, namespace, name, snapshot_ids)
 
     def write(self, wanted: Write) -> int:
         return write_changes(self._database, self.prefix, wanted).first_version
@@ -209,6 +218,9 @@ class PastState:
     def published(self, namespace: str, name: str) -> Entry | None:
         return self.load(namespace, name)
 
+    def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
+        return self._past.written_with(self.warehouse.name, namespace, name, snapshot_ids)
+
     def write(self, wanted: Write) -> int:
         raise Forbidden(
             f"{self.prefix} is a past moment of {self.warehouse.name} and cannot be written to: "
@@ -274,6 +286,9 @@ class TransactionState:
                 return None
             seen.add((namespace, name))
             held = self._held(namespace, name)
+
+    def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
+        return set()
 
     def write(self, wanted: Write) -> int:
         self._transactions.stage(self.transaction, wanted)

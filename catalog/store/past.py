@@ -99,6 +99,7 @@ READ_VERSIONS = Read(
 )
 
 CHUNK_ROWS = 1000
+NUMBER_MAX = 2**62
 
 
 class PastStore:
@@ -158,6 +159,19 @@ class PastStore:
             READ_EVENTS, {"warehouse": warehouse, "after": after, "until": after + limit}
         )
         return [_event(row) for row in rows]
+
+    def written_with(
+        self, warehouse: str, namespace: str, name: str, snapshot_ids: list[int]
+    ) -> set[tuple[str, str]]:
+        """The names of the commit that added these snapshots to a table, if one did."""
+        wanted, before = set(snapshot_ids), NUMBER_MAX
+        while rows := self.versions(warehouse, namespace, name, before, CHUNK_ROWS):
+            for row in rows:
+                if wanted <= set(row["detail"].get("added-snapshots", [])):
+                    found = self.events(warehouse, row["number"] - 1, 1)
+                    return {(event["namespace"], event["name"]) for event in found}
+            before = rows[-1]["number"]
+        return set()
 
     def versions(
         self, warehouse: str, namespace: str, name: str, before: int, limit: int

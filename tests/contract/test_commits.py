@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.harness.rest import Rest, append_body, identified, uuid7
-from tests.harness.stacks import Stack
+from tests.harness.stacks import STACKS, Stack, Stacks
 
 
 @pytest.fixture
@@ -84,6 +86,68 @@ def test_one_refused_table_refuses_all(rest: Rest, namespace: str) -> None:
     missing = {"table-changes": [identified(namespace, "a", good), identified(namespace, "no", bad)]}
     assert rest.call("POST", rest.path("transactions/commit"), json=missing).status_code == 404
     assert rest.load(namespace, "a")["metadata"]["snapshots"] == []
+
+
+@settings(max_examples=15, deadline=None)
+@given(landed=st.lists(st.booleans(), min_size=2, max_size=5))
+def test_a_commit_of_which_a_part_has_landed_is_a_conflict(stacks: Stacks, landed: list[bool]) -> None:
+    """All tables have their snapshots: success. Some: 409 that names them. None: the commit is applied."""
+    for stack_name in STACKS:
+        rest = Rest(stacks.shared(stack_name).url)
+        namespace = rest.fresh_namespace()
+        tables = [f"t{position}" for position in range(len(landed))]
+        bodies = {table: append_body(rest.create(namespace, table)["metadata"]) for table in tables}
+        alone = [table for table, has_landed in zip(tables, landed, strict=True) if has_landed]
+        for table in alone:
+            assert rest.commit(namespace, table, bodies[table]).status_code == 200
+        changes = {"table-changes": [identified(namespace, table, body) for table, body in bodies.items()]}
+        answer = rest.call("POST", rest.path("transactions/commit"), json=changes)
+        have = [table for table in tables if rest.load(namespace, table)["metadata"]["snapshots"]]
+        if len(alone) in (0, len(tables)):
+            assert answer.status_code == 204
+            assert have == tables
+        else:
+            assert answer.status_code == 409
+            assert answer.json()["error"]["type"] == "CommitFailedException"
+            for table in tables:
+                assert (f"{namespace}.{table}" in answer.json()["error"]["message"]) == (table in alone)
+            assert have == alone
+
+
+def test_a_commit_that_landed_whole_is_answered_again_whatever_came_later(rest: Rest, namespace: str) -> None:
+    """The snapshot of one table is expired, a property of another is set anew: the commit did happen."""
+    rest.create(namespace, "c")
+    bodies = {table: append_body(rest.load(namespace, table)["metadata"]) for table in ("a", "b")}
+    bodies["c"] = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"x": "1"}}]}
+    changes = {"table-changes": [identified(namespace, table, body) for table, body in bodies.items()]}
+    path = rest.path("transactions/commit")
+    assert rest.call("POST", path, json=changes).status_code == 204
+    rest.append(namespace, "b")
+    expired = bodies["b"]["updates"][0]["snapshot"]["snapshot-id"]
+    remove = {"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": [expired]}]}
+    assert rest.commit(namespace, "b", remove).status_code == 200
+    again = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"x": "2"}}]}
+    assert rest.commit(namespace, "c", again).status_code == 200
+    head = rest.head()
+    assert rest.call("POST", path, json=changes).status_code == 204
+    assert rest.head() == head
+    assert rest.load(namespace, "c")["metadata"]["properties"]["x"] == "2"
+
+
+def test_a_property_beside_a_snapshot_that_landed_alone_is_not_taken_for_done(
+    rest: Rest, namespace: str
+) -> None:
+    body = append_body(rest.load(namespace, "a")["metadata"])
+    assert rest.commit(namespace, "a", body).status_code == 200
+    owner = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"owner": "me"}}]}
+    changes = {"table-changes": [identified(namespace, "a", body), identified(namespace, "b", owner)]}
+    answer = rest.call("POST", rest.path("transactions/commit"), json=changes)
+    assert answer.status_code == 409
+    assert f"{namespace}.a" in answer.json()["error"]["message"]
+    assert "owner" not in rest.load(namespace, "b")["metadata"]["properties"]
+    for broken in ({"requirements": ["x"], "updates": ["y"]}, {"requirements": [{}], "updates": [{}]}):
+        changes["table-changes"][1] = identified(namespace, "b", broken)
+        assert rest.call("POST", rest.path("transactions/commit"), json=changes).status_code == 409
 
 
 def test_an_unknown_update_or_requirement_is_refused_whole(rest: Rest, namespace: str) -> None:
