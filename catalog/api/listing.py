@@ -16,8 +16,10 @@ def list_names(call: Call, kind: Kind) -> Answer:
     number = None if "pageToken" in call.query else call.state.number()
     if number is None:
         return _answer(call, kind)
-    # Every change of a name takes a number, so under the same number the list is the same.
-    key, form = (call.state.prefix, str(number)), f"{kind}s of {namespace.key}"
+    # Every change of a name takes a number, so under the same number the list is the same. A warehouse that
+    # is dropped and created again starts at number 0 again.
+    version = f"{call.state.warehouse.created_ms} {number}"
+    key, form = (call.state.prefix, version), f"{kind}s of {namespace.key}"
     body: bytes | None = call.catalog.documents.get(key, form)
     if body is not None:
         return Answer(200, body, [JSON])

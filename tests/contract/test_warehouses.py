@@ -45,6 +45,23 @@ def test_a_warehouse_stands_alone(rest: Rest, name: str) -> None:
     assert rest.lake("GET", f"warehouses/{name}").status_code == 404
 
 
+def test_a_warehouse_that_is_made_again_lists_its_own_tables(rest: Rest, name: str) -> None:
+    """Numbers start again at 0, so the same number means another state."""
+    lists = []
+    for table in ("before", "after"):
+        assert rest.lake("POST", "warehouses", json={"name": name}).status_code == 200
+        warehouse = rest.at(name)
+        warehouse.ok("POST", warehouse.path("namespaces"), json={"namespace": ["ns"]})
+        warehouse.create("ns", table)
+        lists.append(warehouse.tables("ns"))
+        past = rest.at(f"{name}@2")
+        lists.append(past.tables("ns"))
+        assert warehouse.call("DELETE", warehouse.table_path("ns", table)).status_code == 204
+        assert warehouse.call("DELETE", warehouse.namespace_path("ns")).status_code == 204
+        assert rest.lake("DELETE", f"warehouses/{name}").status_code == 204
+    assert lists == [["before"], ["before"], ["after"], ["after"]]
+
+
 def test_names_and_roots_are_checked(stack: Stack, rest: Rest, name: str) -> None:
     for wrong in ("", "a/b", "namespaces", "x" * 64, "main@1", "main~x"):
         assert rest.lake("POST", "warehouses", json={"name": wrong}).status_code == 400
