@@ -13,8 +13,9 @@ import sqlalchemy as sa
 
 from catalog.changes import Entry, Kind
 from catalog.rows import PastEntry
-from catalog.store.database import Database, Read
-from catalog.store.schema import history
+from catalog.store.database import Database, Prepared, Read
+from catalog.store.present import READ_NUMBER
+from catalog.store.schema import heads, history
 
 _older = history.alias("older")
 _warehouse = history.c.warehouse == sa.bindparam("warehouse")
@@ -80,6 +81,11 @@ READ_NUMBER_AT = Read(
     .where(_warehouse, history.c.time_ms <= sa.bindparam("time_ms"))
     .order_by(history.c.time_ms.desc(), history.c.number.desc())
     .limit(1)
+)
+_CLOSE = Prepared(
+    sa.update(heads)
+    .where(heads.c.warehouse == sa.bindparam("w"), heads.c.time_ms < sa.bindparam("earliest_ms"))
+    .values(time_ms=sa.bindparam("earliest_ms"))
 )
 READ_EVENTS = Read(
     sa.select(history)
@@ -149,9 +155,21 @@ class PastStore:
         return found[:limit]
 
     def number_at(self, warehouse: str, time_ms: int) -> int:
-        """The newest number at or before a time; 0 before the first commit."""
+        """The newest number at or before a time; 0 before the first commit. The same at every call."""
+        self._close(warehouse, time_ms)
         row = self._database.row(READ_NUMBER_AT, {"warehouse": warehouse, "time_ms": time_ms})
         return row[0] if row else 0
+
+    def _close(self, warehouse: str, time_ms: int) -> None:
+        """No commit gets this time, or an earlier one, any more.
+
+        A commit is visible a little after it took its time. So a moment behind the newest commit waits for
+        the commit that holds the counter, and moves the time below which no later one can fall.
+        """
+        head = self._database.row(READ_NUMBER, {"warehouse": warehouse})
+        if head is not None and head[1] <= time_ms:
+            params = {"w": warehouse, "earliest_ms": time_ms + 1}
+            self._database.write(lambda connection: _CLOSE.run(connection, params).rowcount)
 
     def events(self, warehouse: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Commits behind a number, whole and in order: at most `limit` numbers."""

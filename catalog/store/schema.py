@@ -25,8 +25,8 @@ warehouses = sa.Table(
     sa.Column("created_ms", sa.BigInteger, nullable=False),
 )
 
-# The number of the newest commit. Apart from `warehouses`, so that taking a number never waits for a lock
-# on names.
+# The number of the newest commit, and the earliest time that the next one may have. Apart from `warehouses`,
+# so that taking a number never waits for a lock on names.
 heads = sa.Table(
     "heads",
     metadata,

@@ -9,6 +9,7 @@ side by side.
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also |
         if change.is_structural:
             _check_structure(connection, warehouse, change, wanted)
     faults.reach("swap.before-number")
-    number, time_ms = _take_number(connection, warehouse, wanted.now_ms)
+    number, time_ms = _take_number(connection, warehouse)
     faults.reach("swap.before-history")
     _insert_history(connection, warehouse, changes, number, time_ms, wanted.principal, first_version)
     if wanted.record is not None:
@@ -308,8 +309,12 @@ def _keep_dropped(connection: sa.Connection, warehouse: str, change: Change, wan
     _INSERT_DROPPED.run(connection, values)
 
 
-def _take_number(connection: sa.Connection, warehouse: str, now_ms: int) -> tuple[int, int]:
-    row = _COUNT.run(connection, {"w": warehouse, "now": now_ms}).fetchone()
+def _take_number(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
+    """The next number, and the time of the commit: now, and never before a moment that was read already.
+
+    Reading the clock any earlier would put the commit into the past by the time that its files took.
+    """
+    row = _COUNT.run(connection, {"w": warehouse, "now": time.time_ns() // 1_000_000}).fetchone()
     if row is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
     return row[0], row[1]
