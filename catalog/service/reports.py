@@ -1,6 +1,6 @@
-"""Metrics reports of engines: kept for a while, newest first.
+"""Metrics reports of engines: the newest of each table are kept for a while.
 
-A report never fails a client over its content.
+Reading a table is enough to send them, so their size and their number are bounded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from catalog.service.states import State
 from catalog.service.tables import require
 
 REPORT_TYPES = ("scan-report", "commit-report")
+REPORT_BYTES_MAX = 64 * 1024
+REPORTS_A_TABLE_MAX = 1000
 
 
 def keep(
@@ -24,6 +26,9 @@ def keep(
     entry = require(state, identifier)
     if report.get("report-type") not in REPORT_TYPES:
         raise Invalid(f"report-type must be one of {', '.join(REPORT_TYPES)}")
+    text = orjson.dumps(report)
+    if len(text) > REPORT_BYTES_MAX:
+        raise Invalid(f"The report has {len(text)} bytes, more than {REPORT_BYTES_MAX}")
     now_ms = catalog.now_ms()
     values = {
         "warehouse": state.warehouse.name,
@@ -32,9 +37,10 @@ def keep(
         "uuid": entry.uuid,
         "received_ms": now_ms,
         "principal": principal,
-        "report": orjson.dumps(report).decode(),
+        "report": text.decode(),
     }
-    catalog.records.add_report(values, now_ms - catalog.limits.report_retention_s * 1000)
+    keep_after_ms = now_ms - catalog.limits.report_retention_s * 1000
+    catalog.records.add_report(values, keep_after_ms, REPORTS_A_TABLE_MAX)
 
 
 def listed(

@@ -184,10 +184,16 @@ class RecordStore:
 
     # -- reports
 
-    def add_report(self, values: dict[str, Any], keep_after_ms: int) -> None:
+    def add_report(self, values: dict[str, Any], keep_after_ms: int, rows_max: int) -> None:
+        """Add a report of a table. Older ones are deleted, by their age and by the number of rows."""
+        same_table = [reports.c[name] == values[name] for name in ("warehouse", "namespace", "name")]
+        too_many = sa.select(reports.c.id).where(*same_table).order_by(reports.c.id.desc())
+        newest_too_many = too_many.offset(rows_max).limit(1).scalar_subquery()
+
         def work(connection: sa.Connection) -> None:
             connection.execute(sa.insert(reports).values(**values))
             connection.execute(sa.delete(reports).where(reports.c.received_ms < keep_after_ms))
+            connection.execute(sa.delete(reports).where(*same_table, reports.c.id <= newest_too_many))
 
         self._database.write(work)
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import sqlalchemy as sa
 
+from catalog.service.reports import REPORT_BYTES_MAX
 from catalog.store.schema import dropped, transactions
 from tests.harness.rest import Rest
 from tests.harness.stacks import Stack, Stacks
@@ -101,6 +103,21 @@ def test_warehouses_in_pages(rest: Rest, warehouse: str) -> None:
     names = [entry["name"] for page in pages(rest, "warehouses", "warehouses", pageSize=1) for entry in page]
     assert {"main", warehouse} <= set(names)
     assert names == sorted(set(names))
+
+
+def test_a_report_has_a_size_limit(rest: Rest) -> None:
+    namespace = rest.fresh_namespace()
+    rest.create(namespace, "t")
+    path = rest.table_path(namespace, "t", "metrics")
+    report = {"report-type": "scan-report", "filler": ""}
+    frame = len(orjson.dumps(report))
+    report["filler"] = "x" * (REPORT_BYTES_MAX - frame)
+    assert rest.call("POST", path, json=report).status_code == 204
+    report["filler"] += "x"
+    answer = rest.call("POST", path, json=report)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
+    assert str(REPORT_BYTES_MAX) in answer.json()["error"]["message"]
+    assert len(rest.lake("GET", f"main/namespaces/{namespace}/tables/t/metrics").json()["reports"]) == 1
 
 
 def test_reports_and_history_of_a_table_in_pages(rest: Rest) -> None:
