@@ -179,8 +179,11 @@ class RecordStore:
 
     def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
         """(location, uuid) of the reserved places that overlap a canonical location."""
-        rows = self._database.rows(OVERLAPPING, overlapping_params(warehouse, location))
-        return [(row[0], row[1]) for row in rows]
+        return [
+            (row[0], row[1])
+            for params in overlapping_params(warehouse, location)
+            for row in self._database.rows(OVERLAPPING, params)
+        ]
 
     # -- reports
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ _RELEASE_PLACES = Prepared(
         locations.c.warehouse == sa.bindparam("w"), locations.c.uuid == sa.bindparam("u")
     )
 )
-# A place has at most so many segments above it inside a warehouse; a fixed number of them can be prepared.
+# A statement with a fixed number of parameters can be prepared. A location with more segments takes several.
 _ABOVE = tuple(f"above{number}" for number in range(48))
 OVERLAPPING = Read(
     sa.select(locations.c.location, locations.c.uuid).where(
@@ -259,13 +259,15 @@ def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) ->
         raise NamespaceNotEmpty(f"Namespace {namespace.replace(chr(31), '.')} is not empty")
 
 
-def overlapping_params(warehouse: str, location: str) -> dict[str, str]:
-    """For OVERLAPPING: every reserved place that is the given one, above it or below it."""
+def overlapping_params(warehouse: str, location: str) -> Iterator[dict[str, str]]:
+    """For OVERLAPPING, to be run with each: every reserved place that is the given one, above it or below it."""
     parts = location.split("/")
-    above = ["/".join(parts[:end]) for end in range(len(parts), 2, -1)][: len(_ABOVE)]
-    above += [location] * (len(_ABOVE) - len(above))
-    params = dict(zip(_ABOVE, above, strict=True))
-    return params | {"w": warehouse, "below": location + "/", "behind": location + "0"}
+    lineage = ["/".join(parts[:end]) for end in range(len(parts), 2, -1)]
+    for start in range(0, len(lineage), len(_ABOVE)):
+        above = lineage[start : start + len(_ABOVE)]
+        above += [location] * (len(_ABOVE) - len(above))
+        params = dict(zip(_ABOVE, above, strict=True))
+        yield params | {"w": warehouse, "below": location + "/", "behind": location + "0"}
 
 
 def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[Change]) -> None:
@@ -278,7 +280,11 @@ def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence
 
 
 def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
-    taken = OVERLAPPING.run(connection, overlapping_params(warehouse, location)).fetchall()
+    taken = [
+        row
+        for params in overlapping_params(warehouse, location)
+        for row in OVERLAPPING.run(connection, params).fetchall()
+    ]
     for place, uuid_ in taken:
         if uuid_ != owner:
             raise Invalid(

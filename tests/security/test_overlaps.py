@@ -34,6 +34,8 @@ RELATIONS: dict[str, tuple[Callable[[str], str], bool]] = {
     "the same by a shorter scheme": (lambda place: place.replace("file:///", "file:/"), False),
     "the same as a path": (lambda place: place.removeprefix("file://"), False),
     "below": (lambda place: f"{place}/data/x", False),
+    "60 levels below": (lambda place: place + "/x" * 60, False),
+    "200 levels below": (lambda place: place + "/x" * 200, False),
     "above": (lambda place: place.rsplit("/", 1)[0], False),
     "beside": (lambda place: f"{place}-2", True),
     "beside, shorter": (lambda place: place[:-1], True),
