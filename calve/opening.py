@@ -55,6 +55,7 @@ def open_catalog(settings: Settings) -> Catalog:
         idempotency_lifetime_s=settings.idempotency_lifetime_s,
         document_cache_bytes_max=settings.document_cache_bytes_max,
         page_size_max=settings.page_size_max,
+        namespace_separator=settings.namespace_separator_text,
     )
     catalog = Catalog(database, files, limits, files.client_properties)
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
 from catalog.moments import AtNumber, AtTime
-from catalog.names import WarehouseRef
+from catalog.names import LEVEL_SEPARATOR, WarehouseRef
 from catalog.ports import Files
 from catalog.rows import Transaction, Warehouse
 from catalog.service.documents import Documents
@@ -37,6 +37,7 @@ class Limits:
     report_retention_s: int = 30 * 24 * 3600
     document_cache_bytes_max: int = 64 * 1024 * 1024
     page_size_max: int = 1000
+    namespace_separator: str = LEVEL_SEPARATOR  # the character itself, not percent-encoded
 
 
 class Catalog:

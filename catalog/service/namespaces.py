@@ -20,8 +20,8 @@ PROPERTY_CHARACTERS_MAX = 65_536
 
 
 def properties_of(state: State, namespace: Namespace) -> dict[str, str]:
-    """The properties of a namespace that exists."""
-    return _properties(_require(state, namespace))
+    """The properties of a namespace that exists, with its location."""
+    return _with_location(state, namespace, _properties(_require(state, namespace)))
 
 
 def require_namespace(state: State, namespace: Namespace) -> None:
@@ -34,6 +34,7 @@ def create(
 ) -> dict[str, str]:
     wanted = check_properties({} if properties is None else properties)
     _check_location(state, wanted)
+    _check_levels(namespace, catalog.limits.namespace_separator)
 
     def decide() -> Decision[dict[str, str]]:
         if state.entry(namespace.key, "") is not None:
@@ -41,7 +42,8 @@ def create(
         if len(namespace.levels) > 1:
             require_namespace(state, Namespace(namespace.levels[:-1]))
         made = _entry(namespace, str(uuid.uuid4()), 1, wanted)
-        return Decision(wanted, [_change("create-namespace", namespace, None, made, wanted)])
+        shown = _with_location(state, namespace, wanted)
+        return Decision(shown, [_change("create-namespace", namespace, None, made, wanted)])
 
     return carry_out(catalog, state, asked, decide)
 
@@ -113,6 +115,26 @@ def _check_location(state: State, properties: dict[str, str]) -> None:
     for key, value in properties.items():
         if key.lower() == "location":
             places.require_inside(state.warehouse, value, "location")
+
+
+def _check_levels(namespace: Namespace, separator: str) -> None:
+    """A level that contains the separator could be created, but no address would lead to it."""
+    for level in namespace.levels:
+        if separator in level:
+            raise Invalid(
+                f"Invalid namespace level name: {level} contains {separator!r}, which separates the levels of "
+                "a namespace in addresses on this server (namespace-separator in /v1/config)"
+            )
+
+
+def _with_location(state: State, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
+    """The properties with the default location if none is set.
+
+    Trino puts new tables below the location of their schema, and cannot create any where there is none.
+    """
+    if "location" in properties:
+        return properties
+    return {**properties, "location": places.default_namespace_location(state.warehouse, namespace)}
 
 
 def _require(state: State, namespace: Namespace) -> Entry:

@@ -9,7 +9,7 @@ from typing import Any
 
 from catalog.errors import Invalid
 from catalog.locations import Location, slug
-from catalog.names import Identifier
+from catalog.names import Identifier, Namespace
 from catalog.rows import Warehouse
 
 # Properties that make engines, or this server, write somewhere. Compared without case: no variant slips
@@ -51,14 +51,14 @@ def check_result(warehouse: Warehouse, before: dict[str, Any] | None, after: dic
             require_inside(warehouse, value, key)
 
 
-def default_location(
-    warehouse: Warehouse, identifier: Identifier, namespace_properties: dict[str, str]
-) -> str:
+def default_namespace_location(warehouse: Warehouse, namespace: Namespace) -> str:
+    """Below the root of the warehouse, one folder for each level."""
+    return "/".join([warehouse.root.rstrip("/"), *(slug(level) for level in namespace.levels)])
+
+
+def default_location(identifier: Identifier, namespace_location: str) -> str:
     """A fresh place that no other table has had: readable, and unique by a uuid."""
-    base = namespace_properties.get("location") or "/".join(
-        [warehouse.root.rstrip("/"), *(slug(level) for level in identifier.namespace.levels)]
-    )
-    return f"{base.rstrip('/')}/{slug(identifier.name)}-{uuid.uuid4().hex}"
+    return f"{namespace_location.rstrip('/')}/{slug(identifier.name)}-{uuid.uuid4().hex}"
 
 
 def path_properties(properties: object) -> Iterator[tuple[str, object]]:

@@ -28,7 +28,7 @@ def create(
     inherited = properties_of(state, identifier.namespace)
     location = request.get("location")
     if location is None:
-        location = places.default_location(state.warehouse, identifier, inherited)
+        location = places.default_location(identifier, inherited["location"])
     location = places.require_below(state.warehouse, location, "location").text.rstrip("/")
     for key, value in places.path_properties(request.get("properties")):
         places.require_inside(state.warehouse, value, key)

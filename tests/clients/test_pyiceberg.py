@@ -51,7 +51,8 @@ def test_namespaces(iceberg: RestCatalog, namespace: str) -> None:
     assert iceberg.namespace_exists(inner)
     done = iceberg.update_namespace_properties(inner, removals={"a", "missing"}, updates={"b": "3"})
     assert (done.removed, done.updated, done.missing) == (["a"], ["b"], ["missing"])
-    assert iceberg.load_namespace_properties(inner) == {"b": "3"}
+    properties = iceberg.load_namespace_properties(inner)
+    assert {key: value for key, value in properties.items() if key != "location"} == {"b": "3"}
     iceberg.create_table((*inner, "t"), SCHEMA)
     with pytest.raises(NamespaceNotEmptyError):
         iceberg.drop_namespace(inner)
