@@ -222,3 +222,30 @@ def test_a_staged_table_is_nowhere_until_its_commit(rest: Rest) -> None:
     assert rest.commit(namespace, "t", body).status_code == 200
     other = [{"action": "assign-uuid", "uuid": str(uuid.uuid4())}, *updates[1:]]
     assert rest.commit(namespace, "t", body | {"updates": other}).status_code == 409
+
+
+@pytest.mark.parametrize("kind", ["statistics", "partition-statistics"])
+def test_a_statistics_file_may_lie_anywhere_in_the_warehouse(stack: Stack, rest: Rest, kind: str) -> None:
+    """Engines keep statistics of many tables in one folder. Outside of the warehouse they are refused."""
+    namespace = rest.fresh_namespace()
+    rest.create(namespace, "t")
+    metadata = rest.append(namespace, "t")["metadata"]
+
+    def set_statistics(path: str) -> int:
+        file = {
+            "snapshot-id": metadata["current-snapshot-id"],
+            "statistics-path": path,
+            "file-size-in-bytes": 100,
+            "file-footer-size-in-bytes": 10,
+            "blob-metadata": [],
+        }
+        update = {"action": f"set-{kind}", kind: file}
+        return rest.commit(namespace, "t", {"requirements": [], "updates": [update]}).status_code
+
+    shared = f"{stack.warehouse_root}/shared-statistics/{uuid.uuid4().hex}.puffin"
+    for path in (f"{metadata['location']}/metadata/own.puffin", shared):
+        assert (path, set_statistics(path)) == (path, 200)
+        found = rest.load(namespace, "t")["metadata"][kind]
+        assert [file["statistics-path"] for file in found] == [path]
+    for path in ("s3://elsewhere/x.puffin", "file:///elsewhere/x.puffin", f"{stack.warehouse_root}-2/x.puffin"):
+        assert (path, set_statistics(path)) == (path, 400)
