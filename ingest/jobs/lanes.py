@@ -54,7 +54,12 @@ class Lanes:
         return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
 
     def cut(self, warehouse: str, worker: str) -> Cut | None:
-        """Claim the next batch; None if nothing is due or another was quicker."""
+        """Claim the next batch; None if nothing is due or another was quicker.
+
+        The head is read before the tables. Nothing behind it is cut, so each source transaction in the batch
+        has all its tables in the lane. A transaction that arrives after the head was read is left whole.
+        """
+        head = self._journal.head(warehouse)
         found = self.waiting(warehouse)
         busy = self._jobs.claimed(warehouse) | self._resting(warehouse)
         chosen = choose(found, busy, self.thresholds, _now_ms())
@@ -68,7 +73,7 @@ class Lanes:
         # Read again: whoever held these tables before may have landed since.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
         for lane in chosen:
-            spans |= self._spans(warehouse, lane, landed, self.thresholds.batch_events_max)
+            spans |= self._spans(warehouse, lane, landed, head, self.thresholds.batch_events_max)
         if not spans:
             self._jobs.forget(job_id, 1)
             return None
@@ -76,7 +81,7 @@ class Lanes:
 
     def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> Cut | None:
         """What waits behind a batch that is being landed, up to `after`, once it is enough for a batch of its
-        own. Claims nothing.
+        own. Claims nothing. The head is read first, as in `cut`.
         """
         enough, head = self.thresholds, self._journal.head(warehouse)
         for lane in self.waiting(warehouse):
@@ -86,7 +91,8 @@ class Lanes:
             events, stored_bytes = self._journal.size(warehouse, starts, head)
             if events < enough.events and stored_bytes < enough.stored_bytes:
                 continue
-            spans = self._spans(warehouse, lane, starts, min(AHEAD_EVENTS_MAX, enough.batch_events_max))
+            events_max = min(AHEAD_EVENTS_MAX, enough.batch_events_max)
+            spans = self._spans(warehouse, lane, starts, head, events_max)
             if spans.keys() == starts.keys():
                 return Cut(uuid.uuid4().hex, warehouse, spans)
         return None
@@ -107,16 +113,19 @@ class Lanes:
         return {t for (where, t), (_, until) in self._put_off.items() if where == warehouse and until > now_s}
 
     def _spans(
-        self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], events_max: int
+        self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], head: int, events_max: int
     ) -> dict[TableName, tuple[int, int]]:
-        """From where to where; nothing if an open source transaction is in the way."""
-        head = self._journal.head(warehouse)
+        """From where to where; nothing if an open source transaction is in the way, or one that ends behind
+        the head: it may touch a table that the lane does not have.
+        """
         after = {table: landed[table] for table in lane.tables}
         up_to = self._journal.reach(warehouse, after, head, events_max=events_max)
         border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.
             border = self._journal.border(warehouse, lane.tables, after, head, _now_ms())
+        if border > head:
+            return {}
         return {table: (start, border) for table, start in after.items() if border > start}
 
 

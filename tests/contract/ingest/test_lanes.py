@@ -1,0 +1,188 @@
+"""A cut takes a source transaction whole, whenever the transaction arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.store.database import Database
+from ingest.batches.cut import Cut
+from ingest.batches.due import Thresholds
+from ingest.change import TableName
+from ingest.jobs.lanes import Lanes
+from ingest.journal.journal import Journal
+from ingest.landing import schema as landing_schema
+from ingest.landing.jobs import Jobs, finish
+from ingest.landing.tables import LandingTables, Step, land
+from tests.contract.ingest.journal.ground import WAREHOUSE, A, B, Place, appended, parts
+from tests.harness.postgres import PostgresServer
+
+STRESS_S = 3.0
+READS = ("head", "pending", "groups", "reach", "border", "size")
+
+
+class Bench:
+    """Lanes on a database of their own; a batch that is cut lands at once."""
+
+    def __init__(self, journal: Journal, database: Database) -> None:
+        self.journal, self.database = journal, database
+        self.tables, self.jobs = LandingTables(database), Jobs(database)
+        self.lanes = Lanes(journal, self.tables, self.jobs, Thresholds(events=1, freshness_ms=0))
+
+    def cut(self) -> Cut | None:
+        return self.lanes.cut(WAREHOUSE, "worker")
+
+    def land(self, cut: Cut) -> None:
+        assert self.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
+
+        def work(connection: Any) -> None:
+            finish(connection, cut.job_id, 1, 1, {})
+            for table, (start, end) in cut.spans.items():
+                step = Step(table, start, end, 0, 0, None, None, {})
+                land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(None, None))
+
+        self.database.write(work)
+        self.journal.trim(WAREHOUSE, {table: end for table, (_, end) in cut.spans.items()})
+
+    def transactions(self, cut: Cut) -> Counter[str]:
+        """How many changes the cut has of each source transaction."""
+        return Counter(
+            change.transaction or ""
+            for table, (start, end) in cut.spans.items()
+            for entry in self.journal.read(WAREHOUSE, table, start, end)
+            for change in entry.changes
+        )
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/journal.db"
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.database()
+    with contextlib.ExitStack() as opened:
+        journal = opened.enter_context(Place.fresh(url).opened())
+        database = Database(url, pool_size=4)
+        opened.callback(database.close)
+        landing_schema.migrate(database)
+        yield Bench(journal, database)
+
+
+class Interruption:
+    """Runs `arrive` once, before the read with that number."""
+
+    def __init__(
+        self, journal: Journal, monkeypatch: pytest.MonkeyPatch, number: int, arrive: Callable[[], Any]
+    ) -> None:
+        self._left, self._arrive = number, arrive
+        for name in READS:
+            monkeypatch.setattr(journal, name, self._counted(getattr(journal, name)))
+
+    def _counted(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._arrive()
+            return read(*given, **named)
+
+        return counted
+
+
+def transaction(journal: Journal, name: str, *tables: TableName) -> None:
+    last = len(tables) - 1
+    changes = [(table, f"{name}!" if place == last else name) for place, table in enumerate(tables)]
+    appended(journal, parts(*changes, source=name))
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_transaction_that_arrives_while_a_batch_is_cut_is_not_split(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    transaction(bench.journal, "before", A)
+    Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
+    cuts = [bench.cut()]
+    monkeypatch.undo()
+    while (cut := cuts[-1]) is not None:
+        assert bench.transactions(cut)["both"] in (0, 2)
+        bench.land(cut)
+        cuts.append(bench.cut())
+    assert bench.tables.one(WAREHOUSE, A).landed_id == bench.journal.head(WAREHOUSE)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_transaction_whose_second_half_arrives_while_a_batch_is_cut_is_not_split(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    appended(bench.journal, parts((A, "both"), source="s"))
+    Interruption(
+        bench.journal,
+        monkeypatch,
+        number,
+        lambda: appended(bench.journal, parts((B, "both!"), source="s")),
+    )
+    first = bench.cut()
+    monkeypatch.undo()
+    for cut in (first, bench.cut()):
+        if cut is not None:
+            assert bench.transactions(cut)["both"] in (0, 2)
+            bench.land(cut)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_transaction_that_arrives_while_a_batch_is_cut_behind_another_is_not_split(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    transaction(bench.journal, "first", A)
+    running = bench.cut()
+    assert running is not None
+    transaction(bench.journal, "before", A)
+    Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
+    after = {table: end for table, (_, end) in running.spans.items()}
+    behind = bench.lanes.cut_behind(WAREHOUSE, after)
+    monkeypatch.undo()
+    assert behind is None or bench.transactions(behind)["both"] in (0, 2)
+
+
+def test_no_transaction_is_split_under_load(bench: Bench) -> None:
+    """A producer and a loop of cuts, as fast as they can."""
+    tables: list[TableName] = [("db", f"t{n}") for n in range(6)]
+    chosen, over = random.Random(), threading.Event()
+    sent = Counter[str]()
+
+    def produce() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            touched = chosen.sample(tables, chosen.choice((1, 2)))
+            sent[str(number)] = len(touched)
+            transaction(bench.journal, str(number), *touched)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    landed = Counter[str]()
+    split = []
+    until_s = time.monotonic() + STRESS_S
+    try:
+        while time.monotonic() < until_s or producer.is_alive() or bench.journal.pending(WAREHOUSE):
+            if time.monotonic() >= until_s:
+                over.set()
+            cut = bench.cut()
+            if cut is not None:
+                found = bench.transactions(cut)
+                split += [name for name, count in found.items() if count != sent[name]]
+                landed += found
+                bench.land(cut)
+    finally:
+        over.set()
+        producer.join()
+    assert split == []
+    assert landed == sent
