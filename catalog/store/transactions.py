@@ -42,6 +42,27 @@ READ_BEFORE = Read(
     .order_by(transactions.c.opened_ms.desc(), transactions.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
+READ_OVER = Read(
+    sa.select(transactions.c.id)
+    .where(
+        transactions.c.warehouse == sa.bindparam("warehouse"),
+        transactions.c.state == "open",
+        transactions.c.expires_ms <= sa.bindparam("now_ms"),
+    )
+    .limit(1)
+)
+READ_OLD = Read(
+    sa.select(transactions.c.id)
+    .where(
+        transactions.c.warehouse == sa.bindparam("warehouse"),
+        # A transaction closes after it was opened: the index on the first keeps the scan short.
+        transactions.c.opened_ms <= sa.bindparam("before_ms"),
+        transactions.c.state != "open",
+        transactions.c.closed_ms <= sa.bindparam("before_ms"),
+    )
+    .order_by(transactions.c.opened_ms, transactions.c.id)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
 READ_STAGED = Read(
     sa.select(staged).where(
         _by_id, staged.c.namespace == sa.bindparam("namespace"), staged.c.name == sa.bindparam("name")
@@ -51,6 +72,8 @@ READ_ALL_STAGED = Read(sa.select(staged).where(_by_id).order_by(staged.c.namespa
 READ_STAGED_NAMES = Read(
     sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(_by_id)
 )
+CLOSED_KEPT_MS = 24 * 3600 * 1000  # how long a closed transaction can be looked up
+DELETED_AT_A_TIME = 500
 
 
 class TransactionStore:
@@ -113,9 +136,24 @@ class TransactionStore:
         def work(connection: sa.Connection) -> None:
             lock_open(connection, transaction, now_ms)
             close(connection, transaction.id, "aborted", now_ms, None)
-            connection.execute(sa.delete(staged).where(staged.c.transaction_id == transaction.id))
 
         self._database.write(work)
+
+    def sweep(self, warehouse: str, now_ms: int) -> None:
+        """Close the transactions that have expired and delete the rows of those that closed long ago.
+
+        Writes only if there is something to do. Any number of processes may call it at any time.
+        """
+        if self._database.row(READ_OVER, {"warehouse": warehouse, "now_ms": now_ms}) is not None:
+            self._database.write(lambda connection: _expire(connection, warehouse, now_ms))
+        params = {
+            "warehouse": warehouse,
+            "before_ms": now_ms - CLOSED_KEPT_MS,
+            "limit": DELETED_AT_A_TIME,
+        }
+        old = [row[0] for row in self._database.rows(READ_OLD, params)]
+        if old:
+            self._database.write(lambda connection: _delete(connection, old))
 
     # -- what is held back
 
@@ -165,12 +203,13 @@ def lock_open(connection: sa.Connection, transaction: Transaction, now_ms: int) 
 def close(
     connection: sa.Connection, transaction_id: str, state: TransactionStatus, now_ms: int, number: int | None
 ) -> None:
-    """End an open transaction, inside the caller's SQL transaction."""
+    """End an open transaction and delete what it held back, inside the caller's SQL transaction."""
     statement = sa.update(transactions).where(
         transactions.c.id == transaction_id, transactions.c.state == "open"
     )
     if connection.execute(statement.values(state=state, closed_ms=now_ms, number=number)).rowcount != 1:
         raise CommitFailed("The transaction is no longer open; nothing was published")
+    connection.execute(sa.delete(staged).where(staged.c.transaction_id == transaction_id))
 
 
 def _expire(connection: sa.Connection, warehouse: str, now_ms: int) -> None:
@@ -184,6 +223,12 @@ def _expire(connection: sa.Connection, warehouse: str, now_ms: int) -> None:
         connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(ids)))
         statement = sa.update(transactions).where(transactions.c.id.in_(ids))
         connection.execute(statement.values(state="expired", closed_ms=now_ms))
+
+
+def _delete(connection: sa.Connection, ids: list[str]) -> None:
+    """Remove closed transactions. Databases of earlier versions also have staged rows of them."""
+    connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(ids)))
+    connection.execute(sa.delete(transactions).where(transactions.c.id.in_(ids)))
 
 
 def _stage_one(connection: sa.Connection, transaction_id: str, change: Change) -> None:

@@ -64,6 +64,7 @@ class Upkeep:
             self._journal.sweep(time.time_ns() // 1_000_000)
         for name in names:
             self._trim(name)
+            self._catalog.transactions.sweep(name, self._catalog.now_ms())
         if not self._looked_s or time.monotonic() - self._looked_s > STAGED_EVERY_S:
             self._looked_s = time.monotonic()
             for name in names:

@@ -85,6 +85,17 @@ def test_files_that_no_job_has_go_after_a_while(opened: Opened) -> None:
     assert not Path(f"{folder}/0123abcd".removeprefix("file://")).exists()
 
 
+def test_a_transaction_that_has_expired_is_closed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, ingest = opened
+    transactions.open_transaction(catalog, "main", "anonymous", "left", 60)
+    ingest.upkeep.once()
+    assert transactions.newest(catalog, "main", "left").state == "open"
+    later_ms = catalog.now_ms() + 60_001
+    monkeypatch.setattr(catalog, "now_ms", lambda: later_ms)
+    ingest.upkeep.once()
+    assert transactions.newest(catalog, "main", "left").state == "expired"
+
+
 def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     _, ingest = opened
 
