@@ -15,7 +15,7 @@ RUN python -m venv /opt/calve/venv
 # What changes rarely comes first: the packages, then the jars, then our own code.
 COPY requirements.txt ./
 RUN /opt/calve/venv/bin/pip install --no-deps --requirement requirements.txt
-COPY spark_jobs/__init__.py spark_jobs/jars.py spark_jobs/java.py spark_jobs/
+COPY spark_jobs/__init__.py spark_jobs/download.py spark_jobs/jars.py spark_jobs/java.py spark_jobs/
 RUN CALVE_JARS=/opt/calve/jars python -m spark_jobs.jars
 COPY pyproject.toml README.md LICENSE ./
 COPY calve calve

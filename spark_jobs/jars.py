@@ -1,35 +1,40 @@
-"""The jars that Spark needs to speak to an Iceberg catalog: which ones, where they lie, how they get there.
+"""The jars that Spark needs to use an Iceberg catalog: which ones, where they are, how they are fetched.
 
-    python -m spark_jobs.jars            fetch what is missing, print the folder
+    python -m spark_jobs.jars            fetch the missing ones, print the folder
 
 They are fetched once, at set-up, so that a session starts without a resolver and without a network. The
-folder is the one that CALVE_JARS names, else `calve/jars` in the user's cache. Maven fetches them, by the
-settings that the machine has for it; CALVE_MAVEN_REPOSITORY, the address of any repository in Maven's layout,
-does without Maven, and so does Spark's own resolver where there is neither. A jar counts only if its bytes
-are the expected ones.
+folder is the one that CALVE_JARS names, else `calve/jars` in the user's cache.
+
+CALVE_MAVEN_REPOSITORY is the address of any repository in Maven's layout. Without it Maven fetches the jars,
+by the settings that this machine has for it, or Spark's own resolver where there is no Maven. Both run on
+Java, which may not trust a certificate that the system and pip trust. When they fail, their reports name the
+repositories that they tried, and Python fetches from there (download.py). A jar is used only if its SHA-256
+is the expected one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-DOWNLOAD_TIMEOUT_S = 60
-_MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+from spark_jobs import java
+from spark_jobs.download import DownloadFailed, download
 
+RESOLVER_TIMEOUT_S = 600
+_MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+_MAVEN_TRIED = re.compile(r"from/to \S+ \((https?://[^\s)]+)\)")
 
 _RESOLVE = """
-import os, sys
+import sys
 from pyspark.sql import SparkSession
-from spark_jobs import java
-os.environ["JAVA_HOME"] = str(java.home())
 settings = {"spark.jars.packages": sys.argv[1], "spark.jars.ivy": sys.argv[2], "spark.ui.enabled": "false"}
 settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 builder = SparkSession.builder.master("local[1]")
@@ -40,7 +45,7 @@ builder.getOrCreate().stop()
 
 
 class JarsMissing(Exception):
-    """A jar is not there, or is not what it should be; the message says what to do."""
+    """A jar is missing, or has other bytes than expected; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ JARS = (ICEBERG_RUNTIME, AWS_BUNDLE)
 
 
 def folder() -> Path:
-    """Where the jars lie, whether or not they are there yet."""
+    """The folder of the jars, whether or not they are there yet."""
     if chosen := os.environ.get("CALVE_JARS"):
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -93,7 +98,10 @@ def installed() -> list[Path]:
     paths = [folder() / jar.file for jar in JARS]
     absent = [path.name for path in paths if not path.is_file()]
     if absent:
-        raise JarsMissing(f"{', '.join(absent)} not in {folder()}: run `python -m spark_jobs.jars`")
+        raise JarsMissing(
+            f"jars missing ({', '.join(absent)} not in {folder()}), run `make setup` or"
+            " `python -m spark_jobs.jars`"
+        )
     return paths
 
 
@@ -101,69 +109,102 @@ def fetch() -> Path:
     """Bring every missing jar into the folder, whole or not at all. The folder."""
     into = folder()
     into.mkdir(parents=True, exist_ok=True)
+    fetcher = _Fetcher()
     for jar in JARS:
-        if not (into / jar.file).is_file():
-            _fetch_one(jar, into)
+        if (into / jar.file).is_file():
+            continue
+        _report(f"fetching {jar.file}")
+        # In the same folder, so that the last step is a rename and no reader ever sees half a jar.
+        with tempfile.TemporaryDirectory(dir=into, prefix=".fetch-") as work:
+            fetched = Path(work) / jar.file
+            fetcher.fetch(jar, fetched)
+            _check(jar, fetched)
+            fetched.replace(into / jar.file)
     return into
 
 
-def _fetch_one(jar: Jar, into: Path) -> None:
-    # In the same folder, so that the last step is a rename and nobody ever sees half a jar.
-    with tempfile.TemporaryDirectory(dir=into, prefix=".fetch-") as work:
-        fetched = Path(work) / jar.file
-        if base := os.environ.get("CALVE_MAVEN_REPOSITORY"):
-            _download(f"{base.rstrip('/')}/{jar.repository_path}", fetched)
-        elif maven := shutil.which("mvn"):
-            _copy_by_maven(maven, jar, fetched.parent)
+@dataclass(slots=True)
+class _Fetcher:
+    """Fetches one jar after another. A repository that served one jar is tried first for the next."""
+
+    repositories: list[str] = field(default_factory=list)
+
+    def fetch(self, jar: Jar, to: Path) -> None:
+        failures: list[str] = []
+        if chosen := os.environ.get("CALVE_MAVEN_REPOSITORY"):
+            fetched = self._download([chosen], jar, to, failures)
         else:
-            _resolve_by_spark(jar, fetched, into)
-        _check(jar, fetched)
-        fetched.replace(into / jar.file)
+            fetched = self._download(self.repositories, jar, to, failures) or self._resolve(jar, to, failures)
+        if not fetched:
+            raise JarsMissing(
+                f"cannot fetch {jar.coordinates} ({'; '.join(failures)}): set CALVE_MAVEN_REPOSITORY to the"
+                " address of a Maven repository that this machine can reach, or put"
+                f" {jar.file} into {folder()} yourself"
+            )
+
+    def _resolve(self, jar: Jar, to: Path, failures: list[str]) -> bool:
+        for name, report in _resolvers(jar, to):
+            if to.is_file():
+                return True
+            failures.append(f"{name}: {_cause(report)}")
+            if self._download(repositories_tried(report, jar), jar, to, failures):
+                return True
+        return False
+
+    def _download(self, repositories: list[str], jar: Jar, to: Path, failures: list[str]) -> bool:
+        for repository in repositories:
+            try:
+                download(f"{repository.rstrip('/')}/{jar.repository_path}", to)
+            except DownloadFailed as error:
+                failures.append(f"Python: {error}")
+            else:
+                self.repositories = [repository]
+                return True
+        return False
 
 
-def _download(address: str, to: Path) -> None:
-    if not address.startswith(("https://", "http://")):
-        raise JarsMissing(f"CALVE_MAVEN_REPOSITORY must begin with https:// or http://, not {address!r}")
+def _resolvers(jar: Jar, to: Path) -> Iterator[tuple[str, str]]:
+    """Let each resolver of this machine write the jar to `to`: the resolver's name and its report."""
+    if maven := shutil.which("mvn"):
+        options = ["-B", "-ntp", "-q", f"-Dartifact={jar.coordinates}", f"-DoutputDirectory={to.parent}"]
+        yield "Maven", _run([maven, _MAVEN_GOAL, *options])
     try:
-        with urllib.request.urlopen(address, timeout=DOWNLOAD_TIMEOUT_S) as answer, to.open("wb") as out:  # noqa: S310
-            shutil.copyfileobj(answer, out)
-    except OSError as error:
-        raise JarsMissing(f"cannot fetch {address}: {error}") from error
-
-
-def _copy_by_maven(maven: str, jar: Jar, into: Path) -> None:
-    command = [
-        maven,
-        "-B",
-        "-ntp",
-        "-q",
-        _MAVEN_GOAL,
-        f"-Dartifact={jar.coordinates}",
-        f"-DoutputDirectory={into}",
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise JarsMissing(
-            f"Maven could not fetch {jar.coordinates}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
-        )
-
-
-def _resolve_by_spark(jar: Jar, to: Path, into: Path) -> None:
-    """Spark has a resolver of its own; a session that starts with the jar has fetched it."""
+        environment = {**os.environ, "JAVA_HOME": str(java.home())}
+    except java.NoJava as error:
+        yield "Spark's resolver", str(error)
+        return
+    # A session that starts with the jar has fetched it.
     ivy = to.parent / "ivy"
-    ended = subprocess.run(
-        [sys.executable, "-c", _RESOLVE, jar.coordinates, str(ivy)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    report = _run([sys.executable, "-c", _RESOLVE, jar.coordinates, str(ivy)], environment)
     found = ivy / "jars" / f"{jar.group}_{jar.file}"
-    if not found.is_file():
-        raise JarsMissing(
-            f"cannot fetch {jar.coordinates}: install Maven, or set CALVE_MAVEN_REPOSITORY to the address"
-            f" of a Maven repository, or put {jar.file} into {into} yourself\n{ended.stderr[-1000:]}"
+    if found.is_file():
+        found.replace(to)
+    yield "Spark's resolver", report
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
+    try:
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=RESOLVER_TIMEOUT_S
         )
-    found.replace(to)
+    except subprocess.TimeoutExpired:
+        return f"no result within {RESOLVER_TIMEOUT_S} s"
+    return ended.stdout + ended.stderr
+
+
+def repositories_tried(report: str, jar: Jar) -> list[str]:
+    """The addresses of the repositories that a resolver's report names, in its order."""
+    by_file = re.compile(rf"(https?://\S+?)/{re.escape(jar.repository_path)}")
+    return list(dict.fromkeys([*by_file.findall(report), *_MAVEN_TRIED.findall(report)]))
+
+
+def _cause(report: str) -> str:
+    """The reason in a resolver's report: one line, no stack trace."""
+    lines = [line.strip().removeprefix("[ERROR] ") for line in report.splitlines() if line.strip()]
+    for words in ("Server access error", "Could not transfer", "not found"):
+        if found := next((line for line in lines if words in line), None):
+            return found[:400]
+    return lines[-1][:400] if lines else "no report"
 
 
 def _check(jar: Jar, path: Path) -> None:
@@ -171,6 +212,10 @@ def _check(jar: Jar, path: Path) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != jar.sha256:
         raise JarsMissing(f"{jar.coordinates} came with SHA-256 {found}, expected {jar.sha256}: not used")
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def main() -> int:
