@@ -20,9 +20,10 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.installed ## make .venv with everything in it, the command .venv/bin/calve included
+	@scripts/spark.sh
 
 .venv/.installed: requirements.txt requirements-dev.txt pyproject.toml scripts/setup.sh
-	PYTHON=$(PYTHON) scripts/setup.sh
+	@PYTHON=$(PYTHON) scripts/setup.sh
 	@touch $@
 
 run: setup ## serve on http://127.0.0.1:8181 with everything under ./lake

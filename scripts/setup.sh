@@ -12,35 +12,27 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     exit 2
 fi
 
+progress() { echo "set-up: $*" >&2; }
+
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     # Debian ships venv's own installer as a package of its own.
     "$python" -c 'import ensurepip' 2>/dev/null || scripts/debian.sh python3-venv
+    progress "making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv
 fi
 
-# uv resolves and unpacks several times faster than pip; without it pip does the same work.
 uv_pin="$(grep '^uv==' requirements-dev.txt)"
 if [ "uv==$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$uv_pin" ]; then
-    .venv/bin/python -m pip install --quiet "$uv_pin" || echo "uv could not be installed: going on with pip" >&2
+    progress "fetching the installer $uv_pin"
+    .venv/bin/python -m pip install --quiet "$uv_pin" || progress "uv could not be installed: going on with pip"
 fi
-
-install() {
-    if [ -x .venv/bin/uv ] && .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"; then
-        return
-    fi
-    .venv/bin/python -m pip install --quiet "$@"
-}
 
 # The pins are complete, so there is nothing to resolve.
-install --no-deps -r requirements-dev.txt
-install --no-deps --no-build-isolation --editable .
-
-# The Spark worker beside the server needs Java and two jars. Without them the server still serves, and says so.
-if ! .venv/bin/python -m spark_jobs.java >/dev/null 2>&1; then
-    install "$(.venv/bin/python -c 'from spark_jobs.java import BROUGHT; print(BROUGHT)')" ||
-        .venv/bin/python -m spark_jobs.java || true
-fi
-.venv/bin/python -m spark_jobs.jars >/dev/null || echo "The Spark worker will not run without its jars." >&2
+progress "installing $(cat requirements.txt requirements-dev.txt | grep -c '==') packages, Spark (PySpark, 440 MB) among them;" \
+    "the first time this takes a few minutes"
+scripts/install.sh --no-deps -r requirements-dev.txt
+progress "installing Calve itself, editable"
+scripts/install.sh --no-deps --no-build-isolation --editable .
 
 # What the server imports is compiled now, once, and not at its first start.
 env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import calve.app, calve.serve.run, calve.serve.worker'
