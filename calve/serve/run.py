@@ -8,8 +8,9 @@ import socket
 
 from calve import __version__
 from calve.serve.ground import listen, prepare_home
-from calve.serve.hints import address, hints
+from calve.serve.hints import address, hints, warn_if_not_ready
 from calve.serve.server import CreateApp, ServerProcess
+from calve.serve.spark_worker import missing
 from calve.serve.workers import Supervisor
 from calve.settings import Settings
 from calve.telemetry import logs
@@ -32,8 +33,11 @@ def serve(settings: Settings, create_app: CreateApp | None = None) -> int:
 
             def announce() -> None:
                 _announce(settings, listener)
-                if settings.worker and create_app is None:
-                    _start_worker(settings, listener, beside)
+                if create_app is None:
+                    uri = _own_address(listener)
+                    warn_if_not_ready(uri)
+                    if settings.worker:
+                        _start_worker(settings, uri, beside)
 
             if settings.workers == 1:
                 ServerProcess(settings, factory, announce).run(listener)
@@ -42,14 +46,18 @@ def serve(settings: Settings, create_app: CreateApp | None = None) -> int:
     return 0
 
 
-def _start_worker(settings: Settings, listener: socket.socket, beside: contextlib.ExitStack) -> None:
-    """Once the server answers: the worker asks it for work. It ends when `beside` does."""
-    from calve.serve.spark_worker import SparkWorker, credentials
-
+def _own_address(listener: socket.socket) -> str:
+    """Where processes of this machine reach the server."""
     host, port = listener.getsockname()[:2]
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    uri = f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
-    worker = SparkWorker(settings, uri, credentials(settings))
+    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+
+
+def _start_worker(settings: Settings, uri: str, beside: contextlib.ExitStack) -> None:
+    """Once the server answers: the worker asks it for work. It ends when `beside` does."""
+    from calve.serve.spark_worker import SparkWorker, credentials, report_to_database
+
+    worker = SparkWorker(settings, uri, credentials(settings), report_to_database(settings, uri))
     worker.start()
     beside.callback(worker.stop)
 
@@ -64,7 +72,8 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
     port = int(listener.getsockname()[1])
     # Whoever read our output may be gone; the server is there for others.
     with contextlib.suppress(OSError):
-        print(hints(settings, port), flush=True)  # noqa: T201 - the one thing that the server says to a person
+        lacking = missing() if settings.worker else None
+        print(hints(settings, port, lacking), flush=True)  # noqa: T201 - the one thing that the server says to a person
     _log.info(
         "listening",
         extra={"address": address(settings, port), "workers": settings.workers, "version": __version__},

@@ -1,7 +1,11 @@
-"""The Spark worker of the embedded default: a child process that the server starts and looks after.
+"""The Spark worker of the embedded default: a child process that the server starts and supervises.
 
-It gets the server's address, and credentials of its own where the server asks for tokens. If it dies it is
-started again, more and more slowly; when the server stops or dies, it stops too.
+It gets the server's address, and credentials of its own where the server requires tokens. If it ends, it is
+started again after a delay that grows. If Java or a jar is missing, the supervisor looks again every few
+seconds and starts the worker once it is there. When the server stops or dies, the worker stops too.
+
+Why the worker does not run is written to the database, where `/ready` and `/status` of every server process
+read it (ingest/jobs/workers.py).
 """
 
 from __future__ import annotations
@@ -9,22 +13,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
 from calve.settings import Settings
+from spark_jobs import jars, java
 
 RESTART_DELAY_S_MAX = 60.0
 SETTLED_S = 60.0
 STOP_S = 25.0
+REPEAT_S = 10.0  # a reason is written again so often; readers ignore one that is a minute old
 PRINCIPAL = "calve-worker"
-NOT_POSSIBLE = 78  # the worker's word for: it will not run on this machine, whatever you try
+ENDING = ("not-possible", "spark-died")  # events after which the worker ends
+STARTING = "starting: Spark needs about 10 seconds"
+_SPARK_LINE = re.compile(r"^\d{4}-\S+ (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (\S+): (.*)$", re.DOTALL)
+_SPARK_LEVELS = {"WARN": logging.WARNING, "ERROR": logging.ERROR, "FATAL": logging.ERROR}
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+Report = Callable[[str | None, str | None], None]  # the worker's name; why it does not run, or None
 
 _log = logging.getLogger(__name__)
 
@@ -69,15 +85,58 @@ def credentials(settings: Settings) -> dict[str, str]:
     return {"CALVE_WORKER_CREDENTIAL": f"{PRINCIPAL}:{secret}"}
 
 
+def missing() -> str | None:
+    """What the worker needs and this machine lacks, with the command that brings it."""
+    try:
+        jars.installed()
+        java.home()
+    except (jars.JarsMissing, java.NoJava) as error:
+        return str(error)
+    return None
+
+
+def report_to_database(settings: Settings, uri: str) -> Report:
+    """Writes the worker's state where every server process reads it."""
+    place = f"{socket.gethostname()}:{urlsplit(uri).port}"
+
+    def report(worker: str | None, reason: str | None) -> None:
+        from calve.opening import open_database
+        from calve.startup import StartupError
+        from catalog.errors import CatalogError
+        from ingest.jobs.workers import supervisor_row
+        from ingest.landing.jobs import Jobs
+
+        try:
+            database = open_database(settings)
+            try:
+                Jobs(database).seen(*supervisor_row(place, worker, reason))
+            finally:
+                database.close()
+        except (StartupError, CatalogError) as error:
+            _log.warning("the state of the Spark worker could not be written", extra={"reason": str(error)})
+
+    return report
+
+
 class SparkWorker:
     """Runs in a thread of the process that owns the server's life. `start` returns at once."""
 
-    def __init__(self, settings: Settings, uri: str, secrets: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        uri: str,
+        secrets: dict[str, str] | None = None,
+        report: Report = lambda _worker, _reason: None,
+    ) -> None:
         self._command = command(settings, uri, parent_pid=os.getpid())
         self._environment = {**os.environ, **environment(settings), **(secrets or {})}
+        self._report = report
         self._stopping = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._watch, name="spark-worker", daemon=True)
+        self._name: str | None = None
+        self._error: str | None = None  # why it cannot go on, in its own words
+        self._last_line = ""
+        self._thread = threading.Thread(target=self._supervise, name="spark-worker", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -94,44 +153,86 @@ class SparkWorker:
                 child.kill()
         self._thread.join(5)
 
-    def _watch(self) -> None:
+    def _supervise(self) -> None:
         delay_s = 1.0
-        while not self._stopping.is_set():
+        while self._wait_for_parts():
             started_s = time.monotonic()
+            self._report(None, STARTING)
             exit_code = self._run()
             if self._stopping.is_set():
                 return
-            if exit_code == NOT_POSSIBLE:
-                _log.error("the Spark worker cannot run here; changes are kept until one does")
-                return
             settled = time.monotonic() - started_s > SETTLED_S
             delay_s = 1.0 if settled else min(delay_s * 2, RESTART_DELAY_S_MAX)
-            _log.error("the Spark worker died", extra={"exit_code": exit_code, "restart_in_s": delay_s})
-            self._stopping.wait(delay_s)
+            reason = f"not running: {self._error or _ended(exit_code, self._last_line)}"
+            _log.error("Spark worker %s", reason, extra={"exit_code": exit_code, "restart_in_s": delay_s})
+            self._pause(f"{reason} (it is started again in {delay_s:.0f} s)", delay_s)
+
+    def _wait_for_parts(self) -> bool:
+        """Wait until nothing is missing; False once the server stops."""
+        told = None
+        while not self._stopping.is_set() and (lacking := missing()) is not None:
+            reason = f"not running: {lacking}"
+            if reason != told:
+                _log.error("Spark worker %s; changes are accepted and kept meanwhile", reason)
+                told = reason
+            self._pause(reason, REPEAT_S)
+        return not self._stopping.is_set()
+
+    def _pause(self, reason: str, duration_s: float) -> None:
+        until_s = time.monotonic() + duration_s
+        while not self._stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            self._report(self._name, reason)
+            self._stopping.wait(min(left_s, REPEAT_S))
 
     def _run(self) -> int:
+        self._error, self._last_line = None, ""
         with subprocess.Popen(  # noqa: S603 - our own interpreter, with our own module
             self._command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env=self._environment,
             start_new_session=True,  # a Ctrl-C in the terminal is for the server, which stops the worker
         ) as child:
             self._child = child
+            if self._stopping.is_set():  # `stop` may have come before there was a child
+                child.terminate()
             assert child.stdout is not None
             for line in child.stdout:
-                self._say(line)
+                self._log_line(line.decode(errors="replace").rstrip())
             return child.wait()
 
-    def _say(self, line: bytes) -> None:
-        """A line of the worker becomes a line of the server's log."""
+    def _log_line(self, line: str) -> None:
+        """A line of the worker or of its Java process becomes a line of the server's log."""
         try:
             said: Any = orjson.loads(line)
         except orjson.JSONDecodeError:
             said = None
-        if not isinstance(said, dict):
-            _log.info("spark worker", extra={"line": line.decode(errors="replace").rstrip()[:2000]})
-            return
+        if isinstance(said, dict):
+            self._log_event(said)
+        elif found := _SPARK_LINE.match(line):
+            level, where, message = found.groups()
+            _log.log(_SPARK_LEVELS.get(level, logging.DEBUG), "Spark: %s", message, extra={"class": where})
+        elif line:
+            self._last_line = line.strip()[:300]
+            _log.debug("Spark: %s", line[:2000])
+
+    def _log_event(self, said: dict[str, Any]) -> None:
         event = str(said.pop("event", "said"))
-        level = logging.WARNING if "error" in said else logging.INFO
-        _log.log(level, "spark worker: %s", event, extra={"worker": said})
+        self._name = said.get("worker", self._name)
+        if event in ENDING:
+            self._error = said.get("error")
+        if event == "ready":
+            self._report(self._name, None)
+        if event == "landed" and isinstance(said.get("tables"), dict):
+            said = {**said, "tables": list(said["tables"])}
+            said.pop("stages", None)  # `GET /lake/v1/WAREHOUSE/jobs` has them
+        fields = {f"worker_{name}" if name in _RECORD_FIELDS else name: value for name, value in said.items()}
+        _log.log(
+            logging.WARNING if "error" in said else logging.INFO, "Spark worker: %s", event, extra=fields
+        )
+
+
+def _ended(exit_code: int, last_line: str) -> str:
+    how = f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name
+    return f"it ended with {how}" + (f" after the line {last_line!r}" if last_line else "")

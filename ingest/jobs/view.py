@@ -15,11 +15,10 @@ from ingest.batches.keys import current_schema, key_of_table
 from ingest.change import TableName
 from ingest.jobs.dispatch import Dispatch
 from ingest.jobs.lanes import Lanes
+from ingest.jobs.workers import OK, shown_workers, worker_state
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Jobs
 from ingest.landing.tables import LandedTable, LandingTables
-
-WORKER_GONE_MS = 60_000
 
 
 class LandingView:
@@ -91,20 +90,19 @@ class LandingView:
             for table in sorted({*rows, *pending})
         }
         jobs = [job for job in self._jobs.newest(warehouse, 50) if job["state"] != "done"]
-        workers = [
-            {"worker": name, "seen-ms": seen, "alive": now_ms - seen < WORKER_GONE_MS, **said}
-            for name, seen, said in self._jobs.workers()
-        ]
+        workers = self._jobs.workers()
+        worker = worker_state(workers, now_ms)
         published = [row.commit_us // 1000 for row in rows.values() if row.number is not None]
         wait_ms = self._lanes.wait_ms(warehouse)
         return {
             "tables": tables,
             "lag-ms": max((shown["lag-ms"] for shown in tables.values()), default=0),
             "jobs": [{**job, "progress": orjson.loads(job["progress"])} for job in jobs],
-            "workers": workers,
+            "workers": shown_workers(workers, now_ms),
+            "worker": worker,
             "last-publish-ms": max(published, default=None),
             "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
-            "stalled": self._stalled(workers, bool(pending), jobs),
+            "stalled": self._stalled(worker, bool(pending), jobs),
             "dead-letters": {
                 ".".join(table) or "(no table)": counts
                 for table, counts in self._journal.dead_letters.counts(warehouse).items()
@@ -112,19 +110,15 @@ class LandingView:
         }
 
     def readiness(self) -> dict[str, str]:
-        """Whether a worker lands changes. Without one they are still taken, and kept."""
-        now_ms = time.time_ns() // 1_000_000
-        alive = any(now_ms - seen < WORKER_GONE_MS for _, seen, _ in self._jobs.workers())
-        return {"worker": "ok" if alive else "no worker asks for work: changes are kept until one does"}
+        """Whether a worker lands changes. Without one they are still accepted and kept."""
+        return {"worker": worker_state(self._jobs.workers(), time.time_ns() // 1_000_000)}
 
-    def _stalled(
-        self, workers: list[dict[str, Any]], waiting: bool, jobs: list[dict[str, Any]]
-    ) -> str | None:
+    def _stalled(self, worker: str, waiting: bool, jobs: list[dict[str, Any]]) -> str | None:
         # What waited may have been landed through another server since.
         if waiting and self._dispatch.trouble is not None:
             return f"batches cannot be staged: {self._dispatch.trouble}"
-        if waiting and not any(worker["alive"] for worker in workers):
-            return "no worker has asked for work: start one with `calve worker`, or look at its log"
+        if waiting and worker != OK:
+            return f"Spark worker {worker}"
         failing = [job for job in jobs if job["error"]]
         if failing:
             return f"a job has failed {failing[0]['attempts']} times: {failing[0]['error'][:300]}"

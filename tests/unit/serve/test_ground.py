@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
+import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from calve.serve.ground import listen, prepare_home
-from calve.serve.hints import address, hints
+from calve.serve.hints import _warn_if_not_ready, address, hints, worker_line
 from calve.settings import Settings
 from calve.startup import StartupError
 
@@ -64,3 +67,32 @@ def test_hints_name_the_address_in_all_three(settings: Settings) -> None:
     assert ("AUTHORIZATION_TYPE 'none'" in text) == (settings.auth == "open")
     assert ("credential=ID:SECRET" in text) == (settings.auth == "tokens")
     assert ("iceberg-aws-bundle" in text) == settings.warehouse_root.startswith("s3")
+
+
+def test_the_banner_says_whether_a_worker_runs() -> None:
+    assert "starting" in worker_line(Settings(), None)
+    assert "start one with `calve worker`" in worker_line(Settings(worker=False), None)
+    text = hints(Settings(), 1, "jars missing, run `make setup`")
+    first, second = text.splitlines()[:2]
+    assert first.endswith("listens on http://127.0.0.1:1")
+    assert second.startswith("Spark worker not running: jars missing, run `make setup`")
+
+
+def test_a_server_that_is_not_ready_logs_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
+    checks = {"database": "ok", "storage": "Cannot use s3://b/w: there is no such bucket"}
+
+    class NotReady(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503 if self.path == "/ready" else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"status": "not ready", "checks": checks}).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), NotReady) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        _warn_if_not_ready(f"http://127.0.0.1:{server.server_port}")
+        thread.join()
+    assert caplog.messages == ["not ready: storage: Cannot use s3://b/w: there is no such bucket"]

@@ -69,7 +69,7 @@ def test_other_bytes_are_refused_and_leave_nothing(repository: Path) -> None:
 def test_an_absent_jar_is_named_with_its_address(repository: Path) -> None:
     with pytest.raises(jars.JarsMissing, match=r"/org/example/thing/1\.0/thing-1\.0\.jar: HTTP Error 404"):
         jars.fetch()
-    with pytest.raises(jars.JarsMissing, match=r"thing-1\.0\.jar not in .* run `make setup` or"):
+    with pytest.raises(jars.JarsMissing, match=r"^jars missing, run `make setup` .*thing-1\.0\.jar not in"):
         jars.installed()
 
 
@@ -223,5 +223,5 @@ def test_without_java_and_maven_the_message_says_what_to_do(
     _without_maven(monkeypatch)
     monkeypatch.setattr(java, "candidates", lambda _environment: iter(()))
     monkeypatch.setattr(java, "_brought", lambda: None)
-    with pytest.raises(jars.JarsMissing, match=r"Spark needs Java 17 or 21.*set CALVE_MAVEN_REPOSITORY"):
+    with pytest.raises(jars.JarsMissing, match=r"Java 17 or 21 missing.*set CALVE_MAVEN_REPOSITORY"):
         jars.fetch()
