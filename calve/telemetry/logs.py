@@ -2,10 +2,12 @@
 
     configure(level="info", as_json=True, secrets=settings.secrets)
     logging.getLogger(__name__).info("worker started", extra={"pid": 17})
-    {"ts":"2026-11-16T05:32:00.123Z","level":"info","message":"worker started","request_id":"…","pid":17}
+    {"ts":"2026-11-16T05:32:00.123Z","level":"info","message":"worker started","logger":"…","pid":17}
+    05:32:00.123 INFO    worker started pid=17
 
-Everything passed as `extra` becomes a field; the id of the request that is being served is added by itself.
-Secrets are cut out of every line: the texts given to `configure`, and whatever looks like a credential.
+Everything passed as `extra` becomes a field; the id of the current request is added. Secrets are removed from
+every line: the texts given to `configure`, and everything that looks like a credential. A terminal gets the
+time of day in its own time zone; text that goes elsewhere has the date, too.
 
 Lines of served requests are many and must be cheap; they take a shorter way, request_log.py.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -29,6 +32,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
+_PLAIN = re.compile(r"[^\s\"=]+")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -43,16 +47,21 @@ def timestamp(seconds: float) -> str:
 class Formatter(logging.Formatter):
     """A record as one line, without secrets."""
 
-    def __init__(self, *, as_json: bool, redact: Redactor) -> None:
+    def __init__(self, *, as_json: bool, redact: Redactor, terminal: bool = False) -> None:
         super().__init__()
         self._as_json = as_json
         self._redact = redact
+        self._terminal = terminal
 
     def format(self, record: logging.LogRecord) -> str:
         line = self._redact.value(self._fields(record))
         if self._as_json:
             return as_json(line).decode()
         trace = line.pop("traceback", None)
+        if self._terminal:
+            line["ts"] = (
+                f"{datetime.fromtimestamp(record.created, UTC).astimezone():%H:%M:%S}.{int(record.msecs):03}"
+            )
         return as_text(line) + (f"\n{trace}" if trace else "")
 
     def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
@@ -80,18 +89,19 @@ def configure(
     stream: TextIO | None = None,
 ) -> None:
     """Send the logs of everything in this process to stderr."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Formatter(as_json=as_json, redact=Redactor(secrets)))
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Formatter(as_json=as_json, redact=Redactor(secrets), terminal=stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    # Libraries speak of themselves at `info`; their warnings matter.
+    # Libraries describe their own work at `info`; their warnings matter.
     for name in ("uvicorn", "sqlalchemy", "botocore", "asyncio", "httpx", "httpcore"):
         logging.getLogger(name).setLevel(max(LEVELS[level], logging.WARNING))
 
 
 def as_json(line: dict[str, Any]) -> bytes:
-    """A line for machines. Whatever it holds, there is a line."""
+    """A line for programs. Every value is written, whatever it is."""
     try:
         return orjson.dumps(line)
     except TypeError:  # half a surrogate pair, or a number beyond 64 bits
@@ -99,6 +109,15 @@ def as_json(line: dict[str, Any]) -> bytes:
 
 
 def as_text(line: dict[str, Any]) -> str:
-    """A line for people. Takes the line apart."""
-    head = f"{line.pop('ts')} {line.pop('level').upper():7} {line.pop('message')}"
-    return head + "".join(f" {name}={value}" for name, value in line.items())
+    """A line for people: time, level, message, key=value. Takes the line apart."""
+    head = f"{line.pop('ts')} {line['level'].upper():7} {line.pop('message')}"
+    if line.pop("level") != "debug":
+        line.pop("logger", None)
+    return head + "".join(f" {name}={_value(value)}" for name, value in line.items() if value is not None)
+
+
+def _value(value: Any) -> str:
+    """Plain words as they are; everything else as JSON, so that a reader sees where it ends."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    return as_json(value).decode()

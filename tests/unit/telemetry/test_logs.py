@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,8 +48,22 @@ def test_a_json_line() -> None:
 
 
 def test_a_text_line() -> None:
-    line = logged(as_json=False, table="a.b")
-    assert line.endswith("INFO    hello logger=test table=a.b\n")
+    line = logged(
+        as_json=False, table="a.b", count=3, absent=None, words='a "b"', nested={"x": [1]}, empty=""
+    )
+    time_, _, rest = line.partition(" ")
+    assert time_.endswith("Z")
+    assert rest == 'INFO    hello table=a.b count=3 words="a \\"b\\"" nested={"x":[1]} empty=""\n'
+
+
+def test_a_terminal_gets_the_time_of_day() -> None:
+    stream = Terminal()
+    logs.configure(level="debug", as_json=False, stream=stream)
+    logging.getLogger("test").info("hello", extra={"table": "a.b"})
+    logging.getLogger("test").debug("deep")
+    first, second = stream.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} INFO    hello table=a\.b", first)
+    assert second.endswith("DEBUG   deep logger=test")
 
 
 def test_nothing_is_too_strange_for_a_line() -> None:
@@ -131,6 +146,11 @@ def test_fields_with_a_telling_name_are_masked() -> None:
 def test_plain_text_is_left_alone() -> None:
     for text in ("a bear in the woods", "http://host:8181/v1", "the password was wrong", "token expired"):
         assert Redactor()(text) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class Output(io.TextIOWrapper):
