@@ -9,7 +9,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from calve.opening import open_catalog
+from calve.opening import database_at, open_catalog
 from calve.settings import Settings
 from calve.startup import StartupError
 from calve.telemetry.metrics import metrics
@@ -33,6 +33,8 @@ from ingest.journal.limits import JournalLimits
 from ingest.landing import schema as landing_schema
 from ingest.landing.jobs import Jobs
 from ingest.landing.tables import LandingTables
+
+JOURNAL_POOL_SIZE = 4  # appends have one thread; the others read
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def migrate_ingest(settings: Settings, database: Database) -> None:
 
 def reach_journal(settings: Settings) -> Database:
     try:
-        database = Database(settings.journal, pool_size=4)
+        database = database_at(settings, settings.journal, JOURNAL_POOL_SIZE)
         if database.is_sqlite and database.url.database:
             Path(database.url.database).parent.mkdir(parents=True, exist_ok=True)
     except (DBAPIError, ArgumentError, OSError) as error:

@@ -8,6 +8,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from calve.settings import Settings
 from calve.startup import StartupError
+from catalog import fast
 from catalog.errors import CatalogError
 from catalog.service.catalog import Catalog, Limits
 from catalog.service.warehouses import ensure_main
@@ -19,10 +20,21 @@ from catalog.store.migrations import version as schema_version
 from catalog.store.warehouses import WarehouseStore
 
 
+def database_at(settings: Settings, url: str, pool_size: int) -> Database:
+    """A database with the bounds and the writer that the settings name."""
+    return Database(
+        url,
+        pool_size=pool_size,
+        statement_timeout_s=settings.database_statement_timeout_s,
+        lock_timeout_s=settings.database_lock_timeout_s,
+        writer=fast.writer(url) if settings.fast_paths else None,
+    )
+
+
 def reach_database(settings: Settings) -> Database:
     """The database, whatever its version, if it answers."""
     try:
-        database = Database(settings.database, pool_size=settings.database_pool_size)
+        database = database_at(settings, settings.database, settings.database_pool_size)
         if database.is_sqlite and database.url.database:
             Path(database.url.database).parent.mkdir(parents=True, exist_ok=True)
         schema_version(database)

@@ -58,7 +58,17 @@ class Settings(IngestSettings):
     )
     database_pool_size: int = field(
         default=8,
-        metadata=about("Database connections that one server process keeps.", least=1, most=1000),
+        metadata=about("Database connections that one server process opens at most.", least=1, most=1000),
+    )
+    database_statement_timeout_s: float = field(
+        default=30.0, metadata=about("PostgreSQL ends a statement that takes longer.", least=0.001)
+    )
+    database_lock_timeout_s: float = field(
+        default=10.0, metadata=about("PostgreSQL ends a statement that waits longer for a lock.", least=0.001)
+    )
+    fast_paths: bool = field(
+        default=True,
+        metadata=about("Use the code that exists only for speed; `false` is slower and behaves the same."),
     )
     warehouse_root: str = field(
         default=DERIVED,

@@ -15,20 +15,19 @@ from sqlalchemy.exc import IntegrityError
 
 from catalog.errors import AlreadyExists, NotFound
 from catalog.identity.roles import Role
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from catalog.store.schema import grants, principals, tokens
 
 # Expired tokens that one issue of a token clears away: more than the one it adds, and little work.
 EXPIRED_DELETED_MAX = 100
 
-# The zero is a literal, because `Read` takes every parameter from the caller, by its name.
-_NOT_DISABLED = principals.c.disabled == sa.literal_column("0")
+_NOT_DISABLED = principals.c.disabled == 0
 _LIVE_TOKEN = sa.and_(
     tokens.c.token_hash == sa.bindparam("token_hash"),
     tokens.c.expires_ms > sa.bindparam("now_ms"),
     _NOT_DISABLED,
 )
-_CALLER = Read(
+_CALLER = (
     sa.select(principals.c.principal, grants.c.warehouse, grants.c.role)
     .select_from(
         tokens.join(principals, principals.c.principal == tokens.c.principal).outerjoin(
@@ -37,22 +36,18 @@ _CALLER = Read(
     )
     .where(_LIVE_TOKEN)
 )
-_HOLDER = Read(
+_HOLDER = (
     sa.select(principals.c.principal, principals.c.secret_hash)
     .select_from(tokens.join(principals, principals.c.principal == tokens.c.principal))
     .where(_LIVE_TOKEN)
 )
-_CLIENT = Read(
-    sa.select(principals.c.principal, principals.c.secret_hash).where(
-        principals.c.principal == sa.bindparam("principal"), _NOT_DISABLED
-    )
+_CLIENT = sa.select(principals.c.principal, principals.c.secret_hash).where(
+    principals.c.principal == sa.bindparam("principal"), _NOT_DISABLED
 )
-_PRINCIPALS = Read(
-    sa.select(principals.c.principal, principals.c.created_ms, principals.c.disabled).order_by(
-        principals.c.principal
-    )
+_PRINCIPALS = sa.select(principals.c.principal, principals.c.created_ms, principals.c.disabled).order_by(
+    principals.c.principal
 )
-_GRANTS = Read(sa.select(grants.c.principal, grants.c.warehouse, grants.c.role).order_by(grants.c.warehouse))
+_GRANTS = sa.select(grants.c.principal, grants.c.warehouse, grants.c.role).order_by(grants.c.warehouse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +76,14 @@ class Records:
 
     def grants_of(self, token_hash: str, now_ms: int) -> Sequence[tuple[str, str | None, str | None]]:
         """(principal, warehouse, role) for each grant of a live token's holder; one row of None if none."""
-        return self._database.rows(_CALLER, {"token_hash": token_hash, "now_ms": now_ms})
+        return self._database.fetch_all(_CALLER, {"token_hash": token_hash, "now_ms": now_ms})
 
     def holder(self, token_hash: str, now_ms: int) -> Holder | None:
-        row = self._database.row(_HOLDER, {"token_hash": token_hash, "now_ms": now_ms})
+        row = self._database.fetch_one(_HOLDER, {"token_hash": token_hash, "now_ms": now_ms})
         return Holder(*row) if row is not None else None
 
     def client(self, name: str) -> Holder | None:
-        row = self._database.row(_CLIENT, {"principal": name})
+        row = self._database.fetch_one(_CLIENT, {"principal": name})
         return Holder(*row) if row is not None else None
 
     def add_token(self, holder: Holder, token_hash: str, *, now_ms: int, expires_ms: int) -> bool:
@@ -109,13 +104,13 @@ class Records:
 
     def principals(self) -> Sequence[Principal]:
         roles: dict[str, dict[str, Role]] = {}
-        for principal, warehouse, word in self._database.rows(_GRANTS, {}):
+        for principal, warehouse, word in self._database.fetch_all(_GRANTS, {}):
             role = Role.known(word)
             if role is not None:
                 roles.setdefault(principal, {})[warehouse] = role
         return [
             Principal(name, created_ms, bool(disabled), roles.get(name, {}))
-            for name, created_ms, disabled in self._database.rows(_PRINCIPALS, {})
+            for name, created_ms, disabled in self._database.fetch_all(_PRINCIPALS, {})
         ]
 
     def add_principal(self, name: str, secret_hash: str, roles: Mapping[str, Role], now_ms: int) -> None:

@@ -1,307 +1,221 @@
-"""The way to the database: one engine, short write transactions, and reads that cost microseconds.
+"""The database: one engine with one bounded pool, reads outside of transactions, short write transactions.
 
-Statements on hot paths are `Prepared`: SQLAlchemy compiles them once, and they run on the driver's own
-cursor, because building and executing a Core statement costs more than most of our queries. A `Read` runs
-outside of a transaction, anything else inside the one of `Database.write`. Each thread has one read
-connection in autocommit, so that a read always sees the newest commit of any process.
+    database.fetch_all(statement, params)     # sees the newest commit of any process
+    database.write(work)                      # work(connection) in one transaction
+
+Statements are ordinary SQLAlchemy Core. `Database` takes a `Writer`, so that catalog/fast can run the writes
+that wait for SQLite in one transaction.
 """
 
 from __future__ import annotations
 
-import random
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
-from catalog.store.grouping import Jobs, Outcome, Work
-from catalog.timing import stage
 
 BUSY_TIMEOUT_S = 30
+CONNECT_TIMEOUT_S = 10
 READ_ATTEMPTS_MAX = 3
 WRITE_ATTEMPTS_MAX = 5
-# PostgreSQL: the transaction was rolled back through no fault of its own and may be run again.
+# PostgreSQL ended the transaction because of others (serialization failure, deadlock): it may run again.
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
+# The server stops, was stopped, or is not up yet.
+SHUTDOWN_SQLSTATES = frozenset({"57P01", "57P02", "57P03"})
+NOTHING_CHANGED = "the catalog database refused the write; nothing was changed"
 
 T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+Params = Mapping[str, Any]
+DATABASE_ERRORS = (DBAPIError, sa.exc.TimeoutError)
 
 
-class Prepared:
-    """A statement that SQLAlchemy compiled once for each dialect; parameters are named as in the statement.
+class Writer(Protocol):
+    """Decides when a write runs, and together with which others."""
 
-    `columns` are those that an INSERT fills.
+    def write(self, transaction: Callable[[Work[Any]], Any], work: Work[T]) -> T:
+        """Run `work` by `transaction`, which runs one function in a transaction and commits it."""
+
+
+class PlainWriter:
+    """Each write in its own transaction; for SQLite one after the other.
+
+    SQLite has one writer at a time, and its own busy handler sleeps up to 100 ms between two attempts.
     """
 
-    def __init__(self, statement: sa.Executable, columns: Sequence[str] | None = None) -> None:
-        self._statement: Any = statement
-        self._columns = columns
-        self._compiled: dict[str, Compiled] = {}
+    def __init__(self, *, is_sqlite: bool) -> None:
+        self._lock = threading.Lock() if is_sqlite else None
 
-    def compiled(self, dialect: sa.Dialect) -> Compiled:
-        found = self._compiled.get(dialect.name)
-        if found is None:
-            compiled = self._statement.compile(dialect=dialect, column_keys=self._columns)
-            order = getattr(compiled, "positiontup", None)
-            constants = {name: value for name, value in compiled.params.items() if value is not None}
-            found = Compiled(str(compiled), tuple(order) if order is not None else None, constants)
-            self._compiled[dialect.name] = found
-        return found
-
-    def run(self, connection: sa.Connection, params: Mapping[str, Any]) -> Any:
-        """Inside a write: the driver's cursor, with `rowcount`, `fetchone` and `fetchall`."""
-        compiled = self.compiled(connection.dialect)
-        cursor: Any = connection.connection.cursor()
-        cursor.execute(compiled.sql, compiled.values(params))
-        return cursor
-
-
-class Read(Prepared):
-    """A SELECT that runs outside of a write, on a connection that sees the newest commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """The text, its parameters in order where the driver wants that, and those with a fixed value."""
-
-    sql: str
-    order: tuple[str, ...] | None
-    constants: dict[str, Any]
-
-    def values(self, params: Mapping[str, Any]) -> Any:
-        given = {**self.constants, **params} if self.constants else params
-        return [given[name] for name in self.order] if self.order is not None else given
+    def write(self, transaction: Callable[[Work[Any]], Any], work: Work[T]) -> T:
+        if self._lock is None:
+            return transaction(work)  # type: ignore[no-any-return]
+        if not self._lock.acquire(timeout=BUSY_TIMEOUT_S):
+            raise Unavailable("the catalog database is busy; nothing was changed")
+        try:
+            return transaction(work)  # type: ignore[no-any-return]
+        finally:
+            self._lock.release()
 
 
 class Database:
     """One SQLite file or one PostgreSQL database."""
 
-    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 8,
+        statement_timeout_s: float = 30,
+        lock_timeout_s: float = 10,
+        writer: Writer | None = None,
+    ) -> None:
         self.url = sa.make_url(url)
         if self.url.drivername == "postgresql":
             self.url = self.url.set(drivername="postgresql+psycopg")
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self.engine = _engine(self.url, self.is_sqlite, pool_size)
-        driver: Any = self.engine.dialect.dbapi
-        self._any_error: tuple[type[Exception], ...] = (DBAPIError, sa.exc.TimeoutError, driver.Error)
-        self._integrity_error = (sa.exc.IntegrityError, driver.IntegrityError)
-        self._local = threading.local()
-        # One writer at a time in this process: SQLite's own busy handler sleeps up to 100 ms
-        # between two looks. Its connection is kept: fetching one costs as much as the statements of a commit.
-        self._jobs = Jobs(self._write_group) if self.is_sqlite else None
-        self._writer: sa.Connection | None = None
-
-    @property
-    def dialect(self) -> sa.Dialect:
-        return self.engine.dialect
+        if self.is_sqlite:
+            self.engine = _sqlite_engine(self.url, pool_size)
+            self._autocommit = self.engine.execution_options(sqlite_begin=False)
+        else:
+            self.engine = _postgresql_engine(self.url, pool_size, statement_timeout_s, lock_timeout_s)
+            self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._writer = writer or PlainWriter(is_sqlite=self.is_sqlite)
+        self._retrying = Retrying(
+            retry=retry_if_exception(_may_run_again),
+            stop=stop_after_attempt(WRITE_ATTEMPTS_MAX),
+            wait=wait_random(0.005, 0.05),
+            reraise=True,
+        )
 
     # -- reads
 
-    def rows(self, read: Read, params: Mapping[str, Any]) -> Sequence[Any]:
-        """All rows. A broken connection is replaced and the read tried again: a read can be."""
-        compiled = read.compiled(self.engine.dialect)
-        values = compiled.values(params)
-        for attempt in range(READ_ATTEMPTS_MAX):
+    def fetch_all(self, statement: sa.Executable, params: Params | None = None) -> Sequence[Any]:
+        """All rows, read outside of a transaction. After a lost connection the read runs again."""
+        for attempt in range(1, READ_ATTEMPTS_MAX + 1):
             try:
-                with stage("read"):
-                    return self._connection().execute(compiled.sql, values).fetchall()  # type: ignore[no-any-return]
-            except self._dbapi_errors() as error:
-                self._forget_connection()
-                if attempt + 1 == READ_ATTEMPTS_MAX:
+                with self._autocommit.connect() as connection:
+                    return connection.execute(statement, params).all()
+            except (OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
+                if attempt == READ_ATTEMPTS_MAX or not _is_disconnect(error):
                     raise Unavailable("the catalog database does not answer; try again") from error
-                time.sleep(0.05 * (attempt + 1))
+                time.sleep(0.05 * attempt)
         raise AssertionError("unreachable")
 
-    def row(self, read: Read, params: Mapping[str, Any]) -> Any | None:
+    def fetch_one(self, statement: sa.Executable, params: Params | None = None) -> Any | None:
         """The first row, or None."""
-        found = self.rows(read, params)
-        return found[0] if found else None
-
-    def _connection(self) -> Any:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = _read_connection(self.engine, self.is_sqlite)
-        return connection
-
-    def _forget_connection(self) -> None:
-        connection = getattr(self._local, "connection", None)
-        self._local.connection = None
-        if connection is not None:
-            try:
-                connection.close()
-            except self._dbapi_errors():
-                return  # it was broken already; there is nothing left to close
-
-    def _dbapi_errors(self) -> tuple[type[BaseException], ...]:
-        module: Any = self.engine.dialect.dbapi
-        return (module.OperationalError, module.InterfaceError, OperationalError, InterfaceError)
+        rows = self.fetch_all(statement, params)
+        return rows[0] if rows else None
 
     # -- writes
 
     def write(self, work: Work[T]) -> T:
         """Run `work` in one transaction and commit it.
 
-        Deadlocks and serialisation failures run again. An error before COMMIT surely left nothing:
-        Unavailable. An error in COMMIT itself leaves it open: CommitStateUnknown, and the caller must not
-        undo anything.
+        Deadlocks, serialization failures and connections that are lost before COMMIT run again. Another error
+        before COMMIT is Unavailable: nothing was changed. An error in COMMIT is CommitStateUnknown: the
+        caller must not undo anything.
         """
-        for attempt in range(WRITE_ATTEMPTS_MAX):
-            try:
-                if self._jobs is not None:
-                    return self._jobs.write(work, BUSY_TIMEOUT_S)
-                return self._write_once(work)
-            except self._any_error as error:
-                if attempt + 1 < WRITE_ATTEMPTS_MAX and _is_retryable(error):
-                    time.sleep(random.uniform(0.005, 0.02) * (attempt + 1))  # noqa: S311
-                    continue
-                if isinstance(error, sa.exc.IntegrityError):
-                    raise
-                raise Unavailable("the catalog database refused the write; nothing was changed") from error
-        raise AssertionError("unreachable")
-
-    def _write_group(self, works: Sequence[Work[Any]]) -> list[Outcome[Any]]:
-        """Several works in one transaction, each all or nothing; the outcome of each, once it is certain."""
-        if len(works) == 1:
-            return [self._alone(works[0])]
-        outcomes: list[Outcome[Any]] = []
-
-        def together(connection: sa.Connection) -> None:
-            outcomes.extend(self._apart(connection, work) for work in works)
-
         try:
-            self._write_once(together)
-        except CommitStateUnknown as unknown:
-            return [_after_unknown(outcome, unknown) for outcome in outcomes]
-        except self._any_error:
-            # Nothing is left of any of them, and one may be to blame: it must not take the others with it.
-            return [self._alone(work) for work in works]
-        return outcomes
-
-    def _alone(self, work: Work[Any]) -> Outcome[Any]:
-        try:
-            return Outcome(self._write_once(work))
-        except Exception as error:  # noqa: BLE001 - raised again in the thread whose work it was
-            return Outcome(error=error)
-
-    def _apart(self, connection: sa.Connection, work: Work[Any]) -> Outcome[Any]:
-        """One work of a group. A refusal undoes this work; what the database fails at ends the group."""
-        driver: Any = connection.connection.driver_connection
-        driver.execute("SAVEPOINT one")
-        try:
-            outcome = Outcome(work(connection))
-        except Exception as error:
-            if isinstance(error, self._any_error) and not isinstance(error, self._integrity_error):
-                raise
-            driver.execute("ROLLBACK TO one")
-            outcome = Outcome(error=error)
-        driver.execute("RELEASE one")
-        return outcome
-
-    def _write_once(self, work: Work[T]) -> T:
-        if self._jobs is None:
-            with self.engine.connect() as connection:
-                return self._write_on(connection, work)
-        connection, self._writer = self._writer or self.engine.connect(), None
-        try:
-            result = self._write_on(connection, work)
-        except BaseException:
-            connection.close()  # the pool takes it back to a known state
+            return cast("T", self._retrying(self._writer.write, self.transaction, work))
+        except IntegrityError:
             raise
-        self._writer = connection
-        return result
+        except DATABASE_ERRORS as error:
+            raise Unavailable(NOTHING_CHANGED) from error
 
-    def _write_on(self, connection: sa.Connection, work: Work[T]) -> T:
-        transaction = connection.begin()
-        faults.reach("swap.begun")
-        try:
+    def transaction(self, work: Work[T]) -> T:
+        """Run `work` in one transaction, once."""
+        with self.engine.connect() as connection, connection.begin() as transaction:
+            faults.reach("swap.begun")
             result = work(connection)
-        except BaseException:
-            transaction.rollback()
-            raise
-        faults.reach("swap.before-commit")
-        try:
-            with stage("commit"):
+            faults.reach("swap.before-commit")
+            try:
                 transaction.commit()
-        except self._any_error as error:
-            if _is_retryable(error):
-                raise
-            raise CommitStateUnknown(
-                "the database did not confirm the commit; look before you retry"
-            ) from error
+            except DBAPIError as error:
+                if _sqlstate(error) in RETRYABLE_SQLSTATES:
+                    raise
+                raise CommitStateUnknown(
+                    "the database did not confirm the commit; look before you retry"
+                ) from error
         faults.reach("swap.committed")
         return result
 
     def close(self) -> None:
-        self._forget_connection()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
         self.engine.dispose()
 
 
-def _engine(url: sa.URL, is_sqlite: bool, pool_size: int) -> sa.Engine:
-    if not is_sqlite:
-        return sa.create_engine(
-            url,
-            pool_size=pool_size,
-            max_overflow=0,
-            hide_parameters=True,
-            pool_timeout=BUSY_TIMEOUT_S,
-            pool_pre_ping=True,
-        )
+def _postgresql_engine(
+    url: sa.URL, pool_size: int, statement_timeout_s: float, lock_timeout_s: float
+) -> sa.Engine:
+    bounds = f"-c statement_timeout={_ms(statement_timeout_s)} -c lock_timeout={_ms(lock_timeout_s)}"
+    arguments: dict[str, Any] = {"options": f"{bounds} {_text(url.query.get('options', ''))}".strip()}
+    if "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = CONNECT_TIMEOUT_S
+    return sa.create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=BUSY_TIMEOUT_S,
+        hide_parameters=True,
+        connect_args=arguments,
+    )
+
+
+def _sqlite_engine(url: sa.URL, pool_size: int) -> sa.Engine:
+    bounds = {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": BUSY_TIMEOUT_S}
     engine = sa.create_engine(
-        url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+        url,
+        **(bounds if url.database else {}),  # without a file it is in memory, and has one connection
+        hide_parameters=True,
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
     )
     sa.event.listen(engine, "connect", _prepare_sqlite)
-    # IMMEDIATE: a transaction that reads before it writes must hold the write lock from the start.
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
-    driver: Any = connection.connection.driver_connection  # SQLAlchemy's own way takes longer than the BEGIN
-    driver.execute("BEGIN IMMEDIATE")
-
-
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None
+    connection.isolation_level = None  # no BEGIN of Python's own: `_begin_sqlite` sends it
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
     connection.execute("PRAGMA cache_size=-16384")
 
 
-def _read_connection(engine: sa.Engine, is_sqlite: bool) -> Any:
-    arguments, options = engine.dialect.create_connect_args(engine.url)
-    if is_sqlite:
-        connection = sqlite3.connect(
-            arguments[0],
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-        )
-        _prepare_sqlite(connection, None)
-        return connection
-    import psycopg  # only where PostgreSQL is used
-
-    return psycopg.connect(*arguments, autocommit=True, connect_timeout=10, **options)
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """IMMEDIATE: a transaction that reads before it writes must hold the write lock from the start."""
+    if connection.get_execution_options().get("sqlite_begin", True):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _after_unknown(outcome: Outcome[Any], unknown: CommitStateUnknown) -> Outcome[Any]:
-    """A work that was refused before a COMMIT that failed: refused because of the others, perhaps."""
-    if outcome.error is not None:
-        return Outcome(error=Unavailable("the catalog database refused the write; nothing was changed"))
-    error = CommitStateUnknown(unknown.message)
-    error.__cause__ = unknown
-    return Outcome(error=error)
+def _may_run_again(error: BaseException) -> bool:
+    """Whether a write failed because of other transactions or of a lost connection, and before COMMIT."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    return _sqlstate(error) in RETRYABLE_SQLSTATES
 
 
-def _is_retryable(error: Exception) -> bool:
-    return getattr(getattr(error, "orig", error), "sqlstate", None) in RETRYABLE_SQLSTATES
+def _is_disconnect(error: Exception) -> bool:
+    """Whether the server gave no answer, or said that it stops."""
+    if isinstance(error, sa.exc.TimeoutError):
+        return False  # of the pool: all connections are in use
+    return _sqlstate(error) in SHUTDOWN_SQLSTATES or _sqlstate(error) is None
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    return getattr(getattr(error, "orig", error), "sqlstate", None)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _text(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else " ".join(value)

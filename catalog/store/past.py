@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from catalog.changes import Entry, Kind
 from catalog.rows import PastEntry
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from catalog.store.present import READ_NUMBER
 from catalog.store.schema import heads, history
 
@@ -30,7 +30,7 @@ _newest_then = history.c.number == (
     )
     .scalar_subquery()
 )
-READ_ENTRY_AT = Read(
+READ_ENTRY_AT = (
     sa.select(
         history.c.present,
         history.c.kind,
@@ -48,7 +48,7 @@ READ_ENTRY_AT = Read(
     .order_by(history.c.number.desc())
     .limit(1)
 )
-READ_NAMES_AT = Read(
+READ_NAMES_AT = (
     sa.select(history.c.name)
     .where(
         _warehouse,
@@ -62,7 +62,7 @@ READ_NAMES_AT = Read(
     .order_by(history.c.name)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_NAMESPACES_AT = Read(
+READ_NAMESPACES_AT = (
     sa.select(history.c.namespace)
     .where(
         _warehouse,
@@ -76,23 +76,23 @@ READ_NAMESPACES_AT = Read(
     .order_by(history.c.namespace)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_NUMBER_AT = Read(
+READ_NUMBER_AT = (
     sa.select(history.c.number)
     .where(_warehouse, history.c.time_ms <= sa.bindparam("time_ms"))
     .order_by(history.c.time_ms.desc(), history.c.number.desc())
     .limit(1)
 )
-_CLOSE = Prepared(
+_CLOSE = (
     sa.update(heads)
     .where(heads.c.warehouse == sa.bindparam("w"), heads.c.time_ms < sa.bindparam("earliest_ms"))
     .values(time_ms=sa.bindparam("earliest_ms"))
 )
-READ_EVENTS = Read(
+READ_EVENTS = (
     sa.select(history)
     .where(_warehouse, history.c.number > sa.bindparam("after"), history.c.number <= sa.bindparam("until"))
     .order_by(history.c.number, history.c.ordinal)
 )
-READ_VERSIONS = Read(
+READ_VERSIONS = (
     sa.select(history)
     .where(
         _warehouse,
@@ -114,7 +114,7 @@ class PastStore:
 
     def entry(self, warehouse: str, number: int, namespace: str, name: str) -> PastEntry | None:
         params = {"warehouse": warehouse, "number": number, "namespace": namespace, "name": name}
-        row = self._database.row(READ_ENTRY_AT, params)
+        row = self._database.fetch_one(READ_ENTRY_AT, params)
         if row is None or not row[0]:
             return None
         detail: dict[str, Any] = orjson.loads(row[5])
@@ -131,7 +131,8 @@ class PastStore:
             "kind": kind,
         }
         return [
-            row[0] for row in self._database.rows(READ_NAMES_AT, params | {"after": after, "limit": limit})
+            row[0]
+            for row in self._database.fetch_all(READ_NAMES_AT, params | {"after": after, "limit": limit})
         ]
 
     def children(self, warehouse: str, number: int, parent: str, after: str, limit: int) -> list[str]:
@@ -147,7 +148,7 @@ class PastStore:
                 "before": before,
                 "limit": CHUNK_ROWS,
             }
-            chunk = [row[0] for row in self._database.rows(READ_NAMESPACES_AT, params)]
+            chunk = [row[0] for row in self._database.fetch_all(READ_NAMESPACES_AT, params)]
             found += [key for key in chunk if "\x1f" not in key[len(prefix) :]]
             if len(chunk) < CHUNK_ROWS:
                 break
@@ -157,7 +158,7 @@ class PastStore:
     def number_at(self, warehouse: str, time_ms: int) -> int:
         """The newest number at or before a time; 0 before the first commit. The same at every call."""
         self._close(warehouse, time_ms)
-        row = self._database.row(READ_NUMBER_AT, {"warehouse": warehouse, "time_ms": time_ms})
+        row = self._database.fetch_one(READ_NUMBER_AT, {"warehouse": warehouse, "time_ms": time_ms})
         return row[0] if row else 0
 
     def _close(self, warehouse: str, time_ms: int) -> None:
@@ -166,14 +167,14 @@ class PastStore:
         A commit is visible a little after it took its time. So a moment behind the newest commit waits for
         the commit that holds the counter, and moves the time below which no later one can fall.
         """
-        head = self._database.row(READ_NUMBER, {"warehouse": warehouse})
+        head = self._database.fetch_one(READ_NUMBER, {"warehouse": warehouse})
         if head is not None and head[1] <= time_ms:
             params = {"w": warehouse, "earliest_ms": time_ms + 1}
-            self._database.write(lambda connection: _CLOSE.run(connection, params).rowcount)
+            self._database.write(lambda connection: connection.execute(_CLOSE, params).rowcount)
 
     def events(self, warehouse: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Commits behind a number, whole and in order: at most `limit` numbers."""
-        rows = self._database.rows(
+        rows = self._database.fetch_all(
             READ_EVENTS, {"warehouse": warehouse, "after": after, "until": after + limit}
         )
         return [_event(row) for row in rows]
@@ -202,7 +203,7 @@ class PastStore:
             "before": before,
             "limit": limit,
         }
-        return [_event(row) for row in self._database.rows(READ_VERSIONS, params)]
+        return [_event(row) for row in self._database.fetch_all(READ_VERSIONS, params)]
 
 
 _COLUMNS = [column.name for column in history.columns]

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from catalog.changes import Entry, Kind
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from catalog.store.documents import unpack
 from catalog.store.schema import dropped, entries, heads
 
@@ -25,9 +25,9 @@ _head_columns = (
     entries.c.metadata_location,
     entries.c.protected,
 )
-READ_HEAD = Read(sa.select(*_head_columns).where(_by_name))
-READ_WHOLE = Read(sa.select(*_head_columns, entries.c.document).where(_by_name))
-READ_LATER = Read(
+READ_HEAD = sa.select(*_head_columns).where(_by_name)
+READ_WHOLE = sa.select(*_head_columns, entries.c.document).where(_by_name)
+READ_LATER = (
     sa.select(entries.c.document)
     .where(entries.c.warehouse == sa.bindparam("warehouse"), entries.c.uuid == sa.bindparam("uuid"))
     .union_all(
@@ -36,7 +36,7 @@ READ_LATER = Read(
         )
     )
 )
-READ_NAMES = Read(
+READ_NAMES = (
     sa.select(entries.c.name)
     .where(
         entries.c.warehouse == sa.bindparam("warehouse"),
@@ -47,7 +47,7 @@ READ_NAMES = Read(
     .order_by(entries.c.name)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_NAMESPACES = Read(
+READ_NAMESPACES = (
     sa.select(entries.c.namespace)
     .where(
         entries.c.warehouse == sa.bindparam("warehouse"),
@@ -58,9 +58,7 @@ READ_NAMESPACES = Read(
     .order_by(entries.c.namespace)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_NUMBER = Read(
-    sa.select(heads.c.number, heads.c.time_ms).where(heads.c.warehouse == sa.bindparam("warehouse"))
-)
+READ_NUMBER = sa.select(heads.c.number, heads.c.time_ms).where(heads.c.warehouse == sa.bindparam("warehouse"))
 
 CHUNK_ROWS = 1000
 
@@ -72,26 +70,32 @@ class PresentStore:
         self._database = database
 
     def entry(self, warehouse: str, namespace: str, name: str) -> Entry | None:
-        row = self._database.row(READ_HEAD, {"warehouse": warehouse, "namespace": namespace, "name": name})
+        row = self._database.fetch_one(
+            READ_HEAD, {"warehouse": warehouse, "namespace": namespace, "name": name}
+        )
         if row is None:
             return None
         return Entry(row[0], namespace, name, row[1], row[2], row[3], None, bool(row[4]))
 
     def whole(self, warehouse: str, namespace: str, name: str) -> Entry | None:
         """The entry with its document, read together."""
-        row = self._database.row(READ_WHOLE, {"warehouse": warehouse, "namespace": namespace, "name": name})
+        row = self._database.fetch_one(
+            READ_WHOLE, {"warehouse": warehouse, "namespace": namespace, "name": name}
+        )
         if row is None:
             return None
         return Entry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
 
     def by_uuid(self, warehouse: str, uuid: str) -> bytes | None:
         """The newest document of a thing, whatever its name is now, or the last one if it is dropped."""
-        row = self._database.row(READ_LATER, {"warehouse": warehouse, "uuid": uuid})
+        row = self._database.fetch_one(READ_LATER, {"warehouse": warehouse, "uuid": uuid})
         return unpack(row[0]) if row else None
 
     def names(self, warehouse: str, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         params: dict[str, Any] = {"warehouse": warehouse, "namespace": namespace, "kind": kind}
-        return [row[0] for row in self._database.rows(READ_NAMES, params | {"after": after, "limit": limit})]
+        return [
+            row[0] for row in self._database.fetch_all(READ_NAMES, params | {"after": after, "limit": limit})
+        ]
 
     def children(self, warehouse: str, parent: str, after: str, limit: int) -> list[str]:
         """Keys of the namespaces directly below `parent` ("" is the top), behind the key `after`."""
@@ -102,7 +106,7 @@ class PresentStore:
         after = max(after, prefix)
         while len(found) < limit:
             params = {"warehouse": warehouse, "after": after, "before": before, "limit": CHUNK_ROWS}
-            chunk = [row[0] for row in self._database.rows(READ_NAMESPACES, params)]
+            chunk = [row[0] for row in self._database.fetch_all(READ_NAMESPACES, params)]
             found += [key for key in chunk if "\x1f" not in key[len(prefix) :]]
             if len(chunk) < CHUNK_ROWS:
                 break
@@ -111,5 +115,5 @@ class PresentStore:
 
     def number(self, warehouse: str) -> tuple[int, int] | None:
         """The number and the time (ms) of the newest commit; None where there is no such warehouse."""
-        row = self._database.row(READ_NUMBER, {"warehouse": warehouse})
+        row = self._database.fetch_one(READ_NUMBER, {"warehouse": warehouse})
         return (row[0], row[1]) if row else None

@@ -15,23 +15,21 @@ from typing import Any
 import sqlalchemy as sa
 
 from catalog.changes import PURGE_WANTED, Entry
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from catalog.store.documents import pack, unpack
 from catalog.store.schema import dropped, wanted_purges
 from catalog.store.writing import Also
 
-READ_WANTED = Read(
+READ_WANTED = (
     sa.select(dropped.c.warehouse, dropped.c.uuid, -dropped.c.expires_ms)
     .where(wanted_purges)
     .order_by(dropped.c.expires_ms.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_DOCUMENT = Read(
-    sa.select(dropped.c.name, dropped.c.metadata_location, dropped.c.document).where(
-        dropped.c.warehouse == sa.bindparam("warehouse"),
-        dropped.c.uuid == sa.bindparam("uuid"),
-        dropped.c.expires_ms == sa.bindparam("expires_ms"),
-    )
+READ_DOCUMENT = sa.select(dropped.c.name, dropped.c.metadata_location, dropped.c.document).where(
+    dropped.c.warehouse == sa.bindparam("warehouse"),
+    dropped.c.uuid == sa.bindparam("uuid"),
+    dropped.c.expires_ms == sa.bindparam("expires_ms"),
 )
 
 
@@ -60,14 +58,14 @@ class PurgeStore:
 
     def wanted(self, limit: int) -> list[WantedPurge]:
         """Those that are left, in all warehouses; first those that nobody has."""
-        return [WantedPurge(*row) for row in self._database.rows(READ_WANTED, {"limit": limit})]
+        return [WantedPurge(*row) for row in self._database.fetch_all(READ_WANTED, {"limit": limit})]
 
     def take(self, warehouse: str, uuid_: str, now_ms: int, until_ms: int) -> HeldPurge | None:
         """Begin with one, or go on with it; None if another process has it, or if it is done."""
         if not self._set(warehouse, uuid_, -until_ms, dropped.c.expires_ms.between(-now_ms, PURGE_WANTED)):
             return None
         params = {"warehouse": warehouse, "uuid": uuid_, "expires_ms": -until_ms}
-        row = self._database.row(READ_DOCUMENT, params)
+        row = self._database.fetch_one(READ_DOCUMENT, params)
         return HeldPurge(warehouse, uuid_, row[0], row[1], unpack(row[2]), until_ms) if row else None
 
     def hold(self, held: HeldPurge, until_ms: int) -> bool:

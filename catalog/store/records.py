@@ -9,21 +9,19 @@ import zstandard
 
 from catalog.changes import Entry, Kind, Record
 from catalog.rows import Dropped
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from catalog.store.documents import unpack
 from catalog.store.schema import dropped, entries, idempotency, reports
 from catalog.store.writing import OVERLAPPING, overlapping_params
 
 EXPIRED_KEYS_A_TIME_MAX = 100
 
-READ_RECORD = Read(
-    sa.select(idempotency.c.body_hash, idempotency.c.status, idempotency.c.answer).where(
-        idempotency.c.principal == sa.bindparam("principal"),
-        idempotency.c.operation == sa.bindparam("operation"),
-        idempotency.c.target == sa.bindparam("target"),
-        idempotency.c.key == sa.bindparam("key"),
-        idempotency.c.expires_ms > sa.bindparam("now_ms"),
-    )
+READ_RECORD = sa.select(idempotency.c.body_hash, idempotency.c.status, idempotency.c.answer).where(
+    idempotency.c.principal == sa.bindparam("principal"),
+    idempotency.c.operation == sa.bindparam("operation"),
+    idempotency.c.target == sa.bindparam("target"),
+    idempotency.c.key == sa.bindparam("key"),
+    idempotency.c.expires_ms > sa.bindparam("now_ms"),
 )
 _dropped_columns = (
     dropped.c.id,
@@ -37,7 +35,7 @@ _dropped_columns = (
     dropped.c.expires_ms,
     dropped.c.principal,
 )
-READ_DROPPED_BEFORE = Read(
+READ_DROPPED_BEFORE = (
     sa.select(*(sa.null() if column is dropped.c.document else column for column in _dropped_columns))
     .where(
         dropped.c.warehouse == sa.bindparam("warehouse"),
@@ -48,14 +46,12 @@ READ_DROPPED_BEFORE = Read(
     .order_by(dropped.c.dropped_ms.desc(), dropped.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_ONE_DROPPED = Read(
-    sa.select(*_dropped_columns).where(
-        dropped.c.warehouse == sa.bindparam("warehouse"),
-        dropped.c.id == sa.bindparam("id"),
-        dropped.c.expires_ms > sa.bindparam("now_ms"),
-    )
+READ_ONE_DROPPED = sa.select(*_dropped_columns).where(
+    dropped.c.warehouse == sa.bindparam("warehouse"),
+    dropped.c.id == sa.bindparam("id"),
+    dropped.c.expires_ms > sa.bindparam("now_ms"),
 )
-READ_REPORTS = Read(
+READ_REPORTS = (
     sa.select(reports.c.id, reports.c.received_ms, reports.c.principal, reports.c.uuid, reports.c.report)
     .where(
         reports.c.warehouse == sa.bindparam("warehouse"),
@@ -66,7 +62,7 @@ READ_REPORTS = Read(
     .order_by(reports.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_ALL_ENTRIES = Read(
+READ_ALL_ENTRIES = (
     sa.select(
         entries.c.namespace,
         entries.c.name,
@@ -103,7 +99,7 @@ class RecordStore:
             "key": wanted.key,
             "now_ms": now_ms,
         }
-        row = self._database.row(READ_RECORD, params)
+        row = self._database.fetch_one(READ_RECORD, params)
         if row is None:
             return None
         return Record(
@@ -154,10 +150,10 @@ class RecordStore:
             "id": id_,
             "limit": limit,
         }
-        return [_dropped(row) for row in self._database.rows(READ_DROPPED_BEFORE, params)]
+        return [_dropped(row) for row in self._database.fetch_all(READ_DROPPED_BEFORE, params)]
 
     def one_dropped(self, warehouse: str, dropped_id: str, now_ms: int) -> Dropped | None:
-        row = self._database.row(
+        row = self._database.fetch_one(
             READ_ONE_DROPPED, {"warehouse": warehouse, "id": dropped_id, "now_ms": now_ms}
         )
         return _dropped(row) if row else None
@@ -179,11 +175,8 @@ class RecordStore:
 
     def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
         """(location, uuid) of the reserved places that overlap a canonical location."""
-        return [
-            (row[0], row[1])
-            for params in overlapping_params(warehouse, location)
-            for row in self._database.rows(OVERLAPPING, params)
-        ]
+        rows = self._database.fetch_all(OVERLAPPING, overlapping_params(warehouse, location))
+        return [(row[0], row[1]) for row in rows]
 
     # -- reports
 
@@ -208,7 +201,7 @@ class RecordStore:
             "before": before,
             "limit": limit,
         }
-        return list(self._database.rows(READ_REPORTS, params))
+        return list(self._database.fetch_all(READ_REPORTS, params))
 
     # -- everything, for `calve check`
 
@@ -216,7 +209,7 @@ class RecordStore:
         params = {"warehouse": warehouse, "namespace": namespace, "name": name, "limit": limit}
         return [
             Entry(row[2], row[0], row[1], row[3], row[4], row[5], _unpacked(row[6]), bool(row[7]))
-            for row in self._database.rows(READ_ALL_ENTRIES, params)
+            for row in self._database.fetch_all(READ_ALL_ENTRIES, params)
         ]
 
 

@@ -15,13 +15,13 @@ from sqlalchemy.exc import IntegrityError
 from catalog.changes import Change, Entry, Kind, LostRace, Write
 from catalog.errors import CommitFailed, Conflict, NoSuchWarehouse
 from catalog.rows import Staged, Transaction, TransactionStatus
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from catalog.store.documents import pack, unpack
 from catalog.store.schema import heads, staged, transactions
 from catalog.store.writing import remember
 
 _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
-READ_NEWEST = Read(
+READ_NEWEST = (
     sa.select(transactions)
     .where(transactions.c.warehouse == sa.bindparam("warehouse"), transactions.c.name == sa.bindparam("name"))
     # Numbers, not clocks: servers may differ in their time. Of one name only one can be open.
@@ -32,7 +32,7 @@ READ_NEWEST = Read(
     )
     .limit(1)
 )
-READ_BEFORE = Read(
+READ_BEFORE = (
     sa.select(transactions)
     .where(
         transactions.c.warehouse == sa.bindparam("warehouse"),
@@ -42,7 +42,7 @@ READ_BEFORE = Read(
     .order_by(transactions.c.opened_ms.desc(), transactions.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_OVER = Read(
+READ_OVER = (
     sa.select(transactions.c.id)
     .where(
         transactions.c.warehouse == sa.bindparam("warehouse"),
@@ -51,7 +51,7 @@ READ_OVER = Read(
     )
     .limit(1)
 )
-READ_OLD = Read(
+READ_OLD = (
     sa.select(transactions.c.id)
     .where(
         transactions.c.warehouse == sa.bindparam("warehouse"),
@@ -63,14 +63,12 @@ READ_OLD = Read(
     .order_by(transactions.c.opened_ms, transactions.c.id)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_STAGED = Read(
-    sa.select(staged).where(
-        _by_id, staged.c.namespace == sa.bindparam("namespace"), staged.c.name == sa.bindparam("name")
-    )
+READ_STAGED = sa.select(staged).where(
+    _by_id, staged.c.namespace == sa.bindparam("namespace"), staged.c.name == sa.bindparam("name")
 )
-READ_ALL_STAGED = Read(sa.select(staged).where(_by_id).order_by(staged.c.namespace, staged.c.name))
-READ_STAGED_NAMES = Read(
-    sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(_by_id)
+READ_ALL_STAGED = sa.select(staged).where(_by_id).order_by(staged.c.namespace, staged.c.name)
+READ_STAGED_NAMES = sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(
+    _by_id
 )
 CLOSED_KEPT_MS = 24 * 3600 * 1000  # how long a closed transaction can be looked up
 DELETED_AT_A_TIME = 500
@@ -81,13 +79,13 @@ class TransactionStore:
         self._database = database
 
     def newest(self, warehouse: str, name: str) -> Transaction | None:
-        row = self._database.row(READ_NEWEST, {"warehouse": warehouse, "name": name})
+        row = self._database.fetch_one(READ_NEWEST, {"warehouse": warehouse, "name": name})
         return Transaction(*row) if row else None
 
     def before(self, warehouse: str, opened_ms: int, id_: str, limit: int) -> list[Transaction]:
         """Those opened before one of them (by time, then id), newest first."""
         params = {"warehouse": warehouse, "opened_ms": opened_ms, "id": id_, "limit": limit}
-        return [Transaction(*row) for row in self._database.rows(READ_BEFORE, params)]
+        return [Transaction(*row) for row in self._database.fetch_all(READ_BEFORE, params)]
 
     def open(
         self, transaction_id: str, warehouse: str, name: str, now_ms: int, ttl_ms: int, principal: str
@@ -144,14 +142,14 @@ class TransactionStore:
 
         Writes only if there is something to do. Any number of processes may call it at any time.
         """
-        if self._database.row(READ_OVER, {"warehouse": warehouse, "now_ms": now_ms}) is not None:
+        if self._database.fetch_one(READ_OVER, {"warehouse": warehouse, "now_ms": now_ms}) is not None:
             self._database.write(lambda connection: _expire(connection, warehouse, now_ms))
         params = {
             "warehouse": warehouse,
             "before_ms": now_ms - CLOSED_KEPT_MS,
             "limit": DELETED_AT_A_TIME,
         }
-        old = [row[0] for row in self._database.rows(READ_OLD, params)]
+        old = [row[0] for row in self._database.fetch_all(READ_OLD, params)]
         if old:
             self._database.write(lambda connection: _delete(connection, old))
 
@@ -159,16 +157,17 @@ class TransactionStore:
 
     def staged(self, transaction_id: str, namespace: str, name: str) -> Staged | None:
         params = {"transaction_id": transaction_id, "namespace": namespace, "name": name}
-        row = self._database.row(READ_STAGED, params)
+        row = self._database.fetch_one(READ_STAGED, params)
         return _staged(row) if row else None
 
     def all_staged(self, transaction_id: str) -> list[Staged]:
         return [
-            _staged(row) for row in self._database.rows(READ_ALL_STAGED, {"transaction_id": transaction_id})
+            _staged(row)
+            for row in self._database.fetch_all(READ_ALL_STAGED, {"transaction_id": transaction_id})
         ]
 
     def staged_names(self, transaction_id: str) -> list[tuple[str, str, Kind, bool]]:
-        rows = self._database.rows(READ_STAGED_NAMES, {"transaction_id": transaction_id})
+        rows = self._database.fetch_all(READ_STAGED_NAMES, {"transaction_id": transaction_id})
         return [(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
     def stage(self, transaction: Transaction, wanted: Write) -> None:

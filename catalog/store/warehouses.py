@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from catalog.errors import AlreadyExists, Conflict, Invalid, NoSuchWarehouse
 from catalog.locations import Location
 from catalog.rows import Warehouse
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from catalog.store.schema import (
     dropped,
     entries,
@@ -22,15 +22,11 @@ from catalog.store.schema import (
     warehouses,
 )
 
-READ_WAREHOUSE = Read(
-    sa.select(warehouses.c.root, warehouses.c.created_ms).where(
-        warehouses.c.warehouse == sa.bindparam("warehouse")
-    )
+READ_WAREHOUSE = sa.select(warehouses.c.root, warehouses.c.created_ms).where(
+    warehouses.c.warehouse == sa.bindparam("warehouse")
 )
-READ_WAREHOUSES = Read(
-    sa.select(warehouses.c.warehouse, warehouses.c.root, warehouses.c.created_ms).order_by(
-        warehouses.c.warehouse
-    )
+READ_WAREHOUSES = sa.select(warehouses.c.warehouse, warehouses.c.root, warehouses.c.created_ms).order_by(
+    warehouses.c.warehouse
 )
 
 
@@ -39,7 +35,7 @@ class WarehouseStore:
         self._database = database
 
     def get(self, name: str) -> Warehouse | None:
-        row = self._database.row(READ_WAREHOUSE, {"warehouse": name})
+        row = self._database.fetch_one(READ_WAREHOUSE, {"warehouse": name})
         return Warehouse(name, row[0], row[1]) if row else None
 
     def require(self, name: str) -> Warehouse:
@@ -49,7 +45,7 @@ class WarehouseStore:
         return found
 
     def all(self) -> list[Warehouse]:
-        return [Warehouse(*row) for row in self._database.rows(READ_WAREHOUSES, {})]
+        return [Warehouse(*row) for row in self._database.fetch_all(READ_WAREHOUSES, {})]
 
     def create(self, name: str, root: Location, now_ms: int) -> Warehouse:
         """AlreadyExists for the name; Invalid for a root that overlaps another's."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from catalog import faults
 from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from catalog.store.documents import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
@@ -38,13 +38,13 @@ _as_based = (*_row, entries.c.uuid == sa.bindparam("u"), entries.c.version == sa
 _update = sa.update(entries).values(
     {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
 )
-_UPDATE = Prepared(_update.where(*_as_based))
+_UPDATE = _update.where(*_as_based)
 # Another thing takes the name, which is the end of the one that had it.
-_REPLACE = Prepared(_update.where(*_as_based, entries.c.protected == 0))
-_DELETE = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == 0))
-_MOVE_AWAY = Prepared(sa.delete(entries).where(*_as_based, entries.c.protected == sa.bindparam("p")))
-_EXISTS = Prepared(sa.select(entries.c.uuid).where(*_row))
-_COUNT = Prepared(
+_REPLACE = _update.where(*_as_based, entries.c.protected == 0)
+_DELETE = sa.delete(entries).where(*_as_based, entries.c.protected == 0)
+_MOVE_AWAY = sa.delete(entries).where(*_as_based, entries.c.protected == sa.bindparam("p"))
+_EXISTS = sa.select(entries.c.uuid).where(*_row)
+_COUNT = (
     sa.update(heads)
     .where(heads.c.warehouse == sa.bindparam("w"))
     .values(
@@ -53,36 +53,28 @@ _COUNT = Prepared(
     )
     .returning(heads.c.number, heads.c.time_ms)
 )
-_HEAD = Prepared(sa.select(heads.c.number).where(heads.c.warehouse == sa.bindparam("w")))
-_LOCK_NAMES = Prepared(
+_HEAD = sa.select(heads.c.number).where(heads.c.warehouse == sa.bindparam("w"))
+_LOCK_NAMES = (
     sa.select(warehouses.c.warehouse).where(warehouses.c.warehouse == sa.bindparam("w")).with_for_update()
 )
-_INSERT = Prepared(sa.insert(entries), entries.columns.keys())
-_INSERT_HISTORY = Prepared(sa.insert(history), history.columns.keys())
-_INSERT_DROPPED = Prepared(sa.insert(dropped), dropped.columns.keys())
-_FORGET_DROPPED = Prepared(
-    sa.delete(dropped).where(dropped.c.warehouse == sa.bindparam("w"), dropped.c.uuid == sa.bindparam("u"))
+_INSERT = sa.insert(entries)
+_INSERT_HISTORY = sa.insert(history)
+_INSERT_DROPPED = sa.insert(dropped)
+_FORGET_DROPPED = sa.delete(dropped).where(
+    dropped.c.warehouse == sa.bindparam("w"), dropped.c.uuid == sa.bindparam("u")
 )
-_INSERT_PLACE = Prepared(sa.insert(locations), locations.columns.keys())
-_RELEASE_PLACES = Prepared(
-    sa.delete(locations).where(
-        locations.c.warehouse == sa.bindparam("w"), locations.c.uuid == sa.bindparam("u")
-    )
+_INSERT_PLACE = sa.insert(locations)
+_RELEASE_PLACES = sa.delete(locations).where(
+    locations.c.warehouse == sa.bindparam("w"), locations.c.uuid == sa.bindparam("u")
 )
-# A statement with a fixed number of parameters can be prepared. A location with more segments takes several.
-_ABOVE = tuple(f"above{number}" for number in range(48))
-OVERLAPPING = Read(
-    sa.select(locations.c.location, locations.c.uuid).where(
-        locations.c.warehouse == sa.bindparam("w"),
-        sa.or_(
-            locations.c.location.in_([sa.bindparam(name) for name in _ABOVE]),
-            sa.and_(
-                locations.c.location > sa.bindparam("below"), locations.c.location < sa.bindparam("behind")
-            ),
-        ),
-    )
+OVERLAPPING = sa.select(locations.c.location, locations.c.uuid).where(
+    locations.c.warehouse == sa.bindparam("w"),
+    sa.or_(
+        locations.c.location.in_(sa.bindparam("above", expanding=True)),
+        sa.and_(locations.c.location > sa.bindparam("below"), locations.c.location < sa.bindparam("behind")),
+    ),
 )
-_INSIDE = Prepared(
+_INSIDE = (
     sa.select(entries.c.name)
     .where(
         entries.c.warehouse == sa.bindparam("w"),
@@ -95,18 +87,14 @@ _INSIDE = Prepared(
     )
     .limit(1)
 )
-_BY_UUID = Prepared(
-    sa.select(entries.c.name).where(
-        entries.c.warehouse == sa.bindparam("w"), entries.c.uuid == sa.bindparam("u")
-    )
+_BY_UUID = sa.select(entries.c.name).where(
+    entries.c.warehouse == sa.bindparam("w"), entries.c.uuid == sa.bindparam("u")
 )
-_SWEEP_RECORDS = Prepared(sa.delete(idempotency).where(idempotency.c.expires_ms <= sa.bindparam("now")))
-_INSERT_RECORD = Prepared(sa.insert(idempotency), idempotency.columns.keys())
-_FORGET_RECORD = Prepared(
-    sa.delete(idempotency).where(
-        *(idempotency.c[name] == sa.bindparam(name) for name in ("principal", "operation", "target", "key")),
-        idempotency.c.expires_ms <= sa.bindparam("now"),
-    )
+_SWEEP_RECORDS = sa.delete(idempotency).where(idempotency.c.expires_ms <= sa.bindparam("now"))
+_INSERT_RECORD = sa.insert(idempotency)
+_FORGET_RECORD = sa.delete(idempotency).where(
+    *(idempotency.c[name] == sa.bindparam(name) for name in ("principal", "operation", "target", "key")),
+    idempotency.c.expires_ms <= sa.bindparam("now"),
 )
 
 
@@ -162,9 +150,9 @@ def _lock_names(connection: sa.Connection, warehouse: str) -> int:
     An entry's version never exceeds the number of the commit that wrote it, so beginning above the counter
     means that no version is ever used twice for one name, even if the name was dropped and made again.
     """
-    if _LOCK_NAMES.run(connection, {"w": warehouse}).fetchone() is None:
+    if connection.execute(_LOCK_NAMES, {"w": warehouse}).fetchone() is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
-    head: int = _HEAD.run(connection, {"w": warehouse}).fetchone()[0]
+    head: int = connection.execute(_HEAD, {"w": warehouse}).scalar_one()
     return head + 1
 
 
@@ -178,23 +166,23 @@ def _set(
     where: dict[str, Any] = {"w": warehouse, "ns": change.namespace, "n": change.name}
     base, after = change.base, change.after
     if base is None:
-        if _EXISTS.run(connection, where).fetchone() is not None:
+        if connection.execute(_EXISTS, where).fetchone() is not None:
             raise LostRace(change.key)
         if after is not None:
             row = _row_of(warehouse, after, first_version)
-            _INSERT.run(connection, row | {"protected": int(moving.get(after.uuid, after.protected))})
+            connection.execute(_INSERT, row | {"protected": int(moving.get(after.uuid, after.protected))})
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
         where["p"] = int(base.protected)  # protected since it was read: read it again
-        result = (_MOVE_AWAY if base.uuid in moving else _DELETE).run(connection, where)
+        result = connection.execute(_MOVE_AWAY if base.uuid in moving else _DELETE, where)
     else:
         values = _row_of(warehouse, after, _version_after(change, first_version))
         where |= {
             f"new_{name}": values[name]
             for name in ("kind", "uuid", "version", "metadata_location", "document")
         }
-        result = (_UPDATE if base.uuid == after.uuid else _REPLACE).run(connection, where)
+        result = connection.execute(_UPDATE if base.uuid == after.uuid else _REPLACE, where)
     if result.rowcount != 1:
         raise LostRace(change.key)
 
@@ -233,9 +221,9 @@ def _check_structure(connection: sa.Connection, warehouse: str, change: Change, 
         return
     if change.base is None:
         parent = change.namespace if change.name else change.namespace.rpartition("\x1f")[0]
-        if parent and _EXISTS.run(connection, {"w": warehouse, "ns": parent, "n": ""}).fetchone() is None:
+        if parent and connection.execute(_EXISTS, {"w": warehouse, "ns": parent, "n": ""}).fetchone() is None:
             raise NoSuchNamespace(f"Namespace does not exist: {parent.replace(chr(31), '.')}")
-        _FORGET_DROPPED.run(connection, {"w": warehouse, "u": change.after.uuid})
+        connection.execute(_FORGET_DROPPED, {"w": warehouse, "u": change.after.uuid})
     if change.name and (change.base is None or change.base.uuid != change.after.uuid):
         _require_one_name(connection, warehouse, change)
     for location in change.locations:
@@ -245,7 +233,7 @@ def _check_structure(connection: sa.Connection, warehouse: str, change: Change, 
 def _require_one_name(connection: sa.Connection, warehouse: str, change: Change) -> None:
     """A thing has one name: places and files belong to its uuid, which a client may choose."""
     assert change.after is not None
-    if len(_BY_UUID.run(connection, {"w": warehouse, "u": change.after.uuid}).fetchall()) > 1:
+    if len(connection.execute(_BY_UUID, {"w": warehouse, "u": change.after.uuid}).fetchall()) > 1:
         raise AlreadyExists(
             f"A {change.kind} with the uuid {change.after.uuid} has a name already: "
             "rename it, or drop it first"
@@ -254,20 +242,16 @@ def _require_one_name(connection: sa.Connection, warehouse: str, change: Change)
 
 def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) -> None:
     params = {"w": warehouse, "ns": namespace, "below": namespace + "\x1f", "behind": namespace + "\x20"}
-    found = _INSIDE.run(connection, params).fetchone()
+    found = connection.execute(_INSIDE, params).fetchone()
     if found is not None:
         raise NamespaceNotEmpty(f"Namespace {namespace.replace(chr(31), '.')} is not empty")
 
 
-def overlapping_params(warehouse: str, location: str) -> Iterator[dict[str, str]]:
-    """For OVERLAPPING, to be run with each: every reserved place that is the given one, above it or below it."""
+def overlapping_params(warehouse: str, location: str) -> dict[str, Any]:
+    """For OVERLAPPING: every reserved location that is the given one, above it or below it."""
     parts = location.split("/")
-    lineage = ["/".join(parts[:end]) for end in range(len(parts), 2, -1)]
-    for start in range(0, len(lineage), len(_ABOVE)):
-        above = lineage[start : start + len(_ABOVE)]
-        above += [location] * (len(_ABOVE) - len(above))
-        params = dict(zip(_ABOVE, above, strict=True))
-        yield params | {"w": warehouse, "below": location + "/", "behind": location + "0"}
+    above = ["/".join(parts[:end]) for end in range(len(parts), 2, -1)]
+    return {"w": warehouse, "above": above, "below": location + "/", "behind": location + "0"}
 
 
 def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[Change]) -> None:
@@ -276,15 +260,11 @@ def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence
     for change in changes:
         gone = change.base
         if gone is not None and gone.kind != "namespace" and gone.uuid not in staying:
-            _RELEASE_PLACES.run(connection, {"w": warehouse, "u": gone.uuid})
+            connection.execute(_RELEASE_PLACES, {"w": warehouse, "u": gone.uuid})
 
 
 def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
-    taken = [
-        row
-        for params in overlapping_params(warehouse, location)
-        for row in OVERLAPPING.run(connection, params).fetchall()
-    ]
+    taken = connection.execute(OVERLAPPING, overlapping_params(warehouse, location)).fetchall()
     for place, uuid_ in taken:
         if uuid_ != owner:
             raise Invalid(
@@ -292,7 +272,7 @@ def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: st
                 "choose another location, or leave it out to get a fresh one"
             )
     if all(place != location for place, _ in taken):
-        _INSERT_PLACE.run(connection, {"warehouse": warehouse, "location": location, "uuid": owner})
+        connection.execute(_INSERT_PLACE, {"warehouse": warehouse, "location": location, "uuid": owner})
 
 
 def _keep_dropped(connection: sa.Connection, warehouse: str, change: Change, wanted: Write) -> None:
@@ -312,7 +292,7 @@ def _keep_dropped(connection: sa.Connection, warehouse: str, change: Change, wan
         "expires_ms": change.keep_until_ms,
         "principal": wanted.principal,
     }
-    _INSERT_DROPPED.run(connection, values)
+    connection.execute(_INSERT_DROPPED, values)
 
 
 def _take_number(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
@@ -320,7 +300,7 @@ def _take_number(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
 
     Reading the clock any earlier would put the commit into the past by the time that its files took.
     """
-    row = _COUNT.run(connection, {"w": warehouse, "now": time.time_ns() // 1_000_000}).fetchone()
+    row = connection.execute(_COUNT, {"w": warehouse, "now": time.time_ns() // 1_000_000}).fetchone()
     if row is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
     return row[0], row[1]
@@ -358,16 +338,16 @@ def _insert_history(
                 "detail": orjson.dumps(change.detail).decode(),
             }
         )
-    for row in rows:
-        _INSERT_HISTORY.run(connection, row)
+    if rows:
+        connection.execute(_INSERT_HISTORY, rows)
 
 
 def remember(connection: sa.Connection, record: Record, now_ms: int) -> None:
     values = {name: getattr(record, name) for name in Record.__slots__}
-    _FORGET_RECORD.run(connection, values | {"now": now_ms})  # one that is over makes room
+    connection.execute(_FORGET_RECORD, values | {"now": now_ms})  # one that is over makes room
     if next(_keys_kept) % SWEEP_EVERY == 0:
-        _SWEEP_RECORDS.run(connection, {"now": now_ms})
+        connection.execute(_SWEEP_RECORDS, {"now": now_ms})
     try:
-        _INSERT_RECORD.run(connection, values)
-    except connection.dialect.loaded_dbapi.IntegrityError as error:
+        connection.execute(_INSERT_RECORD, values)
+    except sa.exc.IntegrityError as error:
         raise KeyTaken from error

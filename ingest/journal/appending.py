@@ -17,7 +17,7 @@ import orjson
 import sqlalchemy as sa
 
 from catalog import faults
-from catalog.store.database import Database, Prepared
+from catalog.store.database import Database
 from ingest.journal import companions, heads, spanning
 from ingest.journal.duplicates import Marks, Numbers, load_window
 from ingest.journal.errors import JournalFull
@@ -30,7 +30,7 @@ from ingest.journal.statements import run_many
 from ingest.journal.transactions import Ledger, new_steps
 from ingest.journal.windows import Window
 
-_INSERT_ENTRY = Prepared(sa.insert(entries), entries.columns.keys())
+_INSERT_ENTRY = sa.insert(entries)
 
 LOOK_EVERY_S = 0.25  # how much others have appended and trimmed
 

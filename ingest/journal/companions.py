@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import sqlalchemy as sa
 
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.journal.keys import table_name
 from ingest.journal.schema import companions
@@ -14,16 +14,12 @@ from ingest.journal.statements import run_many
 
 Groups = Mapping[str, str]  # table key -> the key of its group
 
-_select = sa.select(companions.c.table_key, companions.c.group_key).where(
+_ALL = sa.select(companions.c.table_key, companions.c.group_key).where(
     companions.c.warehouse == sa.bindparam("w")
 )
-_ALL_INSIDE = Prepared(_select)
-_ALL = Read(_select)
-_SET = Prepared(
-    sa.text(
-        "INSERT INTO journal_companions (warehouse, table_key, group_key) VALUES (:w, :t, :g)"
-        " ON CONFLICT (warehouse, table_key) DO UPDATE SET group_key = excluded.group_key"
-    )
+_SET = sa.text(
+    "INSERT INTO journal_companions (warehouse, table_key, group_key) VALUES (:w, :t, :g)"
+    " ON CONFLICT (warehouse, table_key) DO UPDATE SET group_key = excluded.group_key"
 )
 
 
@@ -50,7 +46,7 @@ def union(known: Groups, shared: Iterable[Collection[str]]) -> dict[str, str]:
 
 def join(connection: sa.Connection, warehouse: str, shared: Iterable[Collection[str]]) -> dict[str, str]:
     """Put these sets of tables together, inside an append. Answers all groups as they are then."""
-    before = dict(_ALL_INSIDE.run(connection, {"w": warehouse}).fetchall())
+    before = {row[0]: row[1] for row in connection.execute(_ALL, {"w": warehouse})}
     after = union(before, shared)
     rows = [
         {"w": warehouse, "t": table, "g": key} for table, key in after.items() if before.get(table) != key
@@ -61,6 +57,6 @@ def join(connection: sa.Connection, warehouse: str, shared: Iterable[Collection[
 
 def groups(database: Database, warehouse: str) -> list[frozenset[TableName]]:
     found: dict[str, set[TableName]] = {}
-    for table, key in database.rows(_ALL, {"w": warehouse}):
+    for table, key in database.fetch_all(_ALL, {"w": warehouse}):
         found.setdefault(key, set()).add(table_name(table))
     return [frozenset(tables) for tables in found.values() if len(tables) > 1]

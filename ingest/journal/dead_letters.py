@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import sqlalchemy as sa
 
 from catalog.errors import Conflict, Invalid, NotFound
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.journal.keys import table_key, table_name
 from ingest.journal.schema import dead_letters as letters
@@ -43,16 +43,14 @@ _COLUMNS = (
     "changed_ms",
 )
 _columns = [letters.c[name] for name in _COLUMNS]
-_INSERT = Prepared(
-    sa.text(
-        f"INSERT INTO journal_dead_letters ({', '.join(_COLUMNS)})"  # noqa: S608 - fixed names
-        f" VALUES ({', '.join(':' + name for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
-    )
+_INSERT = sa.text(
+    f"INSERT INTO journal_dead_letters ({', '.join(_COLUMNS)})"  # noqa: S608 - fixed names
+    f" VALUES ({', '.join(':' + name for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
 )
-_ONE = Read(sa.select(*_columns).where(letters.c.id == sa.bindparam("id")))
+_ONE = sa.select(*_columns).where(letters.c.id == sa.bindparam("id"))
 _place = sa.tuple_(letters.c.journal_id, letters.c.ordinal, letters.c.id)
 # An empty text for table or state means any.
-_ALL = Read(
+_ALL = (
     sa.select(*_columns)
     .where(
         letters.c.warehouse == sa.bindparam("w"),
@@ -68,23 +66,23 @@ _ALL = Read(
     .order_by(letters.c.journal_id, letters.c.ordinal, letters.c.id)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-_COUNTS = Read(
+_COUNTS = (
     sa.select(letters.c.table_key, letters.c.state, sa.func.count())
     .where(letters.c.warehouse == sa.bindparam("w"))
     .group_by(letters.c.table_key, letters.c.state)
 )
 _waits = sa.or_(letters.c.state == "open", letters.c.state == "fixed")
-_FIX = Prepared(
+_FIX = (
     sa.update(letters)
     .where(letters.c.id == sa.bindparam("letter"), _waits)
     .values(state="fixed", replaced=sa.bindparam("bytes"), changed_ms=sa.bindparam("now"))
 )
-_SET_STATE = Prepared(
+_SET_STATE = (
     sa.update(letters)
     .where(among(letters.c.id, "ids"))
     .values(state=sa.bindparam("to"), changed_ms=sa.bindparam("now"))
 )
-_OPEN_KEYS = Read(
+_OPEN_KEYS = (
     sa.select(letters.c.key)
     .where(
         letters.c.warehouse == sa.bindparam("w"),
@@ -153,7 +151,7 @@ class DeadLetters:
             "after": last.id if last else "",
             "limit": limit,
         }
-        return [_letter(row) for row in self._database.rows(_ALL, params)]
+        return [_letter(row) for row in self._database.fetch_all(_ALL, params)]
 
     def waiting(self, warehouse: str, table: TableName) -> list[DeadLetter]:
         """All of a table that are open or fixed, in the order of the journal."""
@@ -166,21 +164,21 @@ class DeadLetters:
         return sorted(found, key=lambda letter: (letter.journal_id, letter.ordinal))
 
     def get(self, id_: str) -> DeadLetter:
-        row = self._database.row(_ONE, {"id": id_})
+        row = self._database.fetch_one(_ONE, {"id": id_})
         if row is None:
             raise NotFound(f"Dead letter does not exist: {id_}")
         return _letter(row)
 
     def counts(self, warehouse: str) -> dict[TableName, dict[State, int]]:
         found: dict[TableName, dict[State, int]] = {}
-        for key, state, count in self._database.rows(_COUNTS, {"w": warehouse}):
+        for key, state, count in self._database.fetch_all(_COUNTS, {"w": warehouse}):
             found.setdefault(table_name(key), {})[state] = count
         return found
 
     def fix(self, id_: str, replaced: bytes) -> None:
         """Give it new bytes, which a replay sends instead of the original."""
         params = {"letter": id_, "bytes": replaced, "now": self._clock()}
-        if self._database.write(lambda connection: _FIX.run(connection, params).rowcount) != 1:
+        if self._database.write(lambda connection: connection.execute(_FIX, params).rowcount) != 1:
             raise Conflict(f"Dead letter {id_} is {self.get(id_).state}: only one that waits can be fixed")
 
     def set_state(self, ids: Collection[str], state: State) -> None:
@@ -189,13 +187,13 @@ class DeadLetters:
 
         def work(connection: sa.Connection) -> None:
             params = {"ids": listed(connection, ids), "to": state, "now": self._clock()}
-            _SET_STATE.run(connection, params)
+            connection.execute(_SET_STATE, params)
 
         self._database.write(work)
 
     def open_keys(self, warehouse: str, table: TableName) -> set[str]:
         """The keys of rows for which a letter still waits, fixed or not."""
-        rows = self._database.rows(_OPEN_KEYS, {"w": warehouse, "t": table_key(table)})
+        rows = self._database.fetch_all(_OPEN_KEYS, {"w": warehouse, "t": table_key(table)})
         return {row[0] for row in rows}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from catalog.store.database import Database, Prepared
+from catalog.store.database import Database
 from ingest.journal.keys import MARK_BYTES
 from ingest.journal.packing import Packed
 from ingest.journal.ranges import Ranges, Span, difference
@@ -29,7 +29,7 @@ _below = (
     .where(*_of_source, ranges.c.first < sa.bindparam("low"))
     .scalar_subquery()
 )
-_NEAR = Prepared(
+_NEAR = (
     sa.select(ranges.c.first, ranges.c.last)
     .where(
         *_of_source,
@@ -38,14 +38,12 @@ _NEAR = Prepared(
     )
     .order_by(ranges.c.first)
 )
-_SET_RANGE = Prepared(
-    sa.text(
-        "INSERT INTO journal_ranges (warehouse, source, first, last) VALUES (:w, :s, :first, :last)"
-        " ON CONFLICT (warehouse, source, first) DO UPDATE SET last = excluded.last"
-    )
+_SET_RANGE = sa.text(
+    "INSERT INTO journal_ranges (warehouse, source, first, last) VALUES (:w, :s, :first, :last)"
+    " ON CONFLICT (warehouse, source, first) DO UPDATE SET last = excluded.last"
 )
-_DELETE_RANGE = Prepared(sa.delete(ranges).where(*_of_source, ranges.c.first == sa.bindparam("first")))
-_NEWER_MARKS = Prepared(
+_DELETE_RANGE = sa.delete(ranges).where(*_of_source, ranges.c.first == sa.bindparam("first"))
+_NEWER_MARKS = (
     sa.select(marks.c.id, marks.c.expires_ms, marks.c.marks)
     .where(
         marks.c.warehouse == sa.bindparam("w"),
@@ -55,7 +53,7 @@ _NEWER_MARKS = Prepared(
     .order_by(marks.c.id)
     .limit(ROWS_AT_A_TIME)
 )
-_INSERT_MARKS = Prepared(sa.insert(marks), marks.columns.keys())
+_INSERT_MARKS = sa.insert(marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Numbers:
                 spans[one.source] = (min(low, known[0]), max(high, known[1]))
         for source, (low, high) in sorted(spans.items()):
             params = {"w": warehouse, "s": source, "low": low - 1, "high": high + 1}
-            found = [(row[0], row[1]) for row in _NEAR.run(connection, params).fetchall()]
+            found = [(row[0], row[1]) for row in connection.execute(_NEAR, params).fetchall()]
             self._before[source] = found
             self._now[source] = Ranges(found)
 
@@ -122,7 +120,7 @@ class Marks:
         after = window.read_to
         while True:
             params = {"w": warehouse, "after": after, "now": now_ms}
-            rows = [_learned(row) for row in _NEWER_MARKS.run(connection, params).fetchall()]
+            rows = [_learned(row) for row in connection.execute(_NEWER_MARKS, params).fetchall()]
             self._others += rows
             if len(rows) < ROWS_AT_A_TIME:
                 break
@@ -155,7 +153,7 @@ class Marks:
                 "expires_ms": expires_ms,
                 "marks": b"".join(self._new),
             }
-            _INSERT_MARKS.run(self._connection, row)
+            self._connection.execute(_INSERT_MARKS, row)
 
     def remember(self, journal_id: int, expires_ms: int) -> None:
         """After COMMIT."""
@@ -169,14 +167,13 @@ def load_window(database: Database, warehouse: str, window: Window, now_ms: int)
     """Before the first append: what was seen in the last minutes, without holding anybody up."""
     if window.is_loaded:
         return
-    with database.engine.connect() as connection:
-        while not window.is_loaded:
-            params = {"w": warehouse, "after": window.read_to, "now": now_ms}
-            rows = [_learned(row) for row in _NEWER_MARKS.run(connection, params).fetchall()]
-            for one in rows:
-                window.add(one.marks, one.expires_ms)
-                window.read_to = one.journal_id
-            window.is_loaded = len(rows) < ROWS_AT_A_TIME
+    while not window.is_loaded:
+        params = {"w": warehouse, "after": window.read_to, "now": now_ms}
+        rows = [_learned(row) for row in database.fetch_all(_NEWER_MARKS, params)]
+        for one in rows:
+            window.add(one.marks, one.expires_ms)
+            window.read_to = one.journal_id
+        window.is_loaded = len(rows) < ROWS_AT_A_TIME
 
 
 def _learned(row: tuple[int, int, bytes]) -> Learned:

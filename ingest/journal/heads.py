@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
-from catalog.errors import Unavailable
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from ingest.journal.schema import heads
 
 _of_warehouse = heads.c.warehouse == sa.bindparam("w")
-_LOCK = Prepared(sa.select(heads.c.id, heads.c.events, heads.c.bytes).where(_of_warehouse).with_for_update())
-_CREATE = Prepared(
-    sa.text(
-        "INSERT INTO journal_heads (warehouse, id, events, bytes) VALUES (:w, 0, 0, 0) ON CONFLICT DO NOTHING"
-    )
+_LOCK = sa.select(heads.c.id, heads.c.events, heads.c.bytes).where(_of_warehouse).with_for_update()
+_CREATE = sa.text(
+    "INSERT INTO journal_heads (warehouse, id, events, bytes) VALUES (:w, 0, 0, 0) ON CONFLICT DO NOTHING"
 )
-_ADVANCE = Prepared(
+_ADVANCE = (
     sa.update(heads)
     .where(_of_warehouse)
     .values(
@@ -28,12 +24,10 @@ _ADVANCE = Prepared(
     )
     .returning(heads.c.id, heads.c.events, heads.c.bytes)
 )
-_SUM = Prepared(
-    sa.select(
-        sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
-    )
+_SUM = sa.select(
+    sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
 )
-_ID = Read(sa.select(heads.c.id).where(_of_warehouse))
+_ID = sa.select(heads.c.id).where(_of_warehouse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,36 +42,32 @@ class Head:
 def lock(connection: sa.Connection, warehouse: str) -> Head:
     """Held to the end of the transaction. In SQLite every write transaction is alone from its beginning."""
     params = {"w": warehouse}
-    row = _LOCK.run(connection, params).fetchone()
+    row = connection.execute(_LOCK, params).fetchone()
     if row is None:
-        _CREATE.run(connection, params)
-        row = _LOCK.run(connection, params).fetchone()
+        connection.execute(_CREATE, params)
+        row = connection.execute(_LOCK, params).one()
     return Head(row[0], row[1], row[2])
 
 
 def advance(connection: sa.Connection, warehouse: str, ids: int, events: int, stored_bytes: int) -> Head:
     """Under the lock: count ids, events and bytes up or down."""
     params = {"w": warehouse, "ids": ids, "more_events": events, "more_bytes": stored_bytes}
-    row = _ADVANCE.run(connection, params).fetchone()
+    row = connection.execute(_ADVANCE, params).one()
     return Head(row[0], row[1], row[2])
 
 
 def pending_inside(connection: sa.Connection) -> tuple[int, int]:
     """Events and bytes that are pending in all warehouses."""
-    row = _SUM.run(connection, {}).fetchone()
+    row = connection.execute(_SUM).one()
     return int(row[0]), int(row[1])
 
 
 def pending(database: Database) -> tuple[int, int]:
-    """The same now, for any thread: it takes a connection of the pool only for this moment."""
-    driver: Any = database.engine.dialect.dbapi
-    try:
-        with database.engine.connect() as connection:
-            return pending_inside(connection)
-    except (sa.exc.SQLAlchemyError, driver.Error) as error:
-        raise Unavailable("the journal's database does not answer; try again") from error
+    """The same outside of a transaction."""
+    row = database.fetch_all(_SUM)[0]
+    return int(row[0]), int(row[1])
 
 
 def newest(database: Database, warehouse: str) -> int:
-    row = database.row(_ID, {"w": warehouse})
+    row = database.fetch_one(_ID, {"w": warehouse})
     return row[0] if row is not None else 0

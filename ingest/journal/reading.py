@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.journal import borders, spanning
 from ingest.journal.encoding import decode
@@ -26,7 +26,7 @@ SIZES_AT_A_TIME = 4_096
 
 _of_table = (entries.c.warehouse == sa.bindparam("w"), entries.c.table_key == sa.bindparam("t"))
 _inside = (*_of_table, entries.c.id > sa.bindparam("after"), entries.c.id <= sa.bindparam("up_to"))
-_PENDING = Read(
+_PENDING = (
     sa.select(
         entries.c.table_key,
         sa.func.sum(entries.c.events),
@@ -38,27 +38,27 @@ _PENDING = Read(
     .where(entries.c.warehouse == sa.bindparam("w"))
     .group_by(entries.c.table_key)
 )
-_READ = Read(
+_READ = (
     sa.select(entries.c.id, entries.c.received_ms, entries.c.events, entries.c.skips, entries.c.blob)
     .where(*_inside)
     .order_by(entries.c.id)
     .limit(ENTRIES_AT_A_TIME)
 )
-_SIZES = Read(
+_SIZES = (
     sa.select(entries.c.id, entries.c.events, entries.c.stored_bytes)
     .where(*_inside)
     .order_by(entries.c.id)
     .limit(SIZES_AT_A_TIME)
 )
-_SIZE = Read(sa.select(sa.func.sum(entries.c.events), sa.func.sum(entries.c.stored_bytes)).where(*_inside))
-_NEXT = Read(sa.select(sa.func.min(entries.c.id)).where(*_of_table, entries.c.id > sa.bindparam("after")))
+_SIZE = sa.select(sa.func.sum(entries.c.events), sa.func.sum(entries.c.stored_bytes)).where(*_inside)
+_NEXT = sa.select(sa.func.min(entries.c.id)).where(*_of_table, entries.c.id > sa.bindparam("after"))
 
 
 def pending(database: Database, warehouse: str) -> list[Pending]:
     """Each table that has something in the journal."""
     return [
         Pending(table_name(row[0]), int(row[1]), int(row[2]), row[3], row[4], row[5])
-        for row in database.rows(_PENDING, {"w": warehouse})
+        for row in database.fetch_all(_PENDING, {"w": warehouse})
     ]
 
 
@@ -69,7 +69,7 @@ def read(
     events = 0
     while True:
         params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
-        rows = database.rows(_READ, params)
+        rows = database.fetch_all(_READ, params)
         for journal_id, received_ms, count, skips, blob in rows:
             changes, rejects = decode(blob, table, orjson.loads(skips) if skips else ())
             yield Entry(journal_id, received_ms, changes, rejects)
@@ -115,7 +115,7 @@ def size(database: Database, warehouse: str, after: Mapping[TableName, int], up_
     events = stored_bytes = 0
     for table, start in after.items():
         params = {"w": warehouse, "t": table_key(table), "after": start, "up_to": up_to}
-        row = database.row(_SIZE, params) or (0, 0)
+        row = database.fetch_one(_SIZE, params) or (0, 0)
         events, stored_bytes = events + int(row[0] or 0), stored_bytes + int(row[1] or 0)
     return events, stored_bytes
 
@@ -127,7 +127,7 @@ def _sizes(
     events = 0
     while events <= events_max:
         params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
-        rows = database.rows(_SIZES, params)
+        rows = database.fetch_all(_SIZES, params)
         yield from rows
         if len(rows) < SIZES_AT_A_TIME:
             return
@@ -174,7 +174,7 @@ def border(
 def _firsts(database: Database, warehouse: str, starts: Mapping[str, int]) -> Iterator[int]:
     """The next id of each table."""
     for key, after in starts.items():
-        row = database.row(_NEXT, {"w": warehouse, "t": key, "after": after})
+        row = database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": after})
         if row is not None and row[0] is not None:
             yield row[0]
 
@@ -205,7 +205,7 @@ def transactions_landed(
     for one in spanning.up_to(database, warehouse, up_to):
         for key in one.tables:
             if key not in left:
-                row = database.row(_NEXT, {"w": warehouse, "t": key, "after": 0})
+                row = database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": 0})
                 left[key] = row[0] if row is not None else None
         waits = any(((first := left[key]) is not None and first <= one.last_id) for key in one.tables)
         if not waits and not one.is_open_at(now_ms, linger_ms, wait_ms):

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from ingest.journal.schema import transactions
 from ingest.journal.statements import among, listed, run_many
 from ingest.journal.transactions import NOBODY, Spanning
@@ -29,61 +29,47 @@ _columns = (
     transactions.c.announced,
 )
 _of_source = (transactions.c.warehouse == sa.bindparam("w"), transactions.c.source == sa.bindparam("s"))
-_TOUCHED = Prepared(
-    sa.select(*_columns).where(
-        *_of_source, sa.or_(transactions.c.is_open == 1, among(transactions.c.transaction, "names"))
-    )
+_TOUCHED = sa.select(*_columns).where(
+    *_of_source, sa.or_(transactions.c.is_open == 1, among(transactions.c.transaction, "names"))
 )
 # Those that a record which does not say whose it is can mean, and such records themselves.
-_ANYBODYS = Prepared(
-    sa.select(*_columns).where(
-        transactions.c.warehouse == sa.bindparam("w"),
-        transactions.c.is_open == 1,
-        among(transactions.c.transaction, "names"),
-    )
+_ANYBODYS = sa.select(*_columns).where(
+    transactions.c.warehouse == sa.bindparam("w"),
+    transactions.c.is_open == 1,
+    among(transactions.c.transaction, "names"),
 )
-_SET = Prepared(
-    sa.text(
-        'INSERT INTO journal_transactions (warehouse, source, "transaction", received, expected, ended,'
-        " followed, is_open, first_id, last_id, tables, updated_ms, announced)"
-        " VALUES (:w, :s, :t, :received, :expected, :ended, :followed, :is_open, :first_id, :last_id,"
-        " :tables, :updated_ms, :announced)"
-        ' ON CONFLICT (warehouse, source, "transaction") DO UPDATE SET received = excluded.received,'
-        " expected = excluded.expected, ended = excluded.ended, followed = excluded.followed,"
-        " is_open = excluded.is_open, first_id = excluded.first_id, last_id = excluded.last_id,"
-        " tables = excluded.tables, updated_ms = excluded.updated_ms, announced = excluded.announced"
-    )
+_SET = sa.text(
+    'INSERT INTO journal_transactions (warehouse, source, "transaction", received, expected, ended,'
+    " followed, is_open, first_id, last_id, tables, updated_ms, announced)"
+    " VALUES (:w, :s, :t, :received, :expected, :ended, :followed, :is_open, :first_id, :last_id,"
+    " :tables, :updated_ms, :announced)"
+    ' ON CONFLICT (warehouse, source, "transaction") DO UPDATE SET received = excluded.received,'
+    " expected = excluded.expected, ended = excluded.ended, followed = excluded.followed,"
+    " is_open = excluded.is_open, first_id = excluded.first_id, last_id = excluded.last_id,"
+    " tables = excluded.tables, updated_ms = excluded.updated_ms, announced = excluded.announced"
 )
-_DELETE = Prepared(
-    sa.delete(transactions).where(*_of_source, transactions.c.transaction == sa.bindparam("t"))
-)
+_DELETE = sa.delete(transactions).where(*_of_source, transactions.c.transaction == sa.bindparam("t"))
 # Deletes only what nobody has touched since it was looked at.
-_DELETE_UNCHANGED = Prepared(
-    sa.delete(transactions).where(
-        *_of_source,
-        transactions.c.transaction == sa.bindparam("t"),
-        transactions.c.last_id == sa.bindparam("last_id"),
-        transactions.c.updated_ms == sa.bindparam("updated_ms"),
-    )
+_DELETE_UNCHANGED = sa.delete(transactions).where(
+    *_of_source,
+    transactions.c.transaction == sa.bindparam("t"),
+    transactions.c.last_id == sa.bindparam("last_id"),
+    transactions.c.updated_ms == sa.bindparam("updated_ms"),
 )
-_BETWEEN = Read(
-    sa.select(*_columns).where(
-        transactions.c.warehouse == sa.bindparam("w"),
-        transactions.c.last_id > sa.bindparam("after"),
-        transactions.c.first_id <= sa.bindparam("up_to"),
-        transactions.c.first_id > 0,
-    )
+_BETWEEN = sa.select(*_columns).where(
+    transactions.c.warehouse == sa.bindparam("w"),
+    transactions.c.last_id > sa.bindparam("after"),
+    transactions.c.first_id <= sa.bindparam("up_to"),
+    transactions.c.first_id > 0,
 )
-_UP_TO = Read(
+_UP_TO = (
     sa.select(*_columns)
     .where(transactions.c.warehouse == sa.bindparam("w"), transactions.c.last_id <= sa.bindparam("up_to"))
     .order_by(transactions.c.last_id)
     .limit(ROWS_AT_A_TIME)
 )
-_EMPTY = Prepared(
-    sa.delete(transactions).where(
-        transactions.c.first_id == 0, transactions.c.updated_ms < sa.bindparam("before_ms")
-    )
+_EMPTY = sa.delete(transactions).where(
+    transactions.c.first_id == 0, transactions.c.updated_ms < sa.bindparam("before_ms")
 )
 
 
@@ -98,11 +84,11 @@ def load(
     everything = frozenset[str]().union(*touched.values())
     if NOBODY in touched:
         wanted = {"w": warehouse, "names": listed(connection, touched[NOBODY])}
-        for row in _ANYBODYS.run(connection, wanted).fetchall():
+        for row in connection.execute(_ANYBODYS, wanted).fetchall():
             yield _spanning(row)
     for source, names in {**touched, NOBODY: everything}.items():
         params = {"w": warehouse, "s": source, "names": listed(connection, names)}
-        for row in _TOUCHED.run(connection, params).fetchall():
+        for row in connection.execute(_TOUCHED, params).fetchall():
             yield _spanning(row)
 
 
@@ -115,13 +101,13 @@ def store(
 
 def between(database: Database, warehouse: str, after: int, up_to: int) -> list[Spanning]:
     """Those of which a part may lie in (after, up_to]."""
-    rows = database.rows(_BETWEEN, {"w": warehouse, "after": after, "up_to": up_to})
+    rows = database.fetch_all(_BETWEEN, {"w": warehouse, "after": after, "up_to": up_to})
     return [_spanning(row) for row in rows]
 
 
 def up_to(database: Database, warehouse: str, last_id: int) -> list[Spanning]:
     """Those that end at or before an id; the oldest, if they are many."""
-    return [_spanning(row) for row in database.rows(_UP_TO, {"w": warehouse, "up_to": last_id})]
+    return [_spanning(row) for row in database.fetch_all(_UP_TO, {"w": warehouse, "up_to": last_id})]
 
 
 def delete_unchanged(connection: sa.Connection, warehouse: str, gone: Iterable[Spanning]) -> None:
@@ -140,7 +126,7 @@ def delete_unchanged(connection: sa.Connection, warehouse: str, gone: Iterable[S
 
 def delete_empty(connection: sa.Connection, before_ms: int) -> None:
     """Those of which only the end was seen, and long ago."""
-    _EMPTY.run(connection, {"before_ms": before_ms})
+    connection.execute(_EMPTY, {"before_ms": before_ms})
 
 
 def _row(warehouse: str, one: Spanning) -> dict[str, Any]:

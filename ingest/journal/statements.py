@@ -14,12 +14,15 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ColumnElement
-
-from catalog.store.database import Prepared
+from sqlalchemy.sql.visitors import InternalTraversal
 
 
 class _Among(ColumnElement[bool]):
-    inherit_cache = False
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012 - SQLAlchemy declares it as a list
+        ("column", InternalTraversal.dp_clauseelement),
+        ("parameter", InternalTraversal.dp_clauseelement),
+    ]
     type = sa.Boolean()
 
     def __init__(self, column: sa.Column[Any], name: str) -> None:
@@ -49,12 +52,7 @@ def listed(connection: sa.Connection, values: Collection[Any]) -> Any:
     return orjson.dumps(plain).decode() if connection.dialect.name == "sqlite" else plain
 
 
-def run_many(prepared: Prepared, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """An INSERT, UPDATE or DELETE for each row; what it answers is not read."""
-    if len(rows) == 1:
-        prepared.run(connection, rows[0])  # psycopg makes ready for many, which costs more than the row
-    if len(rows) < 2:
-        return
-    compiled = prepared.compiled(connection.dialect)
-    cursor: Any = connection.connection.cursor()
-    cursor.executemany(compiled.sql, [compiled.values(row) for row in rows])
+def run_many(statement: sa.Executable, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """An INSERT, UPDATE or DELETE for each row; its results are not read."""
+    if rows:
+        connection.execute(statement, rows)

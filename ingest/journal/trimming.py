@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 
 from catalog import faults
-from catalog.store.database import Database, Prepared
+from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.journal import heads, reading, spanning
 from ingest.journal.keys import table_key
@@ -22,26 +22,22 @@ _landed = (
     entries.c.warehouse == sa.bindparam("w"),
     entries.c.table_key == sa.bindparam("t"),
 )
-_OLDEST = Prepared(
+_OLDEST = (
     sa.select(entries.c.id, entries.c.events, entries.c.stored_bytes)
     .where(*_landed, entries.c.id <= sa.bindparam("up_to"))
     .order_by(entries.c.id)
     .limit(ENTRIES_AT_A_TIME)
 )
-_DELETE = Prepared(
-    sa.delete(entries).where(
-        *_landed, entries.c.id >= sa.bindparam("first"), entries.c.id <= sa.bindparam("last")
-    )
+_DELETE = sa.delete(entries).where(
+    *_landed, entries.c.id >= sa.bindparam("first"), entries.c.id <= sa.bindparam("last")
 )
-_EXPIRED = Prepared(
+_EXPIRED = (
     sa.select(marks.c.warehouse, marks.c.id)
     .where(marks.c.expires_ms <= sa.bindparam("now"))
     .order_by(marks.c.expires_ms)
     .limit(MARKS_AT_A_TIME)
 )
-_DELETE_MARKS = Prepared(
-    sa.delete(marks).where(marks.c.warehouse == sa.bindparam("w"), among(marks.c.id, "ids"))
-)
+_DELETE_MARKS = sa.delete(marks).where(marks.c.warehouse == sa.bindparam("w"), among(marks.c.id, "ids"))
 
 
 def trim(
@@ -66,10 +62,10 @@ def _trim(connection: sa.Connection, warehouse: str, table: TableName, up_to: in
     """One step; whether more may be left. The head is locked first, as in an append."""
     heads.lock(connection, warehouse)
     where = {"w": warehouse, "t": table_key(table)}
-    rows = _OLDEST.run(connection, where | {"up_to": up_to}).fetchall()
+    rows = connection.execute(_OLDEST, where | {"up_to": up_to}).fetchall()
     if not rows:
         return False
-    _DELETE.run(connection, where | {"first": rows[0][0], "last": rows[-1][0]})
+    connection.execute(_DELETE, where | {"first": rows[0][0], "last": rows[-1][0]})
     heads.advance(connection, warehouse, 0, -sum(row[1] for row in rows), -sum(row[2] for row in rows))
     return len(rows) == ENTRIES_AT_A_TIME
 
@@ -82,10 +78,10 @@ def sweep(database: Database, now_ms: int) -> None:
 
 
 def _sweep_marks(connection: sa.Connection, now_ms: int) -> bool:
-    rows = _EXPIRED.run(connection, {"now": now_ms}).fetchall()
+    rows = connection.execute(_EXPIRED, {"now": now_ms}).fetchall()
     by_warehouse: dict[str, list[int]] = {}
     for warehouse, journal_id in rows:
         by_warehouse.setdefault(warehouse, []).append(journal_id)
     for warehouse, ids in sorted(by_warehouse.items()):
-        _DELETE_MARKS.run(connection, {"w": warehouse, "ids": listed(connection, ids)})
+        connection.execute(_DELETE_MARKS, {"w": warehouse, "ids": listed(connection, ids)})
     return len(rows) == MARKS_AT_A_TIME

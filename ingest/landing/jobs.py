@@ -17,7 +17,7 @@ import orjson
 import sqlalchemy as sa
 
 from catalog.errors import CommitFailed
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.landing.schema import claims, jobs, workers
 from ingest.landing.tables import key_of, name_of
@@ -27,15 +27,15 @@ RETRY_MS_MAX = 30_000
 
 _by_id = jobs.c.id == sa.bindparam("j")
 _light = [column for column in jobs.c if column.name not in {"description", "landing"}]
-_ONE = Read(sa.select(jobs).where(_by_id))
-_STATE = Read(sa.select(jobs.c.state).where(_by_id))
-_LIST = Read(
+_ONE = sa.select(jobs).where(_by_id)
+_STATE = sa.select(jobs.c.state).where(_by_id)
+_LIST = (
     sa.select(*_light)
     .where(jobs.c.warehouse == sa.bindparam("w"))
     .order_by(jobs.c.created_ms.desc(), jobs.c.id)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-_DUE = Read(
+_DUE = (
     sa.select(jobs.c.id, jobs.c.epoch, jobs.c.state)
     .where(
         jobs.c.state != "done",
@@ -44,8 +44,8 @@ _DUE = Read(
     )
     .order_by(jobs.c.created_ms)
 )
-_CLAIMED = Read(sa.select(claims.c.table_key).where(claims.c.warehouse == sa.bindparam("w")))
-_TAKE = Prepared(
+_CLAIMED = sa.select(claims.c.table_key).where(claims.c.warehouse == sa.bindparam("w"))
+_TAKE = (
     sa.update(jobs)
     .where(
         _by_id, jobs.c.epoch == sa.bindparam("e"), sa.or_(jobs.c.state == "ready", jobs.c.state == "leased")
@@ -58,17 +58,17 @@ _TAKE = Prepared(
         lease_ends_ms=sa.bindparam("until"),
     )
 )
-_EXTEND = Prepared(
+_EXTEND = (
     sa.update(jobs)
     .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
     .values(lease_ends_ms=sa.bindparam("until"), progress=sa.bindparam("progress"))
 )
-_GIVE_BACK = Prepared(
+_GIVE_BACK = (
     sa.update(jobs)
     .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
     .values(state="ready", lease_ends_ms=0, not_before_ms=sa.bindparam("after"), error=sa.bindparam("error"))
 )
-_FINISH = Prepared(
+_FINISH = (
     sa.update(jobs)
     .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
     .values(
@@ -79,7 +79,7 @@ _FINISH = Prepared(
         error=sa.null(),
     )
 )
-_STAGED = Prepared(
+_STAGED = (
     sa.update(jobs)
     .where(_by_id, jobs.c.state == "staging", jobs.c.epoch == sa.bindparam("e"))
     .values(
@@ -89,37 +89,26 @@ _STAGED = Prepared(
         landing=sa.bindparam("landing"),
     )
 )
-_KEEP_STAGING = Prepared(
+_KEEP_STAGING = (
     sa.update(jobs)
     .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
     .values(lease_ends_ms=sa.bindparam("until"))
 )
 # Only while it is being staged: whoever finds it abandoned may be a moment too late.
-_FORGET = Prepared(
-    sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
+_FORGET = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
+_DISCARD = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
+_RELEASE = sa.delete(claims).where(claims.c.job_id == sa.bindparam("j"))
+_SWEEP = sa.delete(jobs).where(jobs.c.state == "done", jobs.c.finished_ms < sa.bindparam("before"))
+_INSERT = sa.insert(jobs)
+_CLAIM = sa.text(
+    "INSERT INTO landing_claims (warehouse, table_key, job_id) VALUES (:w, :t, :j) ON CONFLICT DO NOTHING"
 )
-_DISCARD = Prepared(
-    sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
+_SEEN = sa.text(
+    "INSERT INTO landing_workers (worker, seen_ms, said) VALUES (:worker, :now, :said) "
+    "ON CONFLICT (worker) DO UPDATE SET seen_ms = excluded.seen_ms, said = excluded.said"
 )
-_RELEASE = Prepared(sa.delete(claims).where(claims.c.job_id == sa.bindparam("j")))
-_SWEEP = Prepared(sa.delete(jobs).where(jobs.c.state == "done", jobs.c.finished_ms < sa.bindparam("before")))
-_INSERT = Prepared(
-    sa.insert(jobs),
-    [column.name for column in jobs.c if column.name not in {"finished_ms", "error", "number", "progress"}],
-)
-_CLAIM = Prepared(
-    sa.text(
-        "INSERT INTO landing_claims (warehouse, table_key, job_id) VALUES (:w, :t, :j) ON CONFLICT DO NOTHING"
-    )
-)
-_SEEN = Prepared(
-    sa.text(
-        "INSERT INTO landing_workers (worker, seen_ms, said) VALUES (:worker, :now, :said) "
-        "ON CONFLICT (worker) DO UPDATE SET seen_ms = excluded.seen_ms, said = excluded.said"
-    )
-)
-_FORGET_WORKERS = Prepared(sa.delete(workers).where(workers.c.seen_ms < sa.bindparam("before")))
-_WORKERS = Read(sa.select(workers).order_by(workers.c.worker))
+_FORGET_WORKERS = sa.delete(workers).where(workers.c.seen_ms < sa.bindparam("before"))
+_WORKERS = sa.select(workers).order_by(workers.c.worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,25 +141,25 @@ class Jobs:
         self._database = database
 
     def get(self, job_id: str) -> Job | None:
-        row = self._database.row(_ONE, {"j": job_id})
+        row = self._database.fetch_one(_ONE, {"j": job_id})
         return Job(*row) if row is not None else None
 
     def state(self, job_id: str) -> str | None:
         """None if there is no such job (any more)."""
-        row = self._database.row(_STATE, {"j": job_id})
+        row = self._database.fetch_one(_STATE, {"j": job_id})
         return str(row[0]) if row is not None else None
 
     def newest(self, warehouse: str, limit: int) -> list[dict[str, Any]]:
         names = [column.name for column in _light]
-        rows = self._database.rows(_LIST, {"w": warehouse, "limit": limit})
+        rows = self._database.fetch_all(_LIST, {"w": warehouse, "limit": limit})
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def claimed(self, warehouse: str) -> set[TableName]:
-        return {name_of(row[0]) for row in self._database.rows(_CLAIMED, {"w": warehouse})}
+        return {name_of(row[0]) for row in self._database.fetch_all(_CLAIMED, {"w": warehouse})}
 
     def due(self) -> list[tuple[str, int, str]]:
         """(id, epoch, state) of jobs that nobody works on: given back, or their lease is over."""
-        return [tuple(row) for row in self._database.rows(_DUE, {"now": _now_ms()})]
+        return [tuple(row) for row in self._database.fetch_all(_DUE, {"now": _now_ms()})]
 
     def begin(
         self, job_id: str, warehouse: str, worker: str, tables: Collection[TableName], lease_s: float
@@ -181,7 +170,7 @@ class Jobs:
             now_ms = _now_ms()
             for table in sorted(tables):
                 claim = {"w": warehouse, "t": key_of(table), "j": job_id}
-                if _CLAIM.run(connection, claim).rowcount != 1:
+                if connection.execute(_CLAIM, claim).rowcount != 1:
                     raise _Taken
             row = {
                 "id": job_id,
@@ -196,8 +185,8 @@ class Jobs:
                 "description": b"",
                 "landing": b"",
             }
-            _INSERT.run(connection, row)
-            _SWEEP.run(connection, {"before": now_ms - KEPT_MS})
+            connection.execute(_INSERT, row)
+            connection.execute(_SWEEP, {"before": now_ms - KEPT_MS})
 
         try:
             self._database.write(work)
@@ -219,8 +208,8 @@ class Jobs:
         """A job whose staging failed or was abandoned never was."""
 
         def work(connection: sa.Connection) -> None:
-            if _FORGET.run(connection, {"j": job_id, "e": epoch}).rowcount == 1:
-                _RELEASE.run(connection, {"j": job_id})
+            if connection.execute(_FORGET, {"j": job_id, "e": epoch}).rowcount == 1:
+                connection.execute(_RELEASE, {"j": job_id})
 
         self._database.write(work)
 
@@ -243,9 +232,9 @@ class Jobs:
         """After failures that a repeat does not heal: the job never was, and its tables are cut again."""
 
         def work(connection: sa.Connection) -> bool:
-            if _DISCARD.run(connection, {"j": job.id, "e": job.epoch}).rowcount != 1:
+            if connection.execute(_DISCARD, {"j": job.id, "e": job.epoch}).rowcount != 1:
                 return False
-            _RELEASE.run(connection, {"j": job.id})
+            connection.execute(_RELEASE, {"j": job.id})
             return True
 
         return self._database.write(work)
@@ -254,26 +243,28 @@ class Jobs:
         def work(connection: sa.Connection) -> None:
             now_ms = _now_ms()
             text = orjson.dumps(said).decode()
-            _SEEN.run(connection, {"worker": worker, "now": now_ms, "said": text})
-            _FORGET_WORKERS.run(connection, {"before": now_ms - 600_000})
+            connection.execute(_SEEN, {"worker": worker, "now": now_ms, "said": text})
+            connection.execute(_FORGET_WORKERS, {"before": now_ms - 600_000})
 
         self._database.write(work)
 
     def workers(self) -> list[tuple[str, int, dict[str, Any]]]:
         """(name, last seen, what it said of itself)."""
-        return [(row[0], row[1], orjson.loads(row[2])) for row in self._database.rows(_WORKERS, {})]
+        return [(row[0], row[1], orjson.loads(row[2])) for row in self._database.fetch_all(_WORKERS, {})]
 
-    def _update(self, statement: Prepared, params: dict[str, Any]) -> bool:
-        return self._database.write(lambda connection: bool(statement.run(connection, params).rowcount == 1))
+    def _update(self, statement: sa.Update, params: dict[str, Any]) -> bool:
+        return self._database.write(
+            lambda connection: bool(connection.execute(statement, params).rowcount == 1)
+        )
 
 
 def finish(connection: sa.Connection, job_id: str, epoch: int, number: int, metrics: dict[str, Any]) -> None:
     """End a job inside a publish; CommitFailed unless this epoch still holds it."""
     params = {"j": job_id, "e": epoch, "number": number, "now": _now_ms()}
-    done = _FINISH.run(connection, params | {"progress": orjson.dumps(metrics).decode()})
+    done = connection.execute(_FINISH, params | {"progress": orjson.dumps(metrics).decode()})
     if done.rowcount != 1:
         raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
-    _RELEASE.run(connection, {"j": job_id})
+    connection.execute(_RELEASE, {"j": job_id})
 
 
 def _now_ms() -> int:

@@ -10,7 +10,7 @@ import orjson
 import sqlalchemy as sa
 
 from catalog.errors import CommitFailed
-from catalog.store.database import Database, Prepared, Read
+from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.landing.schema import landing_tables, landing_watermarks
 from ingest.landing.settings import TableSettings
@@ -20,25 +20,19 @@ _of_table = (
     landing_tables.c.table_key == sa.bindparam("t"),
 )
 _shown = [column for column in landing_tables.c if column.name != "warehouse"]
-_ALL = Read(sa.select(*_shown).where(landing_tables.c.warehouse == sa.bindparam("w")))
-_ONE = Read(sa.select(*_shown).where(*_of_table))
-_WATERMARKS = Read(
-    sa.select(
-        landing_watermarks.c.table_key,
-        landing_watermarks.c.source,
-        landing_watermarks.c.position,
-        landing_watermarks.c.time_ms,
-        landing_watermarks.c.updated_ms,
-    ).where(landing_watermarks.c.warehouse == sa.bindparam("w"))
-)
+_ALL = sa.select(*_shown).where(landing_tables.c.warehouse == sa.bindparam("w"))
+_ONE = sa.select(*_shown).where(*_of_table)
+_WATERMARKS = sa.select(
+    landing_watermarks.c.table_key,
+    landing_watermarks.c.source,
+    landing_watermarks.c.position,
+    landing_watermarks.c.time_ms,
+    landing_watermarks.c.updated_ms,
+).where(landing_watermarks.c.warehouse == sa.bindparam("w"))
 # Two may see a new table at once; both databases know this clause.
-_ENSURE = Prepared(
-    sa.text("INSERT INTO landing_tables (warehouse, table_key) VALUES (:w, :t) ON CONFLICT DO NOTHING")
-)
-_SET_SETTINGS = Prepared(
-    sa.update(landing_tables).where(*_of_table).values(settings=sa.bindparam("settings"))
-)
-_LAND = Prepared(
+_ENSURE = sa.text("INSERT INTO landing_tables (warehouse, table_key) VALUES (:w, :t) ON CONFLICT DO NOTHING")
+_SET_SETTINGS = sa.update(landing_tables).where(*_of_table).values(settings=sa.bindparam("settings"))
+_LAND = (
     sa.update(landing_tables)
     .where(*_of_table, landing_tables.c.landed_id == sa.bindparam("from_id"))
     .values(
@@ -58,9 +52,9 @@ _of_source = (
     landing_watermarks.c.table_key == sa.bindparam("t"),
     landing_watermarks.c.source == sa.bindparam("s"),
 )
-_POSITION = Prepared(sa.select(landing_watermarks.c.position).where(*_of_source))
-_INSERT_WATERMARK = Prepared(sa.insert(landing_watermarks), landing_watermarks.columns.keys())
-_MOVE_WATERMARK = Prepared(
+_POSITION = sa.select(landing_watermarks.c.position).where(*_of_source)
+_INSERT_WATERMARK = sa.insert(landing_watermarks)
+_MOVE_WATERMARK = (
     sa.update(landing_watermarks)
     .where(*_of_source)
     .values(
@@ -125,11 +119,11 @@ class LandingTables:
         self._database = database
 
     def all(self, warehouse: str) -> dict[TableName, LandedTable]:
-        found = (_landed(row) for row in self._database.rows(_ALL, {"w": warehouse}))
+        found = (_landed(row) for row in self._database.fetch_all(_ALL, {"w": warehouse}))
         return {row.table: row for row in found}
 
     def one(self, warehouse: str, table: TableName) -> LandedTable:
-        row = self._database.row(_ONE, {"w": warehouse, "t": key_of(table)})
+        row = self._database.fetch_one(_ONE, {"w": warehouse, "t": key_of(table)})
         return _landed(row) if row is not None else _unseen(table)
 
     def some(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, LandedTable]:
@@ -139,15 +133,15 @@ class LandingTables:
         return {table: known.get(table) or _unseen(table) for table in tables}
 
     def watermarks(self, warehouse: str) -> list[Watermark]:
-        rows = self._database.rows(_WATERMARKS, {"w": warehouse})
+        rows = self._database.fetch_all(_WATERMARKS, {"w": warehouse})
         return [Watermark(name_of(row[0]), *row[1:]) for row in rows]
 
     def set_settings(self, warehouse: str, table: TableName, settings: TableSettings) -> None:
         def work(connection: sa.Connection) -> None:
             where = {"w": warehouse, "t": key_of(table)}
-            _ENSURE.run(connection, where)
+            connection.execute(_ENSURE, where)
             text = orjson.dumps(settings.as_json()).decode()
-            _SET_SETTINGS.run(connection, where | {"settings": text})
+            connection.execute(_SET_SETTINGS, where | {"settings": text})
 
         self._database.write(work)
 
@@ -163,9 +157,9 @@ def land(
 ) -> None:
     """Move one table forward inside a publish. CommitFailed if it does not stand where the batch began."""
     where = {"w": warehouse, "t": key_of(step.table)}
-    _ENSURE.run(connection, where)
-    moved = _LAND.run(
-        connection,
+    connection.execute(_ENSURE, where)
+    moved = connection.execute(
+        _LAND,
         where
         | {
             "from_id": step.from_id,
@@ -189,13 +183,13 @@ def land(
 def _move_watermark(
     connection: sa.Connection, where: dict[str, str], position: str, time_ms: int | None
 ) -> None:
-    found = _POSITION.run(connection, where).fetchone()
+    found = connection.execute(_POSITION, where).fetchone()
     values = {"position": position, "time_ms": time_ms, "updated_ms": time.time_ns() // 1_000_000}
     if found is None:
         row = {"warehouse": where["w"], "table_key": where["t"], "source": where["s"], **values}
-        _INSERT_WATERMARK.run(connection, row)
+        connection.execute(_INSERT_WATERMARK, row)
     elif position > found[0]:
-        _MOVE_WATERMARK.run(connection, where | values)
+        connection.execute(_MOVE_WATERMARK, where | values)
 
 
 def _landed(row: tuple[object, ...]) -> LandedTable:

@@ -88,7 +88,9 @@ def test_tables_where_trino_puts_them(rest: Rest) -> None:
         assert rest.load(where, "t")["metadata"]["location"] == location
     # The folder of a whole namespace belongs to no table.
     taken = rest.call(
-        "POST", rest.namespace_path(namespace, "tables"), json={"name": "u", "schema": SCHEMA, "location": base}
+        "POST",
+        rest.namespace_path(namespace, "tables"),
+        json={"name": "u", "schema": SCHEMA, "location": base},
     )
     assert taken.status_code == 400
 

@@ -247,5 +247,9 @@ def test_a_statistics_file_may_lie_anywhere_in_the_warehouse(stack: Stack, rest:
         assert (path, set_statistics(path)) == (path, 200)
         found = rest.load(namespace, "t")["metadata"][kind]
         assert [file["statistics-path"] for file in found] == [path]
-    for path in ("s3://elsewhere/x.puffin", "file:///elsewhere/x.puffin", f"{stack.warehouse_root}-2/x.puffin"):
+    for path in (
+        "s3://elsewhere/x.puffin",
+        "file:///elsewhere/x.puffin",
+        f"{stack.warehouse_root}-2/x.puffin",
+    ):
         assert (path, set_statistics(path)) == (path, 400)

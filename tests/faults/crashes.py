@@ -25,7 +25,6 @@ from catalog.service import commits, garbage, namespaces, tables, transactions
 from catalog.service.catalog import Catalog
 from catalog.service.commits import TableCommit
 from catalog.service.writing import Asked
-from catalog.store.database import Prepared
 from tests.concurrency.ground import ASKED, NAMESPACE, Ground, create_tables, state, table
 from tests.harness.rest import SCHEMA, append_body
 
@@ -87,15 +86,7 @@ def _child(scenario: str, ground: Ground, plan: Plan, trial: Trial) -> None:
 
 
 def _tell_of_statements(engine: sa.Engine, reach: Callable[[str], None]) -> None:
-    """Both kinds: those of SQLAlchemy, and those on the driver's own cursor."""
     sa.event.listen(engine, "before_cursor_execute", lambda *_: reach("statement"))
-    run = Prepared.run
-
-    def told(self: Prepared, connection: sa.Connection, params: Any) -> Any:
-        reach("statement")
-        return run(self, connection, params)
-
-    setattr(Prepared, "run", told)  # noqa: B010
 
 
 # -- what is there

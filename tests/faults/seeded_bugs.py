@@ -21,13 +21,12 @@ from catalog.storage.files import StorageFiles
 from catalog.store import publishing
 from catalog.store import transactions as transaction_store
 from catalog.store import writing as store
-from catalog.store.database import Prepared
 
 Put = Callable[[Any, str, Any], None]
 
 
 def _update_without_the_version_predicate(put: Put) -> None:
-    put(store, "_UPDATE", Prepared(store._update.where(*store._row)))
+    put(store, "_UPDATE", store._update.where(*store._row))
 
 
 def _number_in_its_own_transaction(put: Put) -> None:

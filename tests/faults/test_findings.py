@@ -51,8 +51,8 @@ def _property(name: str, key: str, requirements: list[Any] | None = None) -> Tab
     return TableCommit(table(name), requirements or [], [{"action": "set-properties", "updates": {key: "1"}}])
 
 
-def _no_connection(self: Database) -> Any:
-    raise self.engine.dialect.loaded_dbapi.OperationalError("the connection is lost")
+def _no_read(self: Database, *_: Any) -> Any:
+    raise Unavailable("the catalog database does not answer; try again")
 
 
 def _no_write(self: Database, *_: Any) -> Any:
@@ -68,7 +68,7 @@ def test_a_replay_without_a_database_is_not_told_that_it_did_not_happen(
     """It landed, its answer was lost, and nobody can look: 409 would make its client delete the files."""
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
     assert edge.call("updateTable", PATH, body).status == 200
-    monkeypatch.setattr(Database, "_connection", _no_connection)
+    monkeypatch.setattr(Database, "fetch_all", _no_read)
     assert edge.call("updateTable", PATH, body).status >= 500
 
 
@@ -78,15 +78,15 @@ def test_an_unknown_commit_with_a_key_stays_unknown(
     """COMMIT was not confirmed, because the database died; the look at the key fails for the same reason."""
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
     commits_without_answers(monkeypatch, lands=True)
-    written_once = Database._write_once
+    transaction = Database.transaction
 
-    def write_once(self: Database, work: Any) -> Any:
+    def once(self: Database, work: Any) -> Any:
         try:
-            return written_once(self, work)
+            return transaction(self, work)
         finally:
-            monkeypatch.setattr(Database, "_connection", _no_connection)
+            monkeypatch.setattr(Database, "fetch_all", _no_read)
 
-    monkeypatch.setattr(Database, "_write_once", write_once)
+    monkeypatch.setattr(Database, "transaction", once)
     answer = edge.call("updateTable", PATH, body, key=str(uuid.uuid4()))
     assert error(answer) == (500, "CommitStateUnknownException")
 

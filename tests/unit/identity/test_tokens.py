@@ -20,7 +20,7 @@ from catalog.identity.records import EXPIRED_DELETED_MAX, Holder, Records
 from catalog.identity.roles import Role
 from catalog.identity.tokens import REFUSAL, TokenIdentity
 from catalog.store import schema
-from catalog.store.database import Database, Read
+from catalog.store.database import Database
 from tests.unit.identity.clock import Clock
 from tests.unit.identity.conftest import LIFETIME_S
 
@@ -104,14 +104,14 @@ def test_one_query_for_a_request_and_none_for_nonsense(
     store: PrincipalStore, identity: TokenIdentity, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = issued(identity, "etl", store.create("etl", {"a": Role.READER, "b": Role.READER}))
-    queries: list[Read] = []
-    rows = database.rows
+    queries: list[sa.Executable] = []
+    fetch_all = database.fetch_all
 
-    def counted(read: Read, params: Mapping[str, Any]) -> Sequence[Any]:
-        queries.append(read)
-        return rows(read, params)
+    def counted(statement: sa.Executable, params: Mapping[str, Any]) -> Sequence[Any]:
+        queries.append(statement)
+        return fetch_all(statement, params)
 
-    monkeypatch.setattr(database, "rows", counted)
+    monkeypatch.setattr(database, "fetch_all", counted)
     identity.identify(f"Bearer {token}")
     assert len(queries) == 1
     for nonsense in (None, "", "Bearer x", "Basic " + "x" * 49, "Bearer " + "x" * 1024 * 1024):

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -166,28 +165,9 @@ class DoorServer:
         self._server.should_exit = True
         self._thread.join(30)
         self._socket.close()
-        room = self.door._room
-        for pool in (room.takers, room.askers):
-            self._end_reading(pool)
         self.door.close()
         self.journal.close()
         self.journal._database.close()
-
-    def end_reading(self) -> None:
-        """Each thread reads on a connection of its own, and closes it when it is done."""
-        self.catalog.database._forget_connection()
-        self.journal._database._forget_connection()
-
-    def _end_reading(self, pool: ThreadPoolExecutor) -> None:
-        """In every thread of the pool: none takes two of the tasks, because each waits for the others."""
-        together = threading.Barrier(pool._max_workers)
-
-        def end() -> None:
-            self.end_reading()
-            together.wait(30)
-
-        for ended in [pool.submit(end) for _ in range(pool._max_workers)]:
-            ended.result()
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])

@@ -17,7 +17,6 @@ def later(server: DoorServer, warehouse: str) -> threading.Thread:
         while not server.journal.pending(warehouse):
             threading.Event().wait(0.01)
         server.landing.land(warehouse)
-        server.end_reading()
 
     thread = threading.Thread(target=run)
     thread.start()

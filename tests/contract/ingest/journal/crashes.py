@@ -166,8 +166,8 @@ def _marks_in_their_own_transaction() -> None:
             "marks": b"".join(self._new),
         }
         with self._connection.engine.connect() as apart:
-            duplicates._INSERT_MARKS.run(apart, row)
-            apart.connection.commit()
+            apart.execute(duplicates._INSERT_MARKS, row)
+            apart.commit()
 
     setattr(duplicates.Marks, "store", store)  # noqa: B010
 

@@ -108,7 +108,6 @@ def test_many_warehouses_transactions_and_trims_at_once_never_lock_each_other_up
                     future.result(timeout=60)
                 if n % 4 == 3:
                     journal.trim(chosen[0], {A: 2 * n})
-            journal._database._forget_connection()  # a thread closes the connection that it reads on
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(produce, range(8)))

@@ -1,4 +1,4 @@
-"""Group commit: who waits for the database shares a transaction, and nobody shares an outcome."""
+"""Group commit: writes that wait for SQLite share a transaction, and each has its own result."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from sqlalchemy.exc import OperationalError
 
 from catalog.changes import LostRace
 from catalog.errors import CommitStateUnknown, Unavailable
-from catalog.store.database import Database, Read
+from catalog.fast.group_commit import GroupCommit
+from catalog.store.database import Database
 
 WORKS = 6
 _metadata = sa.MetaData()
 _numbers = sa.Table("numbers", _metadata, sa.Column("number", sa.Integer, primary_key=True))
-_READ = Read(sa.select(_numbers.c.number).order_by(_numbers.c.number))
+_READ = sa.select(_numbers.c.number).order_by(_numbers.c.number)
 
 Work = Callable[[sa.Connection], Any]
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(f"sqlite:///{tmp_path / 'x.db'}")
+    opened = Database(f"sqlite:///{tmp_path / 'x.db'}", writer=GroupCommit())
     opened.write(_metadata.create_all)
     yield opened
     opened.close()
@@ -89,8 +90,8 @@ def together(
 
 
 def _waiting(database: Database) -> Any:
-    assert database._jobs is not None
-    return database._jobs._waiting
+    assert isinstance(database._writer, GroupCommit)
+    return database._writer._waiting
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -102,7 +103,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def kept(database: Database) -> list[int]:
-    return [row[0] for row in database.rows(_READ, {})]
+    return [row[0] for row in database.fetch_all(_READ, {})]
 
 
 def test_those_who_wait_share_one_commit(database: Database, commits: Counted) -> None:
@@ -143,10 +144,8 @@ def test_a_commit_that_is_not_confirmed_is_unknown_to_all_who_wrote(
     assert kept(database) == [4]
 
 
-def test_who_cannot_wait_longer_has_changed_nothing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("catalog.store.database.BUSY_TIMEOUT_S", 0.05)
+def test_who_cannot_wait_longer_has_changed_nothing(database: Database, tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'x.db'}", writer=GroupCommit(wait_max_s=0.05))
     held, may_go = threading.Event(), threading.Event()
 
     def first(_connection: sa.Connection) -> None:
