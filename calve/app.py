@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from calve import __version__
-from calve.ingestion import Ingest, door_settings, ingest_routers, open_ingest
+from calve.ingestion import Ingest, ingest_routers, open_ingest
 from calve.opening import open_catalog
 from calve.serve.middleware import App, Edge
 from calve.serve.origins import foreign, public_names
@@ -26,7 +26,6 @@ from catalog.api.routing import RouteTree
 from catalog.errors import CatalogError
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
-from ingest.door import Door, door
 
 ENCODED_PATHS = ("/v1/", "/lake/v1/", "/cdc", "/topics/")
 STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException", 422: "BadRequestException"}
@@ -36,13 +35,12 @@ def create_app(settings: Settings) -> App:
     """The whole application, ready to serve. Call it after a fork: it opens connections and threads."""
     app = described_app(settings)
     operations = RouteTree(app.state.endpoints.routes())
-    return Edge.of(on_raw_paths(app, operations, app.state.door), settings, operations.find)
+    return Edge.of(on_raw_paths(app, operations), settings, operations.find)
 
 
 def described_app(settings: Settings) -> FastAPI:
     """The routes on their catalog, without what holds for every request."""
     catalog = open_catalog(settings)
-    ingest = open_ingest(settings, catalog)
     identity = (
         OpenIdentity()
         if settings.auth == "open"
@@ -53,16 +51,13 @@ def described_app(settings: Settings) -> FastAPI:
     )
     own_names = public_names(settings)
 
-    def foreign_here(headers: Mapping[bytes, bytes]) -> str | None:
+    def refuse_origin(headers: Mapping[bytes, bytes]) -> str | None:
         return foreign(headers, own_names) if settings.auth == "open" else None
 
-    entrance = door(
-        ingest.journal, ingest.view, identity, catalog, door_settings(settings), metrics, foreign_here
-    )
-    return web_app(endpoints, ingest, entrance)
+    return web_app(endpoints, open_ingest(settings, catalog, identity, refuse_origin))
 
 
-def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door | None = None) -> FastAPI:
+def web_app(endpoints: Endpoints, ingest: Ingest | None = None) -> FastAPI:
     """Every route, the busiest first."""
 
     @asynccontextmanager
@@ -71,12 +66,8 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door |
         if ingest is not None:
             ingest.upkeep.start()
         yield
-        if entrance is not None:
-            entrance.stop()
         if ingest is not None:
             ingest.close()
-        if entrance is not None:
-            entrance.close()
         endpoints.writers.shutdown(wait=True)
         endpoints.readers.shutdown(wait=True)
         endpoints.catalog.purging.stop()
@@ -96,35 +87,33 @@ def web_app(endpoints: Endpoints, ingest: Ingest | None = None, entrance: Door |
     notes = ingest.view.readiness if ingest is not None else dict
 
     def render() -> bytes:
-        return entrance.measured(metrics.render) if entrance is not None else metrics.render()
+        return ingest.api.render_metrics(metrics.render) if ingest is not None else metrics.render()
 
     app.include_router(health_router(Probe(endpoints.catalog, notes), render))
-    app.state.ingest, app.state.door = ingest, entrance
-    if ingest is not None and entrance is not None:
-        app.router.routes.extend(entrance.routes)
-        for router in (entrance.router, *ingest_routers()):
+    app.state.ingest = ingest
+    if ingest is not None:
+        for router in ingest_routers():
             app.include_router(router)
-        entrance.describe_in(app)
     app.include_router(lake_router())
-    app.add_exception_handler(CatalogError, _refuse)
-    app.add_exception_handler(RequestValidationError, _refuse_shape)
-    app.add_exception_handler(HTTPException, _refuse_route)
+    add_error_handlers(app)
     return app
 
 
-def on_raw_paths(app: FastAPI, operations: RouteTree, entrance: Door | None = None) -> App:
+def add_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(CatalogError, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_shape)
+    app.add_exception_handler(HTTPException, _refuse_route)
+
+
+def on_raw_paths(app: FastAPI, operations: RouteTree) -> App:
     """Route by the path as the client wrote it, because a name may hold an encoded slash; the spec's
     operations first.
     """
-    changes = RouteTree(entrance.routes if entrance is not None else [])
 
     async def raw(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "websocket" and entrance is not None:
-            await entrance.websocket(scope, receive, send)
-            return
         if scope["type"] == "http" and scope["path"].startswith(ENCODED_PATHS):
             path = scope["path"] = scope["raw_path"].decode("ascii", "replace")
-            found = operations.find(scope["method"], path) or changes.find(scope["method"], path)
+            found = operations.find(scope["method"], path)
             if found is not None:
                 endpoint, scope["path_params"] = found
                 await endpoint(scope, receive, send)

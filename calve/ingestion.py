@@ -1,4 +1,4 @@
-"""The front door for changes, put together: journal, landing, jobs, staging."""
+"""Ingest, wired: journal, landing, jobs, staging and the API."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from calve.opening import database_at, open_catalog
 from calve.settings import Settings
 from calve.startup import StartupError
 from calve.telemetry.metrics import metrics
+from catalog.identity.ports import Identity
 from catalog.service.catalog import Catalog
 from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch
+from ingest.api import ApiContext, ApiSettings, routers
+from ingest.api.context import RefuseOrigin
 from ingest.batches.cut import Ground, StagedOptions
 from ingest.batches.due import Thresholds
 from ingest.batches.pool import StagingPool
-from ingest.door import DoorSettings
 from ingest.jobs import api as jobs_api
 from ingest.jobs import dead_letters_api, tables_api
 from ingest.jobs.dispatch import Dispatch
@@ -39,7 +41,7 @@ JOURNAL_POOL_SIZE = 4  # appends have one thread; the others read
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Everything behind the door, as one object."""
+    """All parts of ingest. `api` serves the HTTP and WebSocket routes."""
 
     journal: Journal
     tables: LandingTables
@@ -49,15 +51,20 @@ class Ingest:
     view: LandingView
     pool: StagingPool
     upkeep: Upkeep
+    api: ApiContext
 
     def close(self) -> None:
+        self.api.stop()
         self.upkeep.stop()
         self.pool.close()
         self.journal.close()
+        self.api.close()
 
 
-def open_ingest(settings: Settings, catalog: Catalog) -> Ingest:
-    """The journal and the landing side, at the right version. SQLite files are brought up to date here."""
+def open_ingest(
+    settings: Settings, catalog: Catalog, identity: Identity, refuse_origin: RefuseOrigin | None = None
+) -> Ingest:
+    """Open the journal and the landing side. SQLite files are migrated here."""
     if catalog.database.is_sqlite:
         migrate_ingest(settings, catalog.database)
     try:
@@ -71,11 +78,12 @@ def open_ingest(settings: Settings, catalog: Catalog) -> Ingest:
     dispatch = Dispatch(catalog, journal, jobs, lanes, pool, Measures(metrics))
     view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
     upkeep = Upkeep(catalog, journal, tables, jobs)
-    return Ingest(journal, tables, jobs, lanes, dispatch, view, pool, upkeep)
+    api = ApiContext(journal, view, identity, catalog, api_settings(settings), metrics, refuse_origin)
+    return Ingest(journal, tables, jobs, lanes, dispatch, view, pool, upkeep, api)
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:
-    return (jobs_api.router, tables_api.router, dead_letters_api.router)
+    return (*routers(), jobs_api.router, tables_api.router, dead_letters_api.router)
 
 
 def migrate_ingest(settings: Settings, database: Database) -> None:
@@ -126,8 +134,8 @@ def open_ground(settings: Settings) -> Ground:
     return Ground(catalog, open_journal(settings), LandingTables(catalog.database), options)
 
 
-def door_settings(settings: Settings) -> DoorSettings:
-    return DoorSettings(
+def api_settings(settings: Settings) -> ApiSettings:
+    return ApiSettings(
         default_namespace=tuple(settings.default_namespace.split(".")),
         webhook_secret=settings.webhook_secret,
         message_bytes_max=settings.message_bytes_max,

@@ -152,7 +152,9 @@ class Edge:
             await exchange.answer(500, "InternalServerError", message)
         finally:
             self._deadlines.remove(exchange)
-            operation, caller = scope.get("calve.operation", "other"), scope.get("calve.caller")
+            route_name = getattr(scope.get("route"), "operation_id", None)
+            operation = scope.get("calve.operation") or route_name or "other"
+            caller = scope.get("calve.caller")
             self._account(
                 exchange.id, scope["method"], _path(scope), exchange.status, started_s, operation, caller
             )

@@ -22,7 +22,7 @@ from ingest.landing.tables import LandedTable, LandingTables
 
 
 class LandingView:
-    """Keeps `ingest.door.ports.Landing`. Asks the database each time."""
+    """Implements `ingest.api.ports.Landing`. Queries the database each time."""
 
     def __init__(
         self,

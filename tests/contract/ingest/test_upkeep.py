@@ -14,6 +14,7 @@ from calve.ingestion import Ingest, open_ingest
 from calve.opening import open_catalog
 from calve.settings import Settings
 from catalog.errors import Unavailable
+from catalog.identity.open import OpenIdentity
 from catalog.service import transactions
 from catalog.service.catalog import Catalog
 from ingest import formats
@@ -28,7 +29,7 @@ Opened = tuple[Catalog, Ingest]
 def opened(tmp_path: Path) -> Iterator[Opened]:
     settings = Settings(home=tmp_path / "lake", flush_events=1)
     catalog = open_catalog(settings)
-    ingest = open_ingest(settings, catalog)
+    ingest = open_ingest(settings, catalog, OpenIdentity())
     try:
         yield catalog, ingest
     finally:

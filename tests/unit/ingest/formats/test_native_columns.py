@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import formats
+from ingest.api.responses import RequestSummary
 from ingest.change import Change, Context, Parsed, Reject
-from ingest.door.answers import Summary
 from ingest.formats import native
 from ingest.journal.encoding import decode
 from ingest.journal.packing import Packed, pack
@@ -96,7 +96,7 @@ def _claims(packed: Packed) -> list[object]:
 def test_as_columns_or_one_by_one(events: list[dict[str, Any]], context: Context, deduplicate: bool) -> None:
     body = json.dumps({"events": events}).encode()
     quick, slow = formats.read(body, context), _one_by_one(body, context)
-    assert Summary.of(quick) == Summary.of(slow)
+    assert RequestSummary.of(quick) == RequestSummary.of(slow)
     found, wanted = (pack("main", one, priority=1, deduplicate=deduplicate) for one in (quick, slow))
     assert _kept(found) == _kept(wanted)
     assert _claims(found) == _claims(wanted)

@@ -1,0 +1,26 @@
+"""The HTTP and WebSocket API of ingest: changes in, the journal behind it.
+
+    app.state.ingest.api = ApiContext(journal, landing, identity, catalog, ApiSettings(), metrics)
+    for router in routers():
+        app.include_router(router)
+
+A success means that the changes are durable. `ApiContext.stop` refuses new batches while those under way are
+finished and answered; `ApiContext.close` ends the threads.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ingest.api import changes, explain, flush, status, websocket
+from ingest.api.context import ApiContext
+from ingest.api.settings import ApiSettings
+
+__all__ = ["ApiContext", "ApiSettings", "routers"]
+
+
+def routers() -> tuple[APIRouter, ...]:
+    """All routes. They expect an `ApiContext` at `app.state.ingest.api`, and undecoded paths under /cdc and
+    /topics.
+    """
+    return (changes.router, explain.router, status.router, flush.router, websocket.router)

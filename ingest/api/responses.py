@@ -1,0 +1,241 @@
+"""What a producer is told about its events: response models, and the functions that fill them. Pure.
+
+An event is `accepted`, `duplicate` (received before: a success), `dead_lettered` (kept with the reason, to be
+fixed and replayed) or `ignored` (it changes no row). Unless `verbose` is set, only events that were not
+accepted are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from catalog.errors import Invalid
+from ingest.api.ports import LandedRow
+from ingest.change import ChangeColumns, Parsed, TableName
+from ingest.journal.receipts import Receipt
+
+LISTED_MAX = 1000  # of events that were not accepted; `truncated` says that there were more
+REASON_DUPLICATE = "received before"
+
+
+# Errors have Iceberg's form; calve/openapi.py adds its schema.
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds", "schema": {"type": "integer", "minimum": 0}}}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "A parameter is wrong, or nothing in the body can be used."},
+    401: {"description": "No caller, a token that is wrong or expired, or a wrong signature."},
+    403: {"description": "The caller does not have the role that this needs."},
+    404: {"description": "There is no such warehouse."},
+    503: {
+        "description": "Not stored: send the request again after Retry-After seconds.",
+        "headers": _RETRY_AFTER,
+    },
+}
+CHANGE_ERRORS: dict[int | str, dict[str, Any]] = {
+    **ERRORS,
+    413: {"description": "The body is larger than the server accepts."},
+    415: {"description": "The content encoding is neither gzip nor zstd."},
+    429: {
+        "description": "The journal is full: send the request again after Retry-After seconds.",
+        "headers": _RETRY_AFTER,
+    },
+}
+
+
+class EventResult(BaseModel):
+    index: int
+    status: Literal["accepted", "duplicate", "dead_lettered", "ignored"]
+    reason: str | None
+
+
+class SnapshotAnswer(BaseModel):
+    table: str
+    number: int = Field(description="Of the commit in the warehouse's history")
+    mirror_snapshot_id: int | None = Field(alias="mirror-snapshot-id")
+    changes_snapshot_id: int | None = Field(alias="changes-snapshot-id")
+    commit_timestamp: int = Field(alias="commit-timestamp", description="Milliseconds since 1970")
+
+
+class ChangesReceived(BaseModel):
+    """The changes are durable."""
+
+    success: bool
+    eventsReceived: int  # noqa: N815 - the protocol's name
+    eventsAccepted: int  # noqa: N815
+    isDuplicate: bool = Field(description="No event was new")  # noqa: N815
+    duplicates: int
+    deadLettered: int  # noqa: N815
+    token: str = Field(description="A position in the journal: see landed")
+    format: str
+    events: list[EventResult] = Field(description="Events that were not accepted; with verbose, all")
+    truncated: bool = Field(default=False, description="There were more of them")
+
+
+class ChangesCommitted(ChangesReceived):
+    """The response to wait=commit."""
+
+    committed: bool = Field(description="All changes are visible")
+    snapshots: list[SnapshotAnswer]
+
+
+class TopicOffsets(BaseModel):
+    """The response of a Kafka REST proxy."""
+
+    key_schema_id: int | None
+    value_schema_id: int | None
+    offsets: list[dict[str, int | str | None]] = Field(
+        description="partition, offset, error_code and error of each record"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSummary:
+    """What is kept of a request while it waits for COMMIT: not its rows."""
+
+    format: str
+    events: int
+    changed: frozenset[int]  # the indexes of events that are changes
+    rejects: tuple[tuple[int, str, str], ...]  # index, reason, code
+    ignored: Mapping[int, str]
+    tables: frozenset[TableName]
+    source: str
+    number: int  # the source's own, of the last change
+
+    @staticmethod
+    def of(parsed: Parsed) -> RequestSummary:
+        if parsed.columns is not None and parsed.columns.size == parsed.events:
+            return _of_columns(parsed.format, parsed.columns)
+        changes, rejects = parsed.changes, parsed.rejects
+        tables = {change.table for change in changes}
+        tables.update(reject.table for reject in rejects if reject.table is not None)
+        return RequestSummary(
+            parsed.format,
+            parsed.events,
+            frozenset([change.index for change in changes]),
+            tuple((reject.index, reject.reason, reject.code) for reject in rejects),
+            parsed.ignored,
+            frozenset(tables),
+            changes[0].source if changes else "",
+            (changes[-1].number or 0) if changes else 0,
+        )
+
+
+def _of_columns(format_: str, columns: ChangeColumns) -> RequestSummary:
+    indexes = range(columns.first_index, columns.first_index + columns.size)
+    number = columns.different["number"][-1]
+    source = columns.same["source"]
+    return RequestSummary(
+        format_, columns.size, frozenset(indexes), (), {}, frozenset({columns.table}), source, number
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """A request whose events are durable."""
+
+    warehouse: str
+    summary: RequestSummary
+    receipt: Receipt
+
+    @property
+    def token_id(self) -> int:
+        """The request, with its repeated events, is visible when everything up to this journal id is."""
+        return self.receipt.last if self.receipt.last is not None else self.receipt.head
+
+    @property
+    def token(self) -> str:
+        return f"{self.warehouse}:{self.token_id}"
+
+    @property
+    def accepted(self) -> int:
+        return len(self.summary.changed - self.receipt.duplicates)
+
+    @property
+    def dead_lettered(self) -> int:
+        return len({index for index, _, _ in self.summary.rejects} - self.receipt.duplicates)
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Nothing of it was new."""
+        return bool(self.receipt.duplicates) and not self.accepted and not self.dead_lettered
+
+
+def receipt_response(result: AppendResult, *, verbose: bool = False) -> dict[str, Any]:
+    """The body of a response after COMMIT."""
+    summary = result.summary
+    listed = list(_events(result, verbose=verbose))
+    answer: dict[str, Any] = {
+        "success": True,
+        "eventsReceived": summary.events,
+        "eventsAccepted": result.accepted,
+        "isDuplicate": result.is_duplicate,
+        "duplicates": len(result.receipt.duplicates),
+        "deadLettered": result.dead_lettered,
+        "token": result.token,
+        "format": summary.format,
+        "events": listed if verbose else listed[:LISTED_MAX],
+    }
+    if not verbose and len(listed) > LISTED_MAX:
+        answer["truncated"] = True
+    return answer
+
+
+def commit_response(
+    result: AppendResult, landed: Mapping[TableName, LandedRow] | None, *, verbose: bool = False
+) -> dict[str, Any]:
+    """The body of a response to wait=commit; `landed` is None if the commit did not come in time."""
+    answer = receipt_response(result, verbose=verbose)
+    answer["committed"] = landed is not None
+    answer["snapshots"] = snapshots_response(landed or {})
+    return answer
+
+
+def snapshots_response(landed: Mapping[TableName, LandedRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": dotted(table),
+            "number": row.number,
+            "mirror-snapshot-id": row.mirror_snapshot_id,
+            "changes-snapshot-id": row.changes_snapshot_id,
+            "commit-timestamp": row.commit_us // 1000,
+        }
+        for table, row in sorted(landed.items(), key=lambda item: item[0])
+        if row.number is not None
+    ]
+
+
+def kafka_response(result: AppendResult) -> dict[str, Any]:
+    """The body that a Kafka REST proxy sends: an offset for each record, in order.
+
+    A dead letter is kept, so its record has an offset and no error.
+    """
+    taken = {"partition": 0, "offset": result.token_id, "error_code": None, "error": None}
+    return {"key_schema_id": None, "value_schema_id": None, "offsets": [taken] * result.summary.events}
+
+
+def dotted(table: TableName) -> str:
+    return ".".join(table)
+
+
+def parse_token(text: str) -> tuple[str, int]:
+    """Warehouse and journal id of a token from a response."""
+    warehouse, _, number = text.rpartition(":")
+    if not warehouse or not (number.isascii() and number.isdigit()) or len(number) > 18:
+        raise Invalid("token must be the token of a response of /cdc, such as main:1234")
+    return warehouse, int(number)
+
+
+def _events(result: AppendResult, *, verbose: bool) -> Iterable[dict[str, Any]]:
+    summary = result.summary
+    found: dict[int, tuple[str, str | None]] = {}
+    if verbose:
+        found.update((index, ("accepted", None)) for index in range(summary.events))
+    found.update((index, ("ignored", why)) for index, why in summary.ignored.items())
+    found.update((index, ("dead_lettered", reason)) for index, reason, _ in summary.rejects)
+    found.update((index, ("duplicate", REASON_DUPLICATE)) for index in result.receipt.duplicates)
+    for index in sorted(found):
+        status, reason = found[index]
+        yield {"index": index, "status": status, "reason": reason}

@@ -1,0 +1,382 @@
+"""One WebSocket connection: reads messages in order, answers each, keeps within its limits.
+
+Batches are appended to the journal in the order of arrival. Several may wait for COMMIT at once; each ack is
+sent after its COMMIT. A batch is stored even if its client has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import orjson
+from starlette.types import Message
+
+from catalog.errors import CatalogError
+from ingest.api import sources
+from ingest.api import websocket_messages as messages
+from ingest.api.context import ApiContext, PendingAppend, now_ms
+from ingest.api.flush import flush
+from ingest.api.responses import AppendResult
+from ingest.api.sources import SourceState
+from ingest.api.status import short_status
+from ingest.api.websocket_limits import MessageLimit
+from ingest.api.websocket_messages import Batch, Json, Malformed, NackReason
+from ingest.api.websocket_send_queue import Send, SendQueue
+from ingest.change import Context
+from ingest.formats import read, read_events
+from ingest.formats.decode import is_sound, may_be_deep
+from ingest.journal.receipts import Receipt
+
+log = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[Message]]
+
+QUEUE_MAX = 256
+FLUSH_WAIT_S = 30.0
+FORMAT = "native"
+POLICY_VIOLATION = 1008
+NORMAL = 1000
+
+
+class _Sender:
+    """Sends messages on one connection and closes it."""
+
+    __slots__ = ("_api", "_limit", "_violations", "closing", "out")
+
+    def __init__(self, api: ApiContext, send: Send) -> None:
+        self._api = api
+        self._limit: MessageLimit | None = None  # until the first message
+        self._violations = 0
+        self.closing = False
+        self.out = SendQueue(send)
+
+    def send(self, message: Json) -> None:
+        self.out.put(orjson.dumps(message).decode())
+
+    def refuse(self, malformed: Malformed) -> None:
+        """Send the nack of a message that cannot be used."""
+        limit = self._limit
+        is_rate = malformed.reason == "rate_limited"
+        self.nack(
+            malformed.reason,
+            malformed.message,
+            sequence=malformed.sequence,
+            correlation=malformed.correlation,
+            retry_ms=limit.wait_ms(time.monotonic()) if is_rate and limit is not None else None,
+            size=malformed.size,
+        )
+        if malformed.size is not None:
+            self._violated()
+        elif self.closing:
+            self.close(malformed.reason)
+
+    def nack(
+        self,
+        reason: NackReason,
+        text: str,
+        *,
+        batch: Batch | None = None,
+        sequence: int = 0,
+        correlation: str | None = None,
+        retry_ms: int | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        self._api.metrics.nack(reason)
+        limit = self._limit
+        self.send(
+            messages.nack(
+                reason,
+                text,
+                now_ms=now_ms(),
+                sequence=batch.sequence if batch is not None else sequence,
+                correlation=batch.correlation if batch is not None else correlation,
+                retry_ms=retry_ms,
+                size=size,
+                rate=limit.rate(time.monotonic(), time.time()) if limit is not None else None,
+            )
+        )
+
+    def close(self, reason: str, code: int = POLICY_VIOLATION) -> None:
+        self.closing = True
+        self.out.close(code, reason)
+
+    def _violated(self) -> None:
+        self._violations += 1
+        if self._violations >= self._api.settings.size_violations_max:
+            self.close("too many messages or events beyond the size limit")
+
+
+class Connection(_Sender):
+    __slots__ = (
+        "_authorization",
+        "_capacity",
+        "_client",
+        "_flushing",
+        "_in_flight",
+        "_priority",
+        "_receive",
+        "_shard",
+        "_warehouse",
+        "source",
+    )
+
+    def __init__(
+        self,
+        api: ApiContext,
+        receive: Receive,
+        send: Send,
+        *,
+        warehouse: str,
+        authorization: str | None,
+        client: str | None,
+        shard: str | None,
+        priority: int,
+    ) -> None:
+        super().__init__(api, send)
+        self._receive = receive
+        self._warehouse = warehouse
+        self._authorization = authorization
+        self._client = client
+        self._shard = shard
+        self._priority = priority
+        self._in_flight = 0
+        self._capacity: asyncio.Future[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self.source: str | None = client  # the source that the connection counts for
+
+    async def serve(self) -> None:
+        """Until either side ends it."""
+        while not self.closing:
+            message = await self._receive()
+            if message["type"] != "websocket.receive":
+                break
+            data = message.get("bytes")
+            if data is None:
+                data = message["text"].encode()
+            await self._on(data)
+            if self._in_flight >= self._api.settings.batches_in_flight_max or len(self.out) > QUEUE_MAX:
+                await self._wait_for_capacity()
+        await self.out.drained()
+
+    # -- messages in
+
+    async def _on(self, raw: bytes) -> None:
+        if raw == b"ping":
+            self.out.put("pong")
+            return
+        started_s = time.monotonic()
+        try:
+            self._require_size(len(raw))
+            found = await self._api.run_parse(len(raw), partial(self._read, raw, started_s), patient=True)
+        except Malformed as malformed:
+            self.refuse(malformed)
+        except Exception:
+            log.exception("a message failed")
+            self.nack("internal_error", "The server failed; send the message again")
+        else:
+            if isinstance(found, tuple):
+                self._watch(*found, started_s)
+            else:
+                await self._answer(found)
+
+    def _require_size(self, size: int) -> None:
+        size_max = self._api.settings.message_bytes_max
+        if size > size_max:
+            text = f"The message has {size} bytes; at most {size_max} are allowed"
+            raise Malformed("payload_too_large", text, size=(size_max, size))
+
+    def _read(self, raw: bytes, now_s: float) -> Json | tuple[Batch, PendingAppend | CatalogError]:
+        """A message that is not a batch; or a batch with its append, or with the error that prevented it."""
+        if self._limit is None:
+            self._limit = MessageLimit(self._api.settings, now_s)
+        is_one_too_many = not self._limit.take(now_s)
+        message, is_plain = messages.parse(raw)
+        if is_one_too_many:
+            raise messages.refusal(message, "rate_limited", "Too many messages in a second")
+        if message["type"] != "cdc_batch":
+            return message
+        if self._api.is_stopping:
+            raise messages.refusal(message, "shutting_down", "The server is stopping")
+        batch = messages.batch_of(message, self._client, self._shard)
+        self._join(batch.source, message)
+        try:
+            self._api.access.writer(self._authorization, self._warehouse)
+            return batch, _append(
+                self._api,
+                self._warehouse,
+                batch,
+                raw,
+                message,
+                is_plain=is_plain,
+                priority=self._priority,
+            )
+        except CatalogError as error:
+            return batch, error
+
+    def _join(self, source: str, message: Json) -> None:
+        if self.source is None:
+            if not self._api.connections.join(source):
+                self.closing = True
+                raise messages.refusal(message, "connection_limit", f"{source} has too many connections")
+            self.source = source
+
+    # -- a batch that waits for COMMIT
+
+    def _watch(self, batch: Batch, pending: PendingAppend | CatalogError, started_s: float) -> None:
+        if isinstance(pending, CatalogError):
+            self._failed(batch, pending)
+            return
+        api = self._api
+        state = api.sources.received(
+            self._warehouse, batch.source, batch.sequence, pending.summary.events, now_ms()
+        )
+        self._in_flight += 1
+        loop = asyncio.get_running_loop()
+        settled = partial(self._settled, batch, pending, state, started_s)
+
+        def wake(future: Future[Receipt]) -> None:
+            try:
+                loop.call_soon_threadsafe(settled, future)
+            except RuntimeError:  # the event loop has ended; what is stored stays stored
+                log.debug("no event loop for a receipt")
+
+        pending.receipt.add_done_callback(wake)
+
+    def _settled(
+        self,
+        batch: Batch,
+        pending: PendingAppend,
+        state: SourceState,
+        started_s: float,
+        future: Future[Receipt],
+    ) -> None:
+        """After COMMIT, or after its failure."""
+        self._in_flight -= 1
+        api = self._api
+        error = future.exception()
+        if isinstance(error, CatalogError):
+            self._failed(batch, error)
+        elif error is not None:
+            log.error("a batch could not be stored", exc_info=error)
+            self.nack("internal_error", "The server failed; send the batch again", batch=batch)
+        else:
+            api.failures = 0
+            result = AppendResult(self._warehouse, pending.summary, future.result())
+            api.metrics.acknowledged("ws", result, time.monotonic() - started_s)
+            sources.acked(state, batch.sequence, now_ms())
+            self._ack(batch, result)
+        self._wake()
+
+    def _ack(self, batch: Batch, result: AppendResult) -> None:
+        assert self._limit is not None, "a batch has been counted"
+        api = self._api
+        level, circuit = api.last_usage.level, api.circuit
+        self.send(
+            messages.batch_ack(
+                batch, result, level=level, circuit=circuit, limit=self._limit, settings=api.settings
+            )
+        )
+
+    def _failed(self, batch: Batch, error: CatalogError) -> None:
+        self._api.note_failure(error)
+        reason, retry_ms = messages.nack_reason(error, self._priority, self._api.settings)
+        if reason == "internal_error":
+            log.warning("a batch was not stored", extra={"reason": error.message})
+        self.nack(reason, error.message, batch=batch, retry_ms=retry_ms)
+        if isinstance(error, messages.LOST_RIGHTS):
+            self.close("not allowed")
+
+    # -- other messages
+
+    async def _answer(self, message: Json) -> None:
+        kind = message["type"]
+        if kind == "heartbeat":
+            self.send(messages.pong(message, now_ms()))
+        elif kind == "connect":
+            await self._connect(message)
+        elif kind == "flush_request":
+            self._flush(message)
+        else:
+            await self._disconnect()
+
+    async def _connect(self, message: Json) -> None:
+        try:
+            self._join(messages.source_of(message, self._client, self._shard), message)
+        except Malformed as malformed:
+            self.refuse(malformed)
+            return
+        try:
+            fields = await self._api.run_query(lambda: short_status(self._api))
+        except CatalogError as error:
+            self.nack("internal_error", error.message, correlation=messages.correlation_of(message))
+            return
+        self.send(messages.status(message, now_ms(), fields))
+
+    def _flush(self, message: Json) -> None:
+        if self._flushing is not None:
+            result: dict[str, Any] = {"success": False, "error": "a flush is under way on this connection"}
+            self.send(messages.flush_response(message, now_ms(), result))
+            return
+        self._flushing = asyncio.get_running_loop().create_task(self._flushed(message))
+
+    async def _flushed(self, message: Json) -> None:
+        try:
+            result = await flush(self._api, self._warehouse, None, wait=True, timeout_s=FLUSH_WAIT_S)
+        except CatalogError as error:
+            result = {"success": False, "error": error.message}
+        finally:
+            self._flushing = None
+        self.send(messages.flush_response(message, now_ms(), result))
+
+    async def _disconnect(self) -> None:
+        """After the acks of all earlier batches."""
+        while self._in_flight:
+            await self._wait_for_capacity(0)
+        self.close("bye", NORMAL)
+
+    # -- back-pressure
+
+    async def _wait_for_capacity(self, in_flight_max: int | None = None) -> None:
+        most = self._api.settings.batches_in_flight_max - 1 if in_flight_max is None else in_flight_max
+        while self._in_flight > most:
+            self._capacity = asyncio.get_running_loop().create_future()
+            await self._capacity
+        await self.out.drained() if len(self.out) > QUEUE_MAX else None
+
+    def _wake(self) -> None:
+        waiting, self._capacity = self._capacity, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+
+def _append(
+    api: ApiContext, warehouse: str, batch: Batch, raw: bytes, message: Json, *, is_plain: bool, priority: int
+) -> PendingAppend:
+    """Parse the events of a batch and append them. Raises Malformed, or what the journal raises.
+
+    The text of a message that is not plain JSON is parsed again, so that a number like NaN costs only the
+    event that holds it.
+    """
+    event_bytes_max = api.settings.event_bytes_max
+    if len(raw) > event_bytes_max:  # otherwise no event in it can be larger
+        size = messages.largest_event(message)
+        if size > event_bytes_max:
+            raise Malformed(
+                "event_too_large",
+                f"An event takes {size} bytes; at most {event_bytes_max} are allowed",
+                sequence=batch.sequence,
+                correlation=batch.correlation,
+                size=(event_bytes_max, size),
+            )
+    context = Context(format=FORMAT, source=batch.source, namespace=api.settings.default_namespace)
+    if is_plain and not (may_be_deep(raw) and not is_sound(message["events"])):
+        parsed = read_events(message["events"], context)
+    else:
+        parsed = read(raw, context)
+    return api.append(warehouse, parsed, priority)

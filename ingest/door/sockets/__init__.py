@@ -1,1 +1,0 @@
-"""Changes over WebSocket: the protocol's messages, the limits of connections, the connections themselves."""
