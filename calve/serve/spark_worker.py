@@ -35,7 +35,7 @@ STOP_S = 25.0
 REPEAT_S = 10.0  # a reason is written again so often; readers ignore one that is a minute old
 PRINCIPAL = "calve-worker"
 ENDING = ("not-possible", "spark-died")  # events after which the worker ends
-STARTING = "starting: Spark needs about 10 seconds"
+STARTING = "starting: Spark needs 10 to 30 seconds"
 _SPARK_LINE = re.compile(r"^\d{4}-\S+ (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (\S+): (.*)$", re.DOTALL)
 _SPARK_LEVELS = {"WARN": logging.WARNING, "ERROR": logging.ERROR, "FATAL": logging.ERROR}
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -132,6 +132,8 @@ class SparkWorker:
         self._environment = {**os.environ, **environment(settings), **(secrets or {})}
         self._report = report
         self._stopping = threading.Event()
+        self._started = threading.Event()
+        self._reporting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._name: str | None = None
         self._error: str | None = None  # why it cannot go on, in its own words
@@ -157,8 +159,10 @@ class SparkWorker:
         delay_s = 1.0
         while self._wait_for_parts():
             started_s = time.monotonic()
+            self._started.clear()
             self._report(None, STARTING)
             exit_code = self._run()
+            self._end_start()
             if self._stopping.is_set():
                 return
             settled = time.monotonic() - started_s > SETTLED_S
@@ -197,10 +201,22 @@ class SparkWorker:
             self._child = child
             if self._stopping.is_set():  # `stop` may have come before there was a child
                 child.terminate()
+            threading.Thread(target=self._repeat_start, name="spark-worker-start", daemon=True).start()
             assert child.stdout is not None
             for line in child.stdout:
                 self._log_line(line.decode(errors="replace").rstrip())
             return child.wait()
+
+    def _repeat_start(self) -> None:
+        while not self._started.wait(REPEAT_S):
+            with self._reporting:
+                if not self._started.is_set():
+                    self._report(None, STARTING)
+
+    def _end_start(self) -> None:
+        """From here on nothing is reported as starting."""
+        with self._reporting:
+            self._started.set()
 
     def _log_line(self, line: str) -> None:
         """A line of the worker or of its Java process becomes a line of the server's log."""
@@ -223,6 +239,7 @@ class SparkWorker:
         if event in ENDING:
             self._error = said.get("error")
         if event == "ready":
+            self._end_start()
             self._report(self._name, None)
         if event == "landed" and isinstance(said.get("tables"), dict):
             said = {**said, "tables": list(said["tables"])}

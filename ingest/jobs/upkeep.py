@@ -12,6 +12,7 @@ import time
 from catalog.errors import CatalogError
 from catalog.service.catalog import Catalog
 from ingest.batches.cut import staged_folder
+from ingest.jobs.recovery import unfinished_work
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Jobs
 from ingest.landing.tables import LandingTables
@@ -47,11 +48,22 @@ class Upkeep:
             self._thread.join(5)
 
     def _run(self) -> None:
+        self._log_recovered()
         while not self._stopping.wait(EVERY_S):
             try:
                 self.once()
             except CatalogError as error:
                 _log.warning("upkeep has to wait", extra={"reason": error.message})
+
+    def _log_recovered(self) -> None:
+        try:
+            names = [warehouse.name for warehouse in self._catalog.warehouses.all()]
+            found = unfinished_work(names, self._journal, self._tables, self._jobs)
+        except CatalogError as error:
+            _log.warning("unfinished work could not be counted", extra={"reason": error.message})
+            return
+        if found is not None:
+            _log.info(found)
 
     def once(self) -> None:
         """One round."""

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.contract.test_serving import wait_for_log
 from tests.harness.stacks import STACKS, StackName, Stacks
 
 JARS_MISSING = "not running: jars missing, run `make setup`"
@@ -50,3 +51,16 @@ def test_a_server_without_a_worker_of_its_own(stacks: Stacks, tmp_path: Path) ->
         assert told.startswith("not running: no worker has asked for work")
         assert "`calve worker`" in told
         assert "worker=no" in stack.server.log.read_text()
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_restart_after_a_crash_logs_what_was_recovered(
+    name: StackName, stacks: Stacks, tmp_path: Path
+) -> None:
+    with stacks.started(name, tmp_path) as stack:
+        assert "recovered:" not in stack.server.log.read_text()
+        httpx.post(f"{stack.url}/cdc", json={"events": [CHANGE]}, timeout=30).raise_for_status()
+        stack.server.kill()
+        stack.server.start()
+        told = wait_for_log(stack.server, "recovered: ")
+        assert "recovered: 1 acknowledged changes of 1 tables wait to land, 0 unfinished batches" in told

@@ -1,0 +1,352 @@
+"""The live view of `calve demo`: how many changes are acknowledged and visible, the lag, the tables.
+
+On a terminal the view is redrawn in place; elsewhere it is one plain line a second. The demo survives a
+restart of the server: a batch without an acknowledgement is sent again, and the server takes it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from calve.demo_shop import NAMESPACE, TABLES, Shop
+
+TICK_S = 0.25
+LINE_EVERY_S = 1.0
+ROWS_EVERY_S = 1.0
+SETTLE_S = 90.0
+TIMEOUT_S = 30.0
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+RETRIED = frozenset({429, 500, 502, 503, 504})
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; the message says what to do."""
+
+
+def run_demo(
+    url: str,
+    *,
+    token: str | None = None,
+    rate_per_s: int = 200,
+    duration_s: float | None = None,
+    console: Console | None = None,
+) -> int:
+    """Send changes until Ctrl-C or for `duration_s`. The exit code is 0 if all of them are visible."""
+    url, console = url.rstrip("/"), console or Console(highlight=False)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    # A proxy named in the environment does not know this machine's own addresses.
+    is_here = httpx.URL(url).host in LOOPBACK
+    with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=not is_here) as client:
+        try:
+            client.get("/health").raise_for_status()
+            demo = Demo(client, rate_per_s)
+            with _view(console, demo) as show:
+                with contextlib.suppress(KeyboardInterrupt):
+                    demo.send(duration_s, show)
+                with contextlib.suppress(KeyboardInterrupt):
+                    demo.settle(show)
+        except httpx.HTTPError:
+            _fail(f"No server answers at {url}. Start one with `make run`, or with `calve serve`.")
+            return 2
+        except DemoFailed as error:
+            _fail(str(error))
+            return 2
+        except KeyboardInterrupt:  # before the first change was sent
+            return 130
+    console.print(demo.figures.summary(), markup=False, soft_wrap=True)
+    console.print(next_steps(url, with_token=token is not None), markup=False, soft_wrap=True)
+    return 0 if demo.figures.waiting == 0 else 1
+
+
+def _fail(message: str) -> None:
+    Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
+
+
+@dataclass
+class Figures:
+    """What the view shows."""
+
+    rate_per_s: int
+    began_s: float = field(default_factory=time.monotonic)
+    acknowledged: int = 0
+    visible: int = 0
+    acknowledge_ms: float | None = None
+    lag_s: float | None = None
+    first_visible_s: float | None = None  # since the start
+    lags_s: list[float] = field(default_factory=list)
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reason: str | None = None  # why nothing becomes visible, or what is being waited for
+    sending: bool = True
+    _unseen: deque[tuple[int, float]] = field(default_factory=deque)  # acknowledged up to, when
+
+    @property
+    def waiting(self) -> int:
+        return self.acknowledged - self.visible
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.began_s
+
+    def acknowledge(self, count: int, took_s: float) -> None:
+        self.acknowledged += count
+        self.acknowledge_ms = took_s * 1000
+        self._unseen.append((self.acknowledged, time.monotonic()))
+
+    def see(self, visible: int) -> None:
+        """So many of the changes of this demo are visible now."""
+        self.visible = min(max(visible, self.visible), self.acknowledged)
+        now_s = time.monotonic()
+        if self.visible and self.first_visible_s is None:
+            self.first_visible_s = self.elapsed_s
+        newly_visible = []
+        while self._unseen and self._unseen[0][0] <= self.visible:
+            newly_visible.append(now_s - self._unseen.popleft()[1])
+        if newly_visible:
+            self.lag_s = newly_visible[0]
+            self.lags_s += newly_visible
+
+    def summary(self) -> str:
+        counts = f"{self.acknowledged:,} changes acknowledged and {self.visible:,} visible"
+        lines = [f"{counts} after {self.elapsed_s:.0f} s."]
+        if self.first_visible_s is not None and self.lags_s:
+            lines.append(
+                f"First rows visible after {self.first_visible_s:.1f} s; median lag"
+                f" {statistics.median(self.lags_s):.1f} s."
+            )
+        if self.waiting:
+            lines.append(f"{self.waiting:,} changes are not visible yet: {self.reason or 'they will land'}.")
+        return "\n".join(lines)
+
+
+Show = Callable[[Figures], None]
+
+
+class Demo:
+    """Sends the changes of a shop and reads what the server says about them."""
+
+    def __init__(self, client: httpx.Client, rate_per_s: int) -> None:
+        self._client = client
+        self._shop = Shop(random.Random())  # noqa: S311 - a game
+        self._source = f"demo-{uuid.uuid4().hex[:8]}"
+        self._batch = max(1, round(rate_per_s * TICK_S))
+        self._rows_at_s = 0.0
+        self.figures = Figures(rate_per_s)
+        self._landed_before = sum(table["events"] for table in self._status()[1].values())
+        prefix = self._get("/v1/config")["overrides"].get("prefix", "main")
+        self._tables_path = f"/v1/{prefix}/namespaces/{NAMESPACE}/tables"
+
+    def send(self, duration_s: float | None, show: Show) -> None:
+        while duration_s is None or self.figures.elapsed_s < duration_s:
+            tick_s = time.monotonic()
+            events = self._shop.changes(self._batch)
+            while not self._post(events):  # the same batch: the server recognises what it has already
+                show(self.figures)
+                time.sleep(TICK_S * 2)
+            self._look()
+            show(self.figures)
+            time.sleep(max(0.0, tick_s + TICK_S - time.monotonic()))
+
+    def settle(self, show: Show) -> None:
+        """Wait until everything that was sent is visible, or until it is clear that it will not be."""
+        self.figures.sending = False
+        until_s = time.monotonic() + SETTLE_S
+        with contextlib.suppress(httpx.HTTPError):
+            self._client.post("/flush", json={"wait": False})
+        while self.figures.waiting and time.monotonic() < until_s:
+            self._look()
+            show(self.figures)
+            if self.figures.waiting and (self.figures.reason or "").startswith("Spark worker not running"):
+                return
+            time.sleep(TICK_S)
+        self._rows_at_s = 0.0
+        self._look()
+        show(self.figures)
+
+    def _post(self, events: list[dict[str, Any]]) -> bool:
+        began_s = time.monotonic()
+        try:
+            answer = self._client.post("/cdc", json={"events": events}, headers={"X-Source-Id": self._source})
+        except httpx.HTTPError as error:
+            self.figures.reason = f"the server does not answer ({error}); trying again"
+            return False
+        if answer.status_code in RETRIED:
+            self.figures.reason = f"the server answered {answer.status_code}; trying again"
+            return False
+        _require_success(answer)
+        self.figures.acknowledge(len(events), time.monotonic() - began_s)
+        return True
+
+    def _look(self) -> None:
+        """Read /status and, now and then, how many rows the tables have."""
+        try:
+            landing, tables = self._status()
+            if time.monotonic() - self._rows_at_s >= ROWS_EVERY_S:
+                self._rows_at_s = time.monotonic()
+                self._count_rows(tables)
+        except httpx.HTTPError as error:
+            self.figures.reason = f"the server does not answer ({error}); trying again"
+            return
+        figures = self.figures
+        figures.see(sum(table["events"] for table in tables.values()) - self._landed_before)
+        figures.reason = self._reason(landing)
+
+    def _reason(self, landing: dict[str, Any]) -> str | None:
+        """Why changes wait; None while they land as usual."""
+        worker = landing.get("worker", "ok")
+        if not self.figures.waiting:
+            return None
+        if worker != "ok":
+            return f"Spark worker {worker}"
+        if stalled := landing.get("stalled"):
+            return str(stalled)
+        return "the first batch is being written" if self.figures.first_visible_s is None else None
+
+    def _status(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        landing: dict[str, Any] = self._get("/status")["landing"]
+        tables = {
+            name: table for name, table in landing["tables"].items() if name.startswith(f"{NAMESPACE}.")
+        }
+        return landing, tables
+
+    def _count_rows(self, landed: dict[str, dict[str, Any]]) -> None:
+        for name in TABLES:
+            full_name = f"{NAMESPACE}.{name}"
+            if landed.get(full_name, {}).get("events"):
+                document = self._get(f"{self._tables_path}/{name}?snapshots=refs")["metadata"]
+                self.figures.tables[full_name] = {
+                    "rows": rows_of(document),
+                    "changes": landed[full_name]["events"],
+                }
+
+    def _get(self, path: str) -> dict[str, Any]:
+        answer = self._client.get(path)
+        if answer.status_code in RETRIED:
+            raise httpx.HTTPStatusError(
+                f"status {answer.status_code}", request=answer.request, response=answer
+            )
+        _require_success(answer)
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def _require_success(answer: httpx.Response) -> None:
+    if answer.status_code in (401, 403):
+        raise DemoFailed(
+            f"The server answered {answer.status_code}: give a token with --token; a principal with the role"
+            " writer gets one (`calve principal create NAME --role writer`)."
+        )
+    if not answer.is_success:
+        raise DemoFailed(f"The server answered {answer.status_code}: {answer.text[:500]}")
+
+
+def rows_of(metadata: dict[str, Any]) -> int:
+    """The rows of a table, from the summary of its current snapshot."""
+    current = metadata.get("current-snapshot-id")
+    for snapshot in metadata.get("snapshots", []):
+        if snapshot["snapshot-id"] == current:
+            summary = snapshot.get("summary", {})
+            return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+    return 0
+
+
+# -- what a person sees
+
+
+@contextlib.contextmanager
+def _view(console: Console, demo: Demo) -> Any:
+    """A function that shows the figures: in place on a terminal, else as a line a second."""
+    url = str(demo._client.base_url).rstrip("/")  # noqa: SLF001 - one module
+    if console.is_terminal:
+        with Live(_panel(demo.figures, url), console=console, auto_refresh=False) as live:
+            yield lambda figures: live.update(_panel(figures, url), refresh=True)
+        return
+    shown_at_s = -LINE_EVERY_S
+
+    def show(figures: Figures) -> None:
+        nonlocal shown_at_s
+        if time.monotonic() - shown_at_s >= LINE_EVERY_S:
+            shown_at_s = time.monotonic()
+            console.print(line(figures), markup=False, soft_wrap=True)
+
+    console.print(
+        f"Sending {demo.figures.rate_per_s} changes a second to {url}", markup=False, soft_wrap=True
+    )
+    yield show
+
+
+def line(figures: Figures) -> str:
+    """The figures for a pipe or a file."""
+    lag = f"{figures.lag_s:.1f} s" if figures.lag_s is not None else "-"
+    parts = [
+        f"acknowledged={figures.acknowledged}",
+        f"visible={figures.visible}",
+        f"waiting={figures.waiting}",
+        f"lag={lag}",
+        *(f"{name}={table['rows']} rows" for name, table in figures.tables.items()),
+    ]
+    return "  ".join(parts) + (f"  {figures.reason}" if figures.reason else "")
+
+
+def _panel(figures: Figures, url: str) -> Group:
+    state = f"{figures.rate_per_s} changes a second" if figures.sending else "no more are sent"
+    head = Text.from_markup(
+        f"[bold]calve demo[/bold]  {escape(url)}  {state}, {figures.elapsed_s:.0f} s  (Ctrl-C ends it)"
+    )
+    numbers = Table(box=None, show_header=False, padding=(0, 2))
+    acknowledge = f"in {figures.acknowledge_ms:.1f} ms" if figures.acknowledge_ms is not None else ""
+    first = f"first after {figures.first_visible_s:.1f} s" if figures.first_visible_s is not None else ""
+    numbers.add_row("acknowledged", f"{figures.acknowledged:,}", acknowledge)
+    numbers.add_row("visible", f"{figures.visible:,}", first)
+    numbers.add_row("lag", f"{figures.lag_s:.1f} s" if figures.lag_s is not None else "-", "")
+    tables = Table(box=None, padding=(0, 2))
+    for column in ("table", "rows", "changes"):
+        tables.add_column(column, justify="left" if column == "table" else "right")
+    for name, table in figures.tables.items():
+        tables.add_row(name, f"{table['rows']:,}", f"{table['changes']:,}")
+    parts: list[Any] = [head, Text(), numbers, Text(), tables]
+    if figures.reason:
+        parts += [Text(), Text(figures.reason, style="yellow")]
+    return Group(*parts, Text(), Text(f"Try next:  {first_query(url)}", style="dim"))
+
+
+def first_query(url: str) -> str:
+    """One line for a shell in a clone: what the orders are worth now."""
+    return (
+        ".venv/bin/python -c \"from pyiceberg.catalog import load_catalog as c; print(c('lake', type='rest',"
+        f" uri='{url}').load_table('{NAMESPACE}.orders').scan().to_arrow().group_by('state')"
+        ".aggregate([('amount', 'sum')]).to_pylist())\""
+    )
+
+
+def next_steps(url: str, *, with_token: bool) -> str:
+    """Queries that work on what the demo has written."""
+    access, secret = "AUTHORIZATION_TYPE 'none'", ""
+    if with_token:
+        access, secret = "SECRET calve", "\n  CREATE SECRET calve (TYPE iceberg, TOKEN 'TOKEN');"
+    shell = "" if with_token else f"\nIn a shell:\n\n  {first_query(url)}\n"
+    return f"{shell}\n" + _DUCKDB.format(url=url, access=access, secret=secret, namespace=NAMESPACE)
+
+
+_DUCKDB = """In DuckDB:
+
+  INSTALL iceberg; LOAD iceberg;{secret}
+  ATTACH 'main' AS lake (TYPE iceberg, ENDPOINT '{url}', {access});
+  SELECT state, count(*), sum(amount) FROM lake.{namespace}.orders GROUP BY state;
+  SELECT sum(balance) FROM lake.{namespace}.accounts;          -- always 1000
+  SELECT * FROM lake.{namespace}.orders__changes ORDER BY _position DESC LIMIT 10;
+"""

@@ -1,0 +1,102 @@
+"""The figures and the view of `calve demo`."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from calve import demo
+from calve.demo import Figures, line, rows_of
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in its only element."""
+    now = [100.0]
+    monkeypatch.setattr("calve.demo.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_lag_is_from_acknowledged_to_visible(clock: list[float]) -> None:
+    figures = Figures(200, began_s=100.0)
+    figures.acknowledge(50, 0.002)
+    clock[0] = 100.5
+    figures.acknowledge(50, 0.004)
+    figures.see(49)
+    assert (figures.visible, figures.waiting, figures.lag_s) == (49, 51, None)
+    clock[0] = 101.5
+    figures.see(100)
+    assert (figures.visible, figures.waiting, figures.lag_s) == (100, 0, 1.5)
+    assert figures.lags_s == [1.5, 1.0]
+    assert figures.first_visible_s == 0.5
+    assert figures.acknowledge_ms == 4.0
+    assert "100 changes acknowledged and 100 visible after 2 s." in figures.summary()
+    assert "First rows visible after 0.5 s; median lag 1.2 s." in figures.summary()
+
+
+def test_visible_never_falls_or_exceeds_what_was_sent(clock: list[float]) -> None:
+    figures = Figures(200, began_s=clock[0])
+    figures.acknowledge(10, 0.001)
+    for seen, visible in ((4, 4), (3, 4), (25, 10)):
+        figures.see(seen)
+        assert figures.visible == visible
+
+
+def test_the_summary_says_why_changes_are_not_visible(clock: list[float]) -> None:
+    figures = Figures(200, began_s=clock[0])
+    figures.acknowledge(10, 0.001)
+    figures.reason = "Spark worker not running: jars missing, run `make setup`"
+    assert figures.summary().endswith(
+        "10 changes are not visible yet: Spark worker not running: jars missing, run `make setup`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "rows"),
+    [
+        ({}, 0),
+        ({"current-snapshot-id": -1, "snapshots": []}, 0),
+        ({"current-snapshot-id": 2, "snapshots": [{"snapshot-id": 1}, {"snapshot-id": 2}]}, 0),
+        (
+            {
+                "current-snapshot-id": 2,
+                "snapshots": [
+                    {"snapshot-id": 1, "summary": {"total-records": "5"}},
+                    {"snapshot-id": 2, "summary": {"total-records": "9", "total-position-deletes": "2"}},
+                ],
+            },
+            7,
+        ),
+    ],
+)
+def test_rows_come_from_the_current_snapshot(metadata: dict[str, Any], rows: int) -> None:
+    assert rows_of(metadata) == rows
+
+
+def test_a_plain_line() -> None:
+    figures = Figures(200, acknowledged=7, visible=3, lag_s=0.94)
+    figures.tables["demo.orders"] = {"rows": 2, "changes": 3}
+    figures.reason = "because"
+    assert line(figures) == "acknowledged=7  visible=3  waiting=4  lag=0.9 s  demo.orders=2 rows  because"
+
+
+def test_the_view_on_a_terminal() -> None:
+    figures = Figures(200, acknowledged=1234, visible=1200, lag_s=0.94, first_visible_s=9.5)
+    figures.tables["demo.orders"] = {"rows": 1017, "changes": 1200}
+    figures.reason = "Spark worker [red]starting"  # text of the server is not markup
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    console.print(demo._panel(figures, "http://127.0.0.1:8181"))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in (
+        "http://127.0.0.1:8181  200 changes a second",
+        "1,234",
+        "first after 9.5 s",
+        "0.9 s",
+        "1,017",
+        "Spark worker [red]starting",
+        "Try next:",
+    ):
+        assert part in shown
