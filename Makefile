@@ -57,8 +57,9 @@ openapi: setup ## write openapi/*.yaml anew from the code
 components: setup ## bring what the tests run against: PostgreSQL, an S3 server, Java and jars, promtool, wrk
 	@scripts/components.sh
 
-proof-components: setup components ## bring what only the proofs run against: Debezium Server (780 MB)
+proof-components: setup components ## bring what only the proofs run against: Debezium Server (780 MB), debootstrap
 	@scripts/debezium.sh
+	@command -v debootstrap >/dev/null || scripts/debian.sh debootstrap
 
 pins: setup ## write requirements*.txt anew from what .venv has installed
 	$(BIN)/python scripts/pin.py

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import statistics
+import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import httpx
@@ -55,11 +58,10 @@ def run_demo(
         try:
             client.get("/health").raise_for_status()
             demo = Demo(client, rate_per_s)
-            with _view(console, demo) as show:
-                with contextlib.suppress(KeyboardInterrupt):
+            with _view(console, demo) as show, contextlib.suppress(KeyboardInterrupt):
+                with _interrupts(demo.stop):
                     demo.send(duration_s, show)
-                with contextlib.suppress(KeyboardInterrupt):
-                    demo.settle(show)
+                demo.settle(show)
         except httpx.HTTPError:
             _fail(f"No server answers at {url}. Start one with `make run`, or with `calve serve`.")
             return 2
@@ -71,6 +73,21 @@ def run_demo(
     console.print(demo.figures.summary(), markup=False, soft_wrap=True)
     console.print(next_steps(url, with_token=token is not None), markup=False, soft_wrap=True)
     return 0 if demo.figures.waiting == 0 else 1
+
+
+@contextlib.contextmanager
+def _interrupts(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `stop`, so that no request is cut off; the next one raises KeyboardInterrupt."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        stop()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _fail(message: str) -> None:
@@ -128,6 +145,10 @@ class Figures:
                 f"First rows visible after {self.first_visible_s:.1f} s; median lag"
                 f" {statistics.median(self.lags_s):.1f} s."
             )
+        lines += [
+            f"{name}: {table['rows']:,} rows, from {table['changes']:,} changes."
+            for name, table in self.tables.items()
+        ]
         if self.waiting:
             lines.append(f"{self.waiting:,} changes are not visible yet: {self.reason or 'they will land'}.")
         return "\n".join(lines)
@@ -145,17 +166,24 @@ class Demo:
         self._source = f"demo-{uuid.uuid4().hex[:8]}"
         self._batch = max(1, round(rate_per_s * TICK_S))
         self._rows_at_s = 0.0
+        self._stopping = threading.Event()
         self.figures = Figures(rate_per_s)
         self._landed_before = sum(table["events"] for table in self._status()[1].values())
         prefix = self._get("/v1/config")["overrides"].get("prefix", "main")
         self._tables_path = f"/v1/{prefix}/namespaces/{NAMESPACE}/tables"
 
+    def stop(self) -> None:
+        """Send nothing after the current request. From a signal handler, too."""
+        self._stopping.set()
+
     def send(self, duration_s: float | None, show: Show) -> None:
-        while duration_s is None or self.figures.elapsed_s < duration_s:
+        while not self._stopping.is_set() and (duration_s is None or self.figures.elapsed_s < duration_s):
             tick_s = time.monotonic()
             events = self._shop.changes(self._batch)
             while not self._post(events):  # the same batch: the server recognises what it has already
                 show(self.figures)
+                if self._stopping.is_set():
+                    return
                 time.sleep(TICK_S * 2)
             self._look()
             show(self.figures)
@@ -268,7 +296,7 @@ def rows_of(metadata: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def _view(console: Console, demo: Demo) -> Any:
+def _view(console: Console, demo: Demo) -> Iterator[Show]:
     """A function that shows the figures: in place on a terminal, else as a line a second."""
     url = str(demo._client.base_url).rstrip("/")  # noqa: SLF001 - one module
     if console.is_terminal:

@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+export UV_SYSTEM_CERTS=true # a proxy's certificate may be known to this machine only
 
 quiet=()
 [ -t 2 ] || quiet=(--quiet)
