@@ -1,7 +1,7 @@
-"""The first minutes of a user on a machine with nothing on it: a minimal Debian, a clone, `make run`, `calve demo`.
+"""The first minutes on a machine with nothing on it: a minimal Debian, a clone, `make run`, `calve demo`.
 
-It needs root and the network, and takes minutes. Everything runs in a mount and a process namespace of its own,
-so that mounts and processes are gone when the test ends.
+It needs root and the network, and takes minutes. Everything runs in a mount and a process namespace of its
+own, so that mounts and processes are gone when the test ends.
 """
 
 from __future__ import annotations
