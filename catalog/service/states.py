@@ -64,6 +64,9 @@ class State(Protocol):
         Empty where commits have no number of their own.
         """
 
+    def is_protected(self, entry: Entry) -> bool:
+        """Whether the entry is protected now. Protection is no part of the history."""
+
     def write(self, wanted: Write) -> int:
         """All changes or none; answers the version of entries new under their name.
 
@@ -136,6 +139,9 @@ class PresentState:
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
         return PastStore(self._database).written_with(self.prefix, namespace, name, snapshot_ids)
+
+    def is_protected(self, entry: Entry) -> bool:
+        return entry.protected
 
     def write(self, wanted: Write) -> int:
         return write_changes(self._database, self.prefix, wanted).first_version
@@ -221,6 +227,9 @@ class PastState:
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
         return self._past.written_with(self.warehouse.name, namespace, name, snapshot_ids)
 
+    def is_protected(self, entry: Entry) -> bool:
+        return self._present.is_protected(self.warehouse.name, entry.uuid)
+
     def write(self, wanted: Write) -> int:
         raise Forbidden(
             f"{self.prefix} is a past moment of {self.warehouse.name} and cannot be written to: "
@@ -289,6 +298,9 @@ class TransactionState:
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
         return set()
+
+    def is_protected(self, entry: Entry) -> bool:
+        return self._base.is_protected(entry)
 
     def write(self, wanted: Write) -> int:
         self._transactions.stage(self.transaction, wanted)

@@ -157,7 +157,7 @@ def register(
         base = state.load(identifier.namespace.key, identifier.name)
         if base is not None and (base.kind != "table" or not overwrite):
             require_free(state, identifier, "table")
-        _refuse_protected(base, identifier, "overwrite")
+        _refuse_protected(state, base, identifier, "overwrite")
         made = Entry(
             "table",
             identifier.namespace.key,
@@ -211,7 +211,7 @@ def drop(
 
     def decide() -> Decision[Entry]:
         entry = load(state, identifier, kind)
-        _refuse_protected(entry, identifier, "drop")
+        _refuse_protected(state, entry, identifier, "drop")
         until_ms = PURGE_WANTED if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
         change = Change(
             f"drop-{kind}",
@@ -233,7 +233,7 @@ def unregister(catalog: Catalog, state: State, asked: Asked, identifier: Identif
 
     def decide() -> Decision[Entry]:
         entry = load(state, identifier)
-        _refuse_protected(entry, identifier, "unregister")
+        _refuse_protected(state, entry, identifier, "unregister")
         change = Change("unregister-table", "table", entry.namespace, entry.name, entry, None)
         return Decision(entry, [change])
 
@@ -275,8 +275,8 @@ def _refuse_taken(state: State, source: Identifier, target: Identifier, kind: Ki
         raise AlreadyExists(f"Cannot rename {source} to {target}. {taken.kind.capitalize()} already exists")
 
 
-def _refuse_protected(entry: Entry | None, identifier: Identifier, verb: str) -> None:
-    if entry is not None and entry.protected:
+def _refuse_protected(state: State, entry: Entry | None, identifier: Identifier, verb: str) -> None:
+    if entry is not None and state.is_protected(entry):
         raise Conflict(f"Cannot {verb} {identifier}: it is protected. Take the protection off first")
 
 

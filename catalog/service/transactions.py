@@ -14,11 +14,18 @@ from typing import Any
 import orjson
 
 from catalog.changes import Change, Entry, LostRace, Write
-from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid, NoSuchTransaction
+from catalog.errors import (
+    CatalogError,
+    CommitFailed,
+    CommitStateUnknown,
+    Conflict,
+    Invalid,
+    NoSuchTransaction,
+)
 from catalog.metadata.commit import apply
 from catalog.metadata.rebuild import update_summary
 from catalog.metadata.snapshots import set_publish_time
-from catalog.names import Namespace, check_transaction_name
+from catalog.names import Identifier, Namespace, check_transaction_name
 from catalog.rows import Staged, Transaction
 from catalog.service import places
 from catalog.service.catalog import Catalog
@@ -114,6 +121,7 @@ def _publish_once(
             f"Cannot publish {transaction.name}: {', '.join(moved)} changed since it was opened at number "
             f"{transaction.base_number}. Abort it, open it again and repeat the work"
         )
+    _refuse_protected(transaction, decision.changes)
     write_files(catalog, decision.files)
     gone = [held.last for held in staged if is_purged(held)]
     if gone:
@@ -127,6 +135,21 @@ def _publish_once(
     except (CatalogError, LostRace):
         discard_files(catalog, decision.files)
         raise
+
+
+def _refuse_protected(transaction: Transaction, changes: list[Change]) -> None:
+    """What was protected after the transaction dropped it, or gave its name to another, stays."""
+    staying = {change.after.uuid for change in changes if change.after is not None}
+    for change in changes:
+        base, after = change.base, change.after
+        if base is None or not base.protected or (after is not None and after.uuid == base.uuid):
+            continue
+        if after is not None or base.uuid not in staying:
+            name = Identifier(Namespace.from_key(change.namespace), change.name)
+            raise Conflict(
+                f"Cannot publish {transaction.name}: it drops or replaces {name}, which is protected. "
+                "Take the protection off first, or abort the transaction"
+            )
 
 
 def is_purged(held: Staged) -> bool:

@@ -36,6 +36,9 @@ READ_LATER = (
         )
     )
 )
+READ_PROTECTED = sa.select(entries.c.protected).where(
+    entries.c.warehouse == sa.bindparam("warehouse"), entries.c.uuid == sa.bindparam("uuid")
+)
 READ_NAMES = (
     sa.select(entries.c.name)
     .where(
@@ -90,6 +93,11 @@ class PresentStore:
         """The newest document of a thing, whatever its name is now, or the last one if it is dropped."""
         row = self._database.fetch_one(READ_LATER, {"warehouse": warehouse, "uuid": uuid})
         return unpack(row[0]) if row else None
+
+    def is_protected(self, warehouse: str, uuid: str) -> bool:
+        """Whether the thing has a name at present and is protected, whatever its name is."""
+        row = self._database.fetch_one(READ_PROTECTED, {"warehouse": warehouse, "uuid": uuid})
+        return row is not None and bool(row[0])
 
     def names(self, warehouse: str, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         params: dict[str, Any] = {"warehouse": warehouse, "namespace": namespace, "kind": kind}

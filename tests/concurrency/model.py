@@ -130,7 +130,7 @@ class Lake:
         found = require(world, key, kind)
         if kind == "namespace" and not is_empty(world, key[0]):
             raise Refused("NamespaceNotEmpty")
-        if found.protected:
+        if self._is_protected(found.uuid):
             raise Refused("Conflict")
         if where == "main" and kind != "namespace":
             self.dropped[found.uuid] = (key, found)
@@ -184,7 +184,7 @@ class Lake:
     # -- transactions
 
     def begin(self, name: str, expires_ms: int) -> None:
-        # Protection is a matter of the present: a transaction finds out when it is published.
+        # Protection belongs to the present: a transaction looks there when it drops, and when it is published.
         base = {key: replace(thing, protected=False) for key, thing in self.present.items()}
         self.open[name] = Transaction(base, dict(base), expires_ms, len(self.moments) - 1)
 
@@ -251,7 +251,7 @@ def _require_unprotected(live: Thing | None, wanted: Thing | None, staying: set[
     if live is None or not live.protected or (wanted is not None and wanted.uuid == live.uuid):
         return
     if wanted is not None or live.uuid not in staying:
-        raise Refused("CommitFailed")
+        raise Refused("Conflict")
 
 
 def _rebased(

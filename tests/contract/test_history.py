@@ -235,6 +235,49 @@ def test_a_protected_table_refuses_to_go(rest: Rest) -> None:
     assert rest.call("DELETE", rest.table_path(namespace, "t")).status_code == 204
 
 
+def test_a_protected_table_refuses_to_go_in_a_transaction_too(rest: Rest) -> None:
+    namespace = rest.fresh_namespace()
+    made = rest.create(namespace, "t")
+    name = f"t-{namespace}"
+    inside = rest.open_transaction(name)
+    flag = f"main/namespaces/{namespace}/tables/t/protection"
+    rest.lake("PUT", flag, json={"protected": True})
+    outside = rest.call("DELETE", rest.table_path(namespace, "t")).json()
+    source, target = ({"namespace": [namespace], "name": name} for name in ("t", "u"))
+    for table in ("t", "u"):
+        register = {"name": table, "metadata-location": made["metadata-location"], "overwrite": True}
+        answers = [
+            inside.call("DELETE", inside.table_path(namespace, table)),
+            inside.call("DELETE", inside.table_path(namespace, table), params={"purgeRequested": "true"}),
+            inside.call("POST", inside.table_path(namespace, table, "unregister")),
+            inside.call("POST", inside.namespace_path(namespace, "register"), json=register),
+        ]
+        assert [answer.status_code for answer in answers] == [409] * 4
+        if table == "t":  # and the same under another name, which a protected table may have
+            assert answers[0].json() == outside
+            rename = {"source": source, "destination": target}
+            inside.ok("POST", inside.path("tables/rename"), json=rename)
+    assert rest.publish(name).status_code == 200
+    assert rest.tables(namespace) == ["u"]
+
+
+def test_a_table_that_is_protected_after_it_was_dropped_in_a_transaction_stays(rest: Rest) -> None:
+    namespace = rest.fresh_namespace()
+    rest.create(namespace, "t")
+    name = f"t-{namespace}"
+    inside = rest.open_transaction(name)
+    assert inside.call("DELETE", inside.table_path(namespace, "t")).status_code == 204
+    flag = f"main/namespaces/{namespace}/tables/t/protection"
+    rest.lake("PUT", flag, json={"protected": True})
+    refused = rest.publish(name)
+    assert refused.status_code == 409
+    assert f"{namespace}.t, which is protected" in refused.json()["error"]["message"]
+    assert rest.tables(namespace) == ["t"]
+    rest.lake("PUT", flag, json={"protected": False})
+    assert rest.publish(name).status_code == 200
+    assert rest.tables(namespace) == []
+
+
 FORGETFUL = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "1",
