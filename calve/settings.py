@@ -12,6 +12,7 @@ import ipaddress
 import math
 import os
 import re
+import sys
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_type_hints
@@ -26,7 +27,8 @@ _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]*@|(?<=[?&]password=)
 
 Auth = Literal["open", "tokens"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["json", "text"]
+LogFormat = Literal["auto", "text", "json"]
+HttpParser = Literal["zttp", "h11"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,10 @@ class Settings(IngestSettings):
     )
     token_lifetime_s: int = field(default=3600, metadata=about("How long an issued token is valid.", least=1))
 
+    metrics_auth: bool = field(
+        default=False, metadata=about("`/metrics` requires a token too, when `auth` is `tokens`.")
+    )
+
     body_bytes_max: int = field(
         default=32 * 2**20, metadata=about("Largest request body, also after decompression.", least=1024)
     )
@@ -140,6 +146,11 @@ class Settings(IngestSettings):
         metadata=about("Memory for parsed metadata documents in each process.", least=0),
     )
 
+    http_parser: HttpParser = field(
+        default="zttp",
+        metadata=about("Parser of HTTP requests: `zttp` is faster and stricter; `h11` is pure Python."),
+    )
+
     log_level: LogLevel = field(
         default="info",
         metadata=about(
@@ -147,7 +158,10 @@ class Settings(IngestSettings):
         ),
     )
     log_format: LogFormat = field(
-        default="json", metadata=about("`json`: one object on each line; `text`: for people.")
+        default="auto",
+        metadata=about(
+            "`text`: readable lines; `json`: one object a line; `auto`: text on a terminal, else JSON."
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -168,6 +182,11 @@ class Settings(IngestSettings):
     def database_url(self) -> str:
         """`database` as SQLAlchemy wants it, with the driver named."""
         return re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql+psycopg://", self.database)
+
+    @property
+    def log_as_json(self) -> bool:
+        """Whether log lines are JSON: `auto` writes readable lines to a terminal only."""
+        return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
 
     @property
     def namespace_separator_text(self) -> str:

@@ -101,7 +101,7 @@ class Edge:
             app,
             body_bytes_max=settings.body_bytes_max,
             timeout_s=settings.request_timeout_s,
-            request_log=RequestLog(json=settings.log_format == "json"),
+            request_log=RequestLog(json=settings.log_as_json),
             log_from_status=0 if settings.log_level in {"debug", "info"} else 500,
             log_reads=settings.log_level == "debug",
             own_names=public_names(settings) if settings.auth == "open" else None,

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 def serve(settings: Settings, create_app: CreateApp | None = None) -> int:
     """Run the server; the exit code. StartupError and CatalogError say why it could not start."""
-    logs.configure(level=settings.log_level, as_json=settings.log_format == "json", secrets=settings.secrets)
+    logs.configure(level=settings.log_level, as_json=settings.log_as_json, secrets=settings.secrets)
     _silence_uvicorn()
     metrics.gauge("calve_info", "The version of the server.", ("version",)).labels(__version__).set(1)
     with contextlib.closing(listen(settings.host, settings.port)) as listener:
