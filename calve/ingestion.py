@@ -135,9 +135,10 @@ def open_ground(settings: Settings) -> Ground:
 
 
 def api_settings(settings: Settings) -> ApiSettings:
+    secret = settings.webhook_secret
     return ApiSettings(
         default_namespace=tuple(settings.default_namespace.split(".")),
-        webhook_secret=settings.webhook_secret,
+        webhook_secret=None if secret is None else secret.get_secret_value(),
         message_bytes_max=settings.message_bytes_max,
         event_bytes_max=settings.event_bytes_max,
         messages_per_s=settings.messages_per_s,

@@ -78,12 +78,13 @@ def open_catalog(settings: Settings) -> Catalog:
 
 
 def _s3(settings: Settings) -> S3Settings:
+    secret = settings.s3_secret_access_key
     try:
         return S3Settings(
             endpoint=settings.s3_endpoint,
             region=settings.s3_region,
             access_key_id=settings.s3_access_key_id,
-            secret_access_key=settings.s3_secret_access_key,
+            secret_access_key=None if secret is None else secret.get_secret_value(),
             path_style=settings.s3_path_style,
             connect_timeout_s=settings.s3_connect_timeout_s,
             request_timeout_s=settings.s3_request_timeout_s,

@@ -1,187 +1,298 @@
 """Every setting of Calve, declared once.
 
-`Settings` is the table: a field's name, type, default and line of documentation stand together, and the rest
-(flags, CALVE_* variables, calve.toml, `calve config`, docs/settings.md) follows from it. A `Settings` that
-exists is valid: its constructor fills in the defaults that depend on others, checks every value, and raises
-`SettingsError` with one sentence if something is wrong. calve/sources.py reads the values.
+`Settings()` reads each value from the first source that has it: its arguments (the flags of a command), the
+variables CALVE_*, the TOML file, the default. A `Settings` that exists is valid. What pydantic-settings lacks
+(refusal of unknown names, errors that name the setting and its source) is in calve/settings_sources.py.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 import re
 import sys
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote
 
-from calve.declared import DERIVED, about
-from calve.ingest_settings import IngestSettings
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from calve.settings_sources import PREFIX, Environment, TomlFile, as_text, sentence, variable
 from calve.startup import SettingsError
 
-MASK = "****"
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]*@|(?<=[?&]password=)[^&\s]+")
 
-Auth = Literal["open", "tokens"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["auto", "text", "json"]
-HttpParser = Literal["zttp", "h11"]
+def _not_blank(text: str) -> str:
+    if not text.strip() or any(ord(letter) < 32 for letter in text):
+        raise ValueError("must not be empty or hold control characters")
+    return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(IngestSettings):
-    """All settings, checked. Times end in `_s` (seconds), sizes in `_bytes_max`."""
+def _web_address(text: str) -> str:
+    if not re.match(r"https?://[^/\s]", text):
+        raise ValueError(f"must begin with http:// or https://, not {as_text(text)}")
+    return text.rstrip("/")
 
-    home: Path = field(
-        default=Path("lake"), metadata=about("Folder of the embedded default: the database and the tables.")
+
+def _database_address(text: str) -> str:
+    if re.match(r"postgres(ql)?(\+psycopg)?://|sqlite:///(?!:memory:)[^?]", text):
+        return text
+    raise ValueError(f"must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, not {as_text(text)}")
+
+
+def _storage_root(text: str) -> str:
+    if not re.match(r"(file:///|s3://)[^/]", text):
+        raise ValueError(f"must be file:///FOLDER or s3://BUCKET/PREFIX, not {text}")
+    return text
+
+
+def _separator(text: str) -> str:
+    character = unquote(text)
+    if len(character) != 1 or character.isalnum() or character in "/%?#":
+        raise ValueError(
+            "must stand for one character that is no letter, no digit and not / % ? #, "
+            f"such as %1F, not {text}"
+        )
+    return text
+
+
+def _absolute(path: Path) -> Path:
+    # Without "..", because the home becomes part of locations, which allow none.
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+WebAddress = Annotated[str, AfterValidator(_not_blank), AfterValidator(_web_address)]
+DatabaseAddress = Annotated[str, AfterValidator(_not_blank), AfterValidator(_database_address)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _derived(shown: str, default: Callable[[dict[str, Any]], Any], description: str, **more: Any) -> Any:
+    """A field whose default follows from the fields above it; `shown` says in words what it is."""
+    return Field(default_factory=default, description=description, json_schema_extra={"shown": shown}, **more)
+
+
+class Settings(BaseSettings):
+    """All settings, checked. Times end in `_s` or `_ms`, sizes in `_bytes` or `_bytes_max`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+
+    config: Path | None = Field(
+        None,
+        description="TOML file with settings; it must exist if it is named.",
+        json_schema_extra={"shown": "calve.toml, if it exists"},
     )
-    host: str = field(default="127.0.0.1", metadata=about("Address to listen on."))
-    port: int = field(
-        default=8181, metadata=about("Port to listen on; 0 takes a free one.", least=0, most=65535)
-    )
-    base_url: str | None = field(
-        default=None, metadata=about("Public address of the server, where clients reach it by another.")
-    )
-    workers: int = field(
-        default=1, metadata=about("Server processes that share the port.", least=1, most=256)
-    )
 
-    database: str = field(
-        default=DERIVED,
+    home: Annotated[Path, AfterValidator(_absolute)] = Field(
+        Path("lake"),
+        validate_default=True,
+        description="Folder of the embedded default: the database and the tables.",
+    )
+    host: Text = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8181, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    base_url: WebAddress | None = Field(
+        None, description="Public address of the server, if clients reach it by another one."
+    )
+    workers: int = Field(1, ge=1, le=256, description="Server processes that share the port.")
+
+    database: DatabaseAddress = _derived(
+        "sqlite:///HOME/catalog.db",
+        lambda data: f"sqlite:///{data['home']}/catalog.db",
+        "Where the catalog is kept: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`.",
         repr=False,  # may hold a password
-        metadata=about(
-            "Where the catalog is kept: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`.",
-            derived=lambda s: f"sqlite:///{s.home}/catalog.db",
-            shown="sqlite:///HOME/catalog.db",
+    )
+    database_pool_size: int = Field(
+        8, ge=1, le=1000, description="Database connections that one server process opens at most."
+    )
+    database_statement_timeout_s: Seconds = Field(
+        30.0, ge=0.001, description="PostgreSQL ends a statement that takes longer."
+    )
+    database_lock_timeout_s: Seconds = Field(
+        10.0, ge=0.001, description="PostgreSQL ends a statement that waits longer for a lock."
+    )
+    fast_paths: bool = Field(
+        True, description="Use the code that exists only for speed; `false` is slower and behaves the same."
+    )
+    warehouse_root: Annotated[Text, AfterValidator(_storage_root)] = _derived(
+        "file://HOME/warehouse",
+        lambda data: f"file://{data['home']}/warehouse",
+        "Where the warehouse `main` keeps its tables: `file:///FOLDER` or `s3://BUCKET/PREFIX`.",
+    )
+
+    s3_endpoint: WebAddress | None = Field(
+        None, description="Address of an S3-compatible store; unset means Amazon S3."
+    )
+    s3_region: Text = Field("us-east-1", description="Region of the store.")
+    s3_access_key_id: Text | None = Field(None, description="Access key for the store.")
+    s3_secret_access_key: SecretStr | None = Field(None, description="Secret key for the store.")
+    s3_path_style: bool = _derived(
+        "true if s3_endpoint is set",
+        lambda data: data["s3_endpoint"] is not None,
+        "Put the bucket into the path instead of the host name.",
+    )
+    s3_connect_timeout_s: Seconds = Field(2.0, ge=0.1, le=300, description="Time to connect to the store.")
+    s3_request_timeout_s: Seconds = Field(
+        4.0, ge=0.1, le=3600, description="Time for one request to the store."
+    )
+
+    auth: Literal["open", "tokens"] = Field(
+        "open", description="`open`: no tokens, loopback only; `tokens`: every caller sends one."
+    )
+    token_lifetime_s: int = Field(3600, ge=1, description="How long an issued token is valid.")
+    metrics_auth: bool = Field(False, description="`/metrics` requires a token too, when `auth` is `tokens`.")
+
+    body_bytes_max: int = Field(
+        32 * 2**20, ge=1024, description="Largest request body, also after decompression."
+    )
+    request_timeout_s: Seconds = Field(
+        60.0, ge=0.1, description="A request that takes longer is answered with 504."
+    )
+    keep_alive_timeout_s: int = Field(75, ge=1, description="An idle connection is closed after this time.")
+    shutdown_timeout_s: int = Field(
+        30, ge=0, le=3600, description="Time for requests in flight to finish on a stop."
+    )
+    page_size_max: int = Field(1000, ge=1, le=100_000, description="Most entries on one page of a list.")
+    namespace_separator: Annotated[Text, AfterValidator(_separator)] = Field(
+        "%1F", description="Separator of namespace levels, percent-encoded as in a URL."
+    )
+    idempotency_lifetime_s: int = Field(1800, ge=1, description="How long an Idempotency-Key is kept.")
+    drop_retention_s: int = Field(7 * 86_400, ge=0, description="How long a dropped table can be restored.")
+    transaction_ttl_s: int = Field(3600, ge=1, description="An open transaction is aborted after this time.")
+    document_cache_bytes_max: int = Field(
+        64 * 2**20, ge=0, description="Memory for parsed metadata documents in each process."
+    )
+    http_parser: Literal["zttp", "h11"] = Field(
+        "zttp", description="Parser of HTTP requests: `zttp` is faster and stricter; `h11` is pure Python."
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info",
+        description="Least level that is logged; successful reads are logged at `debug`, "
+        "other requests at `info`.",
+    )
+    log_format: Literal["auto", "text", "json"] = Field(
+        "auto",
+        description="`text`: readable lines; `json`: one object a line; "
+        "`auto`: text on a terminal, else JSON.",
+    )
+
+    journal: DatabaseAddress = _derived(
+        "sqlite:///HOME/journal.db, or the PostgreSQL of `database`",
+        lambda data: (
+            f"sqlite:///{data['home']}/journal.db"
+            if data["database"].startswith("sqlite:")
+            else data["database"]
         ),
+        "Where acknowledged changes are kept until they land; an SQLite file of its own, or the database.",
+        repr=False,  # may hold a password
     )
-    database_pool_size: int = field(
-        default=8,
-        metadata=about("Database connections that one server process opens at most.", least=1, most=1000),
+    buffer_bytes_max: int = Field(
+        128 * 2**20,
+        ge=2**16,
+        description="Stored bytes that may wait in the journal; then producers are told to wait.",
     )
-    database_statement_timeout_s: float = field(
-        default=30.0, metadata=about("PostgreSQL ends a statement that takes longer.", least=0.001)
+    fallback_bytes_max: int = Field(
+        64 * 2**20, ge=0, description="Further bytes for producers of the highest priority."
     )
-    database_lock_timeout_s: float = field(
-        default=10.0, metadata=about("PostgreSQL ends a statement that waits longer for a lock.", least=0.001)
+    deduplication: bool = Field(
+        True, description="Recognise changes that are sent again, and accept them once."
     )
-    fast_paths: bool = field(
-        default=True,
-        metadata=about("Use the code that exists only for speed; `false` is slower and behaves the same."),
+    deduplication_window_ms: int = Field(
+        300_000,
+        ge=0,
+        description="How long the identity of a change is kept, if its source has no numbers.",
     )
-    warehouse_root: str = field(
-        default=DERIVED,
-        metadata=about(
-            "Where the warehouse `main` keeps its tables: `file:///FOLDER` or `s3://BUCKET/PREFIX`.",
-            derived=lambda s: f"file://{s.home}/warehouse",
-            shown="file://HOME/warehouse",
-        ),
+    transaction_linger_ms: int = Field(
+        1_000,
+        ge=0,
+        description="A source transaction without an end counts as whole after this time without events.",
     )
-
-    s3_endpoint: str | None = field(
-        default=None, metadata=about("Address of an S3-compatible store; unset means Amazon S3.")
-    )
-    s3_region: str = field(default="us-east-1", metadata=about("Region of the store."))
-    s3_access_key_id: str | None = field(default=None, metadata=about("Access key for the store."))
-    s3_secret_access_key: str | None = field(
-        default=None, repr=False, metadata=about("Secret key for the store.", secret=True)
-    )
-    s3_path_style: bool = field(
-        default=DERIVED,
-        metadata=about(
-            "Put the bucket into the path instead of the host name.",
-            derived=lambda s: s.s3_endpoint is not None,
-            shown="true if s3_endpoint is set",
-        ),
-    )
-    s3_connect_timeout_s: float = field(
-        default=2.0, metadata=about("Time to connect to the store.", least=0.1, most=300)
-    )
-    s3_request_timeout_s: float = field(
-        default=4.0, metadata=about("Time for one request to the store.", least=0.1, most=3600)
+    transaction_wait_ms: int = Field(
+        300_000, ge=0, description="The same for a source that announces the beginning and the end."
     )
 
-    auth: Auth = field(
-        default="open",
-        metadata=about("`open`: no tokens, loopback only; `tokens`: every caller shows one."),
+    freshness_target_ms: int = Field(
+        1_000, ge=0, description="A change waits this long for others before its batch is cut."
     )
-    token_lifetime_s: int = field(default=3600, metadata=about("How long an issued token is valid.", least=1))
-
-    metrics_auth: bool = field(
-        default=False, metadata=about("`/metrics` requires a token too, when `auth` is `tokens`.")
+    flush_events: int = Field(10_000, ge=1, description="A batch is cut at once when this many changes wait.")
+    flush_bytes: int = Field(
+        32 * 2**20, ge=1024, description="A batch is cut at once when this many bytes wait."
     )
-
-    body_bytes_max: int = field(
-        default=32 * 2**20, metadata=about("Largest request body, also after decompression.", least=1024)
+    flush_age_ms_max: int = Field(60_000, ge=1, description="No change waits longer than this for its batch.")
+    flush_interval_ms: int = Field(
+        30_000, ge=1, description="Most time between two batches of a table with changes."
     )
-    request_timeout_s: float = field(
-        default=60.0, metadata=about("A request that takes longer is answered with 504.", least=0.1)
+    batch_events_max: int = Field(200_000, ge=1, description="Most changes of one table in one batch.")
+    parquet_row_group_rows: int = Field(100_000, ge=1, description="Rows in a row group of a staged file.")
+    parquet_compression: Literal["zstd", "snappy", "gzip", "none"] = Field(
+        "zstd", description="Compression of staged files."
     )
-    keep_alive_timeout_s: int = field(
-        default=75, metadata=about("An idle connection is closed after this time.", least=1)
-    )
-    shutdown_timeout_s: int = field(
-        default=30, metadata=about("Time for requests in flight to finish on a stop.", least=0, most=3600)
-    )
-    page_size_max: int = field(
-        default=1000, metadata=about("Most entries on one page of a list.", least=1, most=100_000)
-    )
-    namespace_separator: str = field(
-        default="%1F", metadata=about("Separator of namespace levels, as it stands in an address.")
-    )
-    idempotency_lifetime_s: int = field(
-        default=1800, metadata=about("How long an Idempotency-Key is remembered.", least=1)
-    )
-    drop_retention_s: int = field(
-        default=7 * 86_400, metadata=about("How long a dropped table can be restored.", least=0)
-    )
-    transaction_ttl_s: int = field(
-        default=3600, metadata=about("An open transaction ends by itself after this time.", least=1)
-    )
-    document_cache_bytes_max: int = field(
-        default=64 * 2**20,
-        metadata=about("Memory for parsed metadata documents in each process.", least=0),
+    default_namespace: Text = Field(
+        "default", description="Namespace of a table that an event names without one."
     )
 
-    http_parser: HttpParser = field(
-        default="zttp",
-        metadata=about("Parser of HTTP requests: `zttp` is faster and stricter; `h11` is pure Python."),
+    webhook_secret: SecretStr | None = Field(
+        None, description="Secret (`whsec_…`) with which producers sign Standard Webhooks."
     )
+    connections_max: int = Field(12_000, ge=1, description="WebSocket connections of one server process.")
+    connections_per_s: int = Field(20, ge=1, description="New WebSocket connections in one second.")
+    connections_per_source_max: int = Field(5, ge=1, description="WebSocket connections of one source.")
+    connections_per_address_max: int = Field(30, ge=1, description="WebSocket connections from one address.")
+    messages_per_s: int = Field(100, ge=1, description="Messages in one second on one WebSocket connection.")
+    message_bytes_max: int = Field(4 * 2**20, ge=1024, description="Largest WebSocket message.")
+    event_bytes_max: int = Field(2**20, ge=256, description="Largest event in a WebSocket message.")
 
-    log_level: LogLevel = field(
-        default="info",
-        metadata=about(
-            "Least level that is logged; successful reads are logged at `debug`, other requests at `info`."
-        ),
+    worker: bool = _derived(
+        "true if the database is SQLite",
+        lambda data: data["database"].startswith("sqlite:"),
+        "Start a Spark worker with the server, and restart it if it ends.",
     )
-    log_format: LogFormat = field(
-        default="auto",
-        metadata=about(
-            "`text`: readable lines; `json`: one object a line; `auto`: text on a terminal, else JSON."
-        ),
+    worker_slots: int = Field(2, ge=1, le=64, description="Batches that a worker lands concurrently.")
+    worker_credential: SecretStr | None = Field(
+        None, description="Principal of `calve worker`, as `NAME:SECRET`, if the server requires tokens."
     )
+    worker_token: SecretStr | None = Field(
+        None, description="Token of `calve worker`, in place of a principal."
+    )
+    spark_master: Text = Field(
+        "local[*]", description="Where Spark runs: `local[*]`, or the address of a cluster."
+    )
+    spark_memory: Text = Field("1g", description="Memory of the worker's Spark driver, such as `1g` or `4g`.")
 
-    def __post_init__(self) -> None:
-        """Fill in what depends on other settings, then check everything."""
-        # Without "..", because the home becomes part of locations, which allow none.
-        _set(self, "home", Path(os.path.abspath(Path(self.home).expanduser())))  # noqa: PTH100
-        for declared in _in_order():
-            derived = declared.metadata["derived"]
-            if derived is not None and getattr(self, declared.name) is None:
-                _set(self, declared.name, derived(self))
-        for row in self.rows():
-            _check(row, getattr(self, row.name))
-        if self.base_url is not None:
-            _set(self, "base_url", self.base_url.rstrip("/"))
-        _check_together(self)
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError(sentence(error, type(self).model_fields, values)) from None
 
-    @property
-    def database_url(self) -> str:
-        """`database` as SQLAlchemy wants it, with the driver named."""
-        return re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql+psycopg://", self.database)
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, Environment(settings_cls), TomlFile(settings_cls)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.auth == "open" and not is_loopback(self.host):
+            raise SettingsError(
+                f"auth=open serves everybody without a token, so it does not listen on {self.host}: "
+                "set auth=tokens, or host=127.0.0.1."
+            )
+        if self.database.startswith("sqlite:") != self.journal.startswith("sqlite:"):
+            raise SettingsError(
+                "journal and database must be of one kind: both SQLite files or both PostgreSQL."
+            )
+        if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
+            raise SettingsError(
+                "s3_access_key_id and s3_secret_access_key belong together: set both or none."
+            )
+        return self
 
     @property
     def log_as_json(self) -> bool:
@@ -196,148 +307,36 @@ class Settings(IngestSettings):
     @property
     def secrets(self) -> frozenset[str]:
         """Texts that must never be logged or shown."""
-        found = {self.s3_secret_access_key, self.webhook_secret}
+        values = [getattr(self, name) for name in type(self).model_fields]
+        found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
         for address in (self.database, self.journal):
             for password in re.findall(r"://[^:/@\s]*:([^@/\s]+)@|[?&]password=([^&\s]+)", address):
                 text = "".join(password)
                 found |= {text, unquote(text)}
         return frozenset(text for text in found if text)
 
-    @classmethod
-    def rows(cls) -> tuple[Row, ...]:
-        """The table, in the order of declaration."""
-        hints = get_type_hints(cls)
-        return tuple(Row(row.name, hints[row.name], row) for row in _in_order())
+    def as_environment(self, *names: str) -> dict[str, str]:
+        """The settings that have a value as CALVE_* variables for a child process: all, or those named."""
+        found = {}
+        for name in names or type(self).model_fields:
+            value = getattr(self, name)
+            if value is not None:
+                found[variable(name)] = str(
+                    value.get_secret_value() if isinstance(value, SecretStr) else value
+                )
+        return found
 
     def shown(self, name: str) -> str:
         """The value as it may be printed: secrets and passwords are masked."""
         value = getattr(self, name)
-        secret = next(row.secret for row in self.rows() if row.name == name)
-        if value is None:
-            return "-"
-        return MASK if secret else as_text(value)
-
-    def but(self, **changes: Any) -> Self:
-        """The same settings with some of them changed; defaults that were derived stay as they are."""
-        values = {row.name: getattr(self, row.name) for row in _in_order()}
-        return type(self)(**{**values, **changes})
-
-
-def _in_order() -> list[Field[Any]]:
-    """The server's own settings first: the defaults of the others depend on them."""
-    inherited = {row.name for row in fields(IngestSettings)}
-    return sorted(fields(Settings), key=lambda row: row.name in inherited)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What is declared about one setting."""
-
-    name: str
-    type: Any
-    declared: Field[Any]
-
-    @property
-    def doc(self) -> str:
-        return str(self.declared.metadata["doc"])
-
-    @property
-    def secret(self) -> bool:
-        return bool(self.declared.metadata["secret"])
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return "CALVE_" + self.name.upper()
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The allowed words, where they are counted; empty where anything goes."""
-        return tuple(word for word in get_args(self.type) if isinstance(word, str))
-
-    @property
-    def default_text(self) -> str:
-        """The default, in words where it depends on other settings; empty where there is none."""
-        shown = self.declared.metadata["shown"]
-        if shown is not None:
-            return str(shown)
-        return "" if self.declared.default is None else as_text(self.declared.default)
-
-
-def as_text(value: Any) -> str:
-    """A value as a person would write it, without a password."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return _PASSWORD_IN_URL.sub(
-        lambda found: f"{found[1]}:{MASK}@" if found[1] is not None else MASK, str(value)
-    )
-
-
-def _set(settings: Settings, name: str, value: Any) -> None:
-    object.__setattr__(settings, name, value)  # the one door of a frozen dataclass, used while it is built
-
-
-def _check(row: Row, value: Any) -> None:
-    least, most = row.declared.metadata["least"], row.declared.metadata["most"]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"{row.name} must be a number, not {value}.")
-    if (least is not None and value < least) or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise SettingsError(f"{row.name} must be {bounds}, not {as_text(value)}.")
-    if row.choices and value not in row.choices:
-        raise SettingsError(f"{row.name} must be {' or '.join(row.choices)}, not {value}.")
-    if isinstance(value, str) and (not value.strip() or any(ord(letter) < 32 for letter in value)):
-        raise SettingsError(f"{row.name} must not be empty or hold control characters.")
-
-
-def _check_together(settings: Settings) -> None:
-    if settings.auth == "open" and not is_loopback(settings.host):
-        raise SettingsError(
-            f"auth=open serves everybody without a token, so it does not listen on {settings.host}: "
-            "set auth=tokens, or host=127.0.0.1."
-        )
-    _check_database(settings.database)
-    if settings.database.startswith("sqlite:") != settings.journal.startswith("sqlite:"):
-        raise SettingsError("journal and database must be of one kind: both SQLite files or both PostgreSQL.")
-    _check_database(settings.journal)
-    if not re.match(r"(file:///|s3://)[^/]", settings.warehouse_root):
-        raise SettingsError(
-            f"warehouse_root must be file:///FOLDER or s3://BUCKET/PREFIX, not {settings.warehouse_root}."
-        )
-    for name in ("s3_endpoint", "base_url"):
-        address = getattr(settings, name)
-        if address is not None and not re.match(r"https?://[^/\s]", address):
-            raise SettingsError(f"{name} must begin with http:// or https://, not {as_text(address)}.")
-    if (settings.s3_access_key_id is None) != (settings.s3_secret_access_key is None):
-        raise SettingsError("s3_access_key_id and s3_secret_access_key belong together: set both or none.")
-    separator = settings.namespace_separator_text
-    if len(separator) != 1 or separator.isalnum() or separator in "/%?#":
-        raise SettingsError(
-            f"namespace_separator must stand for one character that is no letter, no digit and not / % ? #, "
-            f"such as %1F, not {settings.namespace_separator}."
-        )
-
-
-def _check_database(database: str) -> None:
-    if re.match(r"postgres(ql)?(\+psycopg)?://", database):
-        return
-    if re.match(r"sqlite:///(?!:memory:)[^?]", database):
-        return
-    raise SettingsError(
-        f"database must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, not {as_text(database)}."
-    )
+        return "-" if value is None else as_text(value)
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach the address?"""
+    """Whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name may mean anything
+        return False  # a name can be any address

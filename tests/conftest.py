@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from _pytest.nodeid import NodeId
 
+from calve.settings_sources import TOOLING, TOOLING_PREFIXES
 from tests.harness import components
 from tests.harness.postgres import PostgresServer
 from tests.harness.s3 import S3Server
@@ -24,6 +25,11 @@ ORDER = ("unit", "harness", "contract", "security", "concurrency", "faults", "",
 # One JVM with one session is expensive, so everything that uses it goes to one worker.
 GROUPS = {"spark": "spark", "pipeline": "pipeline"}
 
+# Settings come from the tests alone: neither from the variables nor from the calve.toml of a developer.
+for name in [name for name in os.environ if name.startswith("CALVE_") and name not in TOOLING]:
+    if not name.startswith(TOOLING_PREFIXES):
+        del os.environ[name]
+os.environ["CALVE_CONFIG"] = os.devnull
 # Spark sessions of the tests use the jars that `make components` fetched.
 os.environ.setdefault("CALVE_JARS", str(components.JARS))
 

@@ -1,117 +1,118 @@
-"""The command `calve`.
+"""The command `calve`: a click group whose commands are one module each.
 
-Each module of this package whose name has no underscore in front is a command of that name:
-
-    add(subparsers)            adds its parser, with a `help` line
-    run(args, settings) -> int does the work; the result is the exit code
-    READS_SETTINGS = False     (optional) the command has no use for settings
-
-Modules import what is heavy inside `run`, so that `calve --help` is quick. Every setting is a flag of every
-command that reads settings. Whatever goes wrong is one sentence on stderr and exit code 2.
+A module is imported only when its command runs, so that `calve --help` is quick. Modules import what is heavy
+inside their functions. A failure is one sentence on stderr.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from types import ModuleType
-from typing import NoReturn
+from typing import Any
 
-from calve.cli._flags import add_settings, flags_given
-from calve.settings import Settings
-from calve.sources import load, nearest
-from calve.startup import StartupError
+import click
 
-EXIT_USAGE = 2
+from calve import __version__
+from calve.startup import SettingsError, StartupError
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+# The module of a command has its name, with `_` for `-`, and an attribute `command`.
+COMMANDS = {
+    "serve": "Run the server.",
+    "worker": "Run a Spark worker for a server.",
+    "demo": "Send changes to a server and show how they become rows.",
+    "config": "Print every setting with its value and source.",
+    "principal": "Create principals, grant and revoke their roles.",
+    "warehouse": "Create, list and drop warehouses.",
+    "dead-letters": "Show, fix, replay and drop events that could not land.",
+    "check": "Compare the catalog's rows with their metadata files.",
+    "migrate": "Bring the database to the schema of this version.",
+    "openapi": "Write or check the descriptions of the API.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Lists commands by COMMANDS alone, and imports the module of the one that runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # the most used first, not by the alphabet
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, found, rest = super().resolve_command(ctx, args)
+        if found is not None and name is not None:
+            found = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
+        return name, found, rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of the output has ended (`calve config | head`). Python would report it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return result
+
+
+@click.group(
+    cls=_LazyGroup,
+    commands=[click.Command(name, help=words) for name, words in COMMANDS.items()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 success, 1 the command failed, 2 wrong usage or settings. "
+    "`calve COMMAND --help` shows the options of a command.",
+)
+@click.version_option(__version__, message="calve %(version)s")
+def calve() -> None:
+    """An Iceberg lakehouse server: REST catalog, change data capture, Spark.
+
+    \b
+    Example:
+      calve serve                      serve on http://127.0.0.1:8181
+      calve demo                       send changes to it, in a second shell
+    """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit code of the process."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args, module = _parse(words)
-        settings = _settings(args, module)
-        code = module.run(args, settings)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # The reader of our output went away (`calve config | head`). Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as problem:  # noqa: BLE001 - the last place: a person gets a sentence, never a traceback
-        return _refuse(problem, words)
-    return int(code)
+        result = calve.main(words, prog_name="calve", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return USAGE
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "calve"
+        return _refuse(f"{error.format_message()} See {path} --help.", USAGE)
+    except click.ClickException as error:
+        return _refuse(error.format_message(), FAILED)
+    except click.Abort:
+        return INTERRUPTED
+    except Exception as problem:  # noqa: BLE001 - a person gets a sentence, never a traceback
+        return _failed(problem)
+    return result if isinstance(result, int) else 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage above it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise StartupError(f"{message}; see {self.prog} --help.")
+def _refuse(sentence: str, code: int) -> int:
+    print(f"calve: {sentence}", file=sys.stderr)
+    return code
 
 
-def _parse(words: list[str]) -> tuple[argparse.Namespace, ModuleType]:
-    parser = _Parser(prog="calve", description="An Iceberg lakehouse server.", allow_abbrev=False)
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    names = _commands()
-    if words and not words[0].startswith("-") and words[0] not in names:
-        raise StartupError(f"calve has no command {words[0]}{nearest(words[0], names)}")
-    # One command needs one module; only the overview needs them all.
-    wanted = [words[0]] if words and words[0] in names else names
-    modules = {name: importlib.import_module(f"{__name__}.{name.replace('-', '_')}") for name in wanted}
-    for name, module in modules.items():
-        module.add(subparsers)
-        if _reads_settings(module):
-            add_settings(subparsers.choices[name])
-    args, unknown = parser.parse_known_args(words)
-    if unknown:
-        known = [row.flag for row in Settings.rows()]
-        raise StartupError(f"calve {args.command} does not know {unknown[0]}{nearest(unknown[0], known)}")
-    return args, modules[args.command]
-
-
-def _commands() -> list[str]:
-    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
-    return sorted(name.replace("_", "-") for name in names)
-
-
-def _reads_settings(module: ModuleType) -> bool:
-    return bool(getattr(module, "READS_SETTINGS", True))
-
-
-def _settings(args: argparse.Namespace, module: ModuleType) -> Settings:
-    if not _reads_settings(module):
-        return Settings()
-    file = getattr(args, "config", None)
-    loaded = load(flags_given(args), os.environ, file=None if file is None else Path(file))
-    args.sources = loaded.sources
-    return loaded.settings
-
-
-def _refuse(problem: Exception, words: Sequence[str]) -> int:
-    from catalog.errors import CatalogError
-
-    print(f"calve: {_sentence(problem)}", file=sys.stderr)
-    wants_more = "debug" in words or os.environ.get("CALVE_LOG_LEVEL") == "debug"
-    if wants_more and not isinstance(problem, StartupError | CatalogError):
-        traceback.print_exception(problem)
-    return EXIT_USAGE
-
-
-def _sentence(problem: Exception) -> str:
-    """What a person needs to know. Only errors made for people speak for themselves."""
+def _failed(problem: Exception) -> int:
     from catalog.errors import CatalogError
 
     if isinstance(problem, StartupError | CatalogError):
-        return str(problem)
+        return _refuse(str(problem), USAGE if isinstance(problem, SettingsError) else FAILED)
     if isinstance(problem, OSError) and problem.strerror:
         where = f" ({problem.filename})" if problem.filename else ""
-        return f"{problem.strerror}{where}."
-    return f"unexpected {type(problem).__name__}: {problem} (--log-level debug shows where)."
+        return _refuse(f"{problem.strerror}{where}.", FAILED)
+    if os.environ.get("CALVE_LOG_LEVEL") == "debug":
+        traceback.print_exception(problem)
+    return _refuse(
+        f"unexpected {type(problem).__name__}: {problem} (CALVE_LOG_LEVEL=debug shows where).", FAILED
+    )

@@ -1,30 +1,32 @@
-"""`calve check`: compare every row with its metadata file and with what must hold of a document."""
+"""`calve check`."""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+import click
 
+from calve.cli.options import settings_options
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
 
+@click.command()
+@click.option("--repair", is_flag=True, help="Write a missing metadata file again from its row.")
+@settings_options("home", "database", "warehouse_root")
+def command(settings: Settings, repair: bool) -> int:
+    """Compare the catalog's rows with their metadata files.
 
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("check", help="compare rows, files and documents", description=__doc__)
-    parser.add_argument(
-        "--repair", action="store_true", help="write a missing metadata file again from its row"
-    )
+    Prints each problem. The exit code is 1 if there is one.
 
-
-def run(args: argparse.Namespace, settings: Settings) -> int:
+    \b
+    Examples:
+      calve check
+      calve check --repair --database postgresql://calve@db/calve
+    """
     from calve.opening import open_catalog
     from catalog.service.checks import check
 
     catalog = open_catalog(settings)
     checked, problems = 0, 0
-    for finding in check(catalog, repair=args.repair):
+    for finding in check(catalog, repair=repair):
         checked += 1
         for problem in finding.problems:
             problems += 1

@@ -1,26 +1,29 @@
-"""`calve config`: every setting with its value and where the value came from; secrets are masked."""
+"""`calve config`."""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+import click
 
+from calve.cli.options import format_option, print_rows, settings_options
 from calve.settings import Settings
-
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
+from calve.settings_sources import origin
 
 
-def add(subparsers: Subparsers) -> None:
-    subparsers.add_parser(
-        "config", help="print every setting, its value and where it came from", description=__doc__
-    )
+@click.command()
+@format_option
+@settings_options()
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, form: str | None) -> None:
+    """Print every setting with its value and source.
 
+    A value comes from a flag, else from a variable CALVE_*, else from the TOML file, else from the default.
+    Secrets and passwords are masked.
 
-def run(args: argparse.Namespace, settings: Settings) -> int:
-    shown = [(row.name, settings.shown(row.name), args.sources[row.name]) for row in Settings.rows()]
-    name_width = max(len(name) for name, _, _ in shown)
-    value_width = min(60, max(len(value) for _, value, _ in shown))
-    for name, value, source in shown:
-        print(f"{name:{name_width}}  {value:{value_width}}  {source}")
-    return 0
+    \b
+    Examples:
+      calve config
+      CALVE_PORT=9000 calve config --format json
+    """
+    given = {name: value for name, value in ctx.params.items() if value is not None}
+    rows = [(name, settings.shown(name), origin(name, given)) for name in Settings.model_fields]
+    print_rows(("setting", "value", "source"), rows, form)

@@ -1,127 +1,177 @@
-"""`calve dead-letters`: what could not land, why, and the way back. Speaks to a running server."""
+"""`calve dead-letters`: the dead letters of a running server."""
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import click
+
+from calve.cli.options import Function, format_option, print_rows, server_options, settings_options
 from calve.settings import Settings
 
 if TYPE_CHECKING:
     import httpx
 
-    from calve.cli._flags import Subparsers
+
+@click.group()
+def command() -> None:
+    """Show, fix, replay and drop events that could not land.
+
+    A dead letter is an event that does not fit its table. The server keeps it until it is replayed or
+    dropped.
+
+    \b
+    Examples:
+      calve dead-letters list --table shop.orders
+      calve dead-letters show 01HF… > event.json
+      calve dead-letters fix 01HF… event.json
+      calve dead-letters replay
+    """
 
 
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("dead-letters", help="events that could not land", description=__doc__)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    found = _action(actions, "list", "list them, in the order they came")
-    found.add_argument("--table", metavar="NAMESPACE.NAME", help="only of this table")
-    found.add_argument("--state", choices=("open", "fixed", "replayed", "dropped"), help="only in this state")
-    show = _action(actions, "show", "show one with what came in")
-    show.add_argument("id", metavar="ID")
-    fix = _action(actions, "fix", "set what a replay sends instead")
-    fix.add_argument("id", metavar="ID")
-    fix.add_argument("file", metavar="FILE", help="the event as it should have been, as JSON; - reads stdin")
-    drop = _action(actions, "drop", "give one up")
-    drop.add_argument("id", metavar="ID")
-    replay = _action(actions, "replay", "send them again, in the order they came")
-    replay.add_argument("ids", metavar="ID", nargs="*", help="only these; else all that wait")
-    replay.add_argument("--table", metavar="NAMESPACE.NAME", help="only of this table")
+def _options(function: Function) -> Function:
+    warehouse = click.option("--warehouse", default="main", metavar="W", help="The warehouse. [main]")
+    return server_options(warehouse(settings_options("host", "port")(function)))
 
 
-def _action(actions: Any, name: str, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=words, description=words.capitalize() + "."
-    )
-    parser.add_argument("--uri", help="address of the server [http://HOST:PORT of the settings]")
-    parser.add_argument("--token", help="bearer token, where the server asks for one")
-    parser.add_argument("--warehouse", default="main", metavar="W", help="the warehouse [main]")
-    return parser
+_table = click.option("--table", metavar="NAMESPACE.NAME", help="Only those of this table.")
 
 
-def run(args: argparse.Namespace, settings: Settings) -> int:
+@command.command(name="list")
+@_table
+@click.option("--state", type=click.Choice(["open", "fixed", "replayed", "dropped"]), help="Only this state.")
+@format_option
+@_options
+def list_(form: str | None, table: str | None, state: str | None, **server: Any) -> None:
+    """List dead letters in the order in which they came.
+
+    \b
+    Example:
+      calve dead-letters list --state open --format json
+    """
+    wanted = {"table": table, "state": state, "pageSize": "1000"}
+    with _letters(**server) as letters:
+        found = list(letters.all({name: value for name, value in wanted.items() if value}))
+    rows = [
+        (letter["id"], letter["state"], ".".join(letter["table"]), letter["code"], letter["reason"])
+        for letter in found
+    ]
+    print_rows(("id", "state", "table", "code", "reason"), rows, form)
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@_options
+def show(id_: str, **server: Any) -> None:
+    """Print one dead letter as JSON, with the event as it came.
+
+    \b
+    Example:
+      calve dead-letters show 01HF…
+    """
+    with _letters(**server) as letters:
+        print(json.dumps(letters.call("GET", id_), indent=2, ensure_ascii=False))
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@click.argument("file", type=click.File(encoding="utf-8"))
+@_options
+def fix(id_: str, file: IO[str], **server: Any) -> None:
+    """Set the event that a replay sends instead; FILE holds it as JSON, `-` reads stdin.
+
+    \b
+    Example:
+      calve dead-letters fix 01HF… event.json
+    """
+    try:
+        event = json.load(file)
+    except ValueError as error:
+        raise click.BadParameter(f"{file.name} is not JSON: {error}", param_hint="FILE") from None
+    with _letters(**server) as letters:
+        letters.call("PUT", id_, {"event": event})
+    print(f"{id_} is fixed. Send it with: calve dead-letters replay {id_}")
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@_options
+def drop(id_: str, **server: Any) -> None:
+    """Drop one dead letter: its event will not land.
+
+    \b
+    Example:
+      calve dead-letters drop 01HF…
+    """
+    with _letters(**server) as letters:
+        letters.call("DELETE", id_)
+    print(f"{id_} is dropped.")
+
+
+@command.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_table
+@_options
+def replay(ids: tuple[str, ...], table: str | None, **server: Any) -> None:
+    """Send dead letters again, in the order in which they came: those named, else all that are open.
+
+    \b
+    Example:
+      calve dead-letters replay --table shop.orders
+    """
+    body: dict[str, Any] = {"ids": list(ids)} if ids else {}
+    if table and not ids:
+        body["table"] = table.split(".")
+    with _letters(**server) as letters:
+        replayed = letters.call("POST", "replay", body)["replayed"]
+    print(f"{replayed} changes are sent again.")
+
+
+class _Letters:
+    """The dead letters of one warehouse, over HTTP."""
+
+    def __init__(self, client: httpx.Client, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        url = f"{self._url}/{quote(path, safe='')}"
+        response = self._client.request(method, url, json=body).raise_for_status()
+        return response.json() if response.content else None
+
+    def all(self, parameters: dict[str, str]) -> Iterator[dict[str, Any]]:
+        while True:
+            page = self._client.get(self._url, params=parameters).raise_for_status().json()
+            yield from page["dead-letters"]
+            if not page.get("next-page-token"):
+                return
+            parameters["pageToken"] = page["next-page-token"]
+
+
+@contextlib.contextmanager
+def _letters(settings: Settings, uri: str | None, token: str | None, warehouse: str) -> Iterator[_Letters]:
     import httpx
 
     from calve.serve.hints import address
 
-    uri = (args.uri or address(settings, settings.port)).rstrip("/")
-    headers = {"Authorization": f"Bearer {args.token}"} if args.token else {}
-    base = f"{uri}/lake/v1/{quote(args.warehouse, safe='')}/dead-letters"
+    base = (uri or address(settings, settings.port)).rstrip("/")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"{base}/lake/v1/{quote(warehouse, safe='')}/dead-letters"
     try:
         with httpx.Client(headers=headers, timeout=60) as client:
-            _ACTIONS[args.action](client, base, args)
+            yield _Letters(client, url)
     except httpx.HTTPStatusError as error:
-        print(_reason(error.response), file=sys.stderr)
-        return 2
-    except httpx.HTTPError:
-        print(f"No server answers at {uri}. Start one with `calve serve`.", file=sys.stderr)
-        return 2
-    return 0
+        raise click.ClickException(_reason(error.response)) from error
+    except httpx.HTTPError as error:
+        raise click.ClickException(f"No server answers at {base}. Start one with `calve serve`.") from error
 
 
-def _list(client: httpx.Client, base: str, args: argparse.Namespace) -> None:
-    for letter in _all(client, base, args):
-        table = ".".join(letter["table"])
-        print(f"{letter['id']}  {letter['state']:8}  {table}  {letter['code']}: {letter['reason']}")
-
-
-def _all(client: httpx.Client, base: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    wanted = {"table": args.table, "state": args.state, "pageSize": "1000"}
-    params = {name: value for name, value in wanted.items() if value}
-    while True:
-        page = _ok(client.get(base, params=params))
-        yield from page["dead-letters"]
-        if not page.get("next-page-token"):
-            return
-        params["pageToken"] = page["next-page-token"]
-
-
-def _show(client: httpx.Client, base: str, args: argparse.Namespace) -> None:
-    print(json.dumps(_ok(client.get(f"{base}/{quote(args.id, safe='')}")), indent=2, ensure_ascii=False))
-
-
-def _fix(client: httpx.Client, base: str, args: argparse.Namespace) -> None:
-    text = sys.stdin.read() if args.file == "-" else Path(args.file).read_text(encoding="utf-8")
-    _ok(client.put(f"{base}/{quote(args.id, safe='')}", json={"event": json.loads(text)}))
-    print(f"{args.id} is fixed. Send it with: calve dead-letters replay {args.id}")
-
-
-def _drop(client: httpx.Client, base: str, args: argparse.Namespace) -> None:
-    client.delete(f"{base}/{quote(args.id, safe='')}").raise_for_status()
-    print(f"{args.id} is given up.")
-
-
-def _replay(client: httpx.Client, base: str, args: argparse.Namespace) -> None:
-    body: dict[str, Any] = {"ids": args.ids} if args.ids else {}
-    if args.table and not args.ids:
-        body["table"] = args.table.split(".")
-    answer = _ok(client.post(f"{base}/replay", json=body))
-    print(f"{answer['replayed']} changes are on their way again.")
-
-
-_ACTIONS: dict[str, Callable[[Any, str, argparse.Namespace], None]] = {
-    "list": _list,
-    "show": _show,
-    "fix": _fix,
-    "drop": _drop,
-    "replay": _replay,
-}
-
-
-def _ok(answer: httpx.Response) -> dict[str, Any]:
-    found: dict[str, Any] = answer.raise_for_status().json()
-    return found
-
-
-def _reason(answer: httpx.Response) -> str:
+def _reason(response: httpx.Response) -> str:
     try:
-        return str(answer.json()["error"]["message"])
+        return str(response.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return f"the server answered {answer.status_code}"
+        return f"the server answered {response.status_code}"

@@ -1,27 +1,32 @@
-"""`calve demo`: send the changes of a small shop, and watch them become rows. Ctrl-C ends it."""
+"""`calve demo`."""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+import click
 
+from calve.cli.options import server_options, settings_options
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
 
+@click.command()
+@server_options
+@click.option("--rate", type=click.IntRange(1), default=200, metavar="N", help="Changes in one second. [200]")
+@click.option("--seconds", type=click.FloatRange(0), metavar="S", help="End after this time. [never]")
+@settings_options("host", "port")
+def command(settings: Settings, uri: str | None, token: str | None, rate: int, seconds: float | None) -> int:
+    """Send changes to a server and show how they become rows.
 
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("demo", help="send changes and watch them land", description=__doc__)
-    parser.add_argument("--uri", help="address of the server [http://HOST:PORT of the settings]")
-    parser.add_argument("--rate", type=int, default=200, metavar="N", help="changes in one second [200]")
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after so many seconds [never]")
-    parser.add_argument("--token", help="bearer token, where the server requires one")
+    A small shop: orders are placed, paid and cancelled; money moves between accounts in transactions. Ctrl-C
+    ends it.
 
-
-def run(args: argparse.Namespace, settings: Settings) -> int:
+    \b
+    Examples:
+      calve demo
+      calve demo --rate 1000 --seconds 60
+    """
     from calve.demo import run_demo
     from calve.serve.hints import address
 
-    uri = args.uri or address(settings, settings.port)
-    return run_demo(uri, token=args.token, rate_per_s=max(1, args.rate), duration_s=args.seconds)
+    return run_demo(
+        (uri or address(settings, settings.port)).rstrip("/"), token=token, rate_per_s=rate, duration_s=seconds
+    )

@@ -1,21 +1,25 @@
-"""`calve migrate`: bring the database to the schema of this program."""
+"""`calve migrate`."""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+import click
 
+from calve.cli.options import settings_options
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
 
+@click.command()
+@settings_options("home", "database", "journal")
+def command(settings: Settings) -> None:
+    """Bring the database to the schema of this version.
 
-def add(subparsers: Subparsers) -> None:
-    subparsers.add_parser("migrate", help="bring the database to this program's schema", description=__doc__)
+    Run it once before the servers of a new version start on PostgreSQL. SQLite files are migrated by the
+    server at its start.
 
-
-def run(_args: argparse.Namespace, settings: Settings) -> int:
+    \b
+    Example:
+      calve migrate --database postgresql://calve@db/calve
+    """
     from calve.ingestion import migrate_ingest
     from calve.opening import reach_database
     from calve.startup import StartupError
@@ -28,4 +32,3 @@ def run(_args: argparse.Namespace, settings: Settings) -> int:
     except SchemaMismatch as error:
         raise StartupError(str(error)) from error
     print(f"schema version {after}" if before == after else f"schema version {before} -> {after}")
-    return 0

@@ -1,38 +1,40 @@
-"""`calve openapi`: write the descriptions of the API from the code, or check that they are current."""
+"""`calve openapi`."""
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import click
 
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
 
-READS_SETTINGS = False
+@click.command()
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    default=Path("openapi"),
+    help="Where the files are. [openapi]",
+)
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a file is not current.")
+def command(directory: Path, check: bool) -> int:
+    """Write or check the descriptions of the API.
 
-
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("openapi", help="write or check the API descriptions", description=__doc__)
-    parser.add_argument("--directory", type=Path, default=Path("openapi"), help="where they are [openapi]")
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; exit 1 if a file is not current"
-    )
-
-
-def run(args: argparse.Namespace, _settings: Settings) -> int:
+    \b
+    Examples:
+      calve openapi
+      calve openapi --check
+    """
+    from calve import openapi
     from calve.app import described_app
-    from calve.openapi import check, write
 
     with tempfile.TemporaryDirectory() as home:
         app = described_app(Settings(home=Path(home)))
-    if not args.check:
-        write(args.directory, app)
+    if not check:
+        openapi.write(directory, app)
         return 0
-    stale = check(args.directory, app)
+    stale = openapi.check(directory, app)
     for line in stale:
         print(line)
     return 1 if stale else 0

@@ -1,203 +1,272 @@
-"""`calve principal`: who may use the catalog when it asks for tokens.
+"""`calve principal`: works on the database, so that a person who can reach it is the first administrator.
 
-Works on the database, so whoever can reach that is the first administrator: the server has no open door for
-it. `create` and `rotate` print the secret alone on stdout, for scripts, and how to use it on stderr.
+`create` and `rotate` print the secret alone on stdout, for scripts, and how to use it on stderr.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from calve.cli.options import Function, flat, format_option, print_rows, settings_options
 from calve.settings import Settings
 from calve.startup import StartupError
 from catalog.identity.roles import EVERY_WAREHOUSE, Role
 
 if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
     from catalog.identity.principals import PrincipalStore
-    from catalog.identity.records import Principal
     from catalog.store.database import Database
 
 ROLES = [str(role) for role in Role]
-EVERY = "all"  # the word for "*", which a shell would take for file names
-MAIN = "main"  # there from the first start of the server on
-
-
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "principal", help="create principals, give them roles, take them back", description=__doc__
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    actions.add_parser("list", help="print every principal with its roles")
-    create = _named(actions, "create", "create a principal and print its secret, this once")
-    create.add_argument("--role", choices=ROLES, help="what it may do [nothing until it is granted a role]")
-    _add_warehouse(create, required=False)
-    grant = _named(actions, "grant", "give a role in a warehouse, in place of the present one there")
-    grant.add_argument("--role", choices=ROLES, required=True)
-    _add_warehouse(grant, required=False)
-    _add_warehouse(_named(actions, "revoke", "take the role in a warehouse away"), required=True)
-    _named(actions, "disable", "end its tokens and issue no more; its roles are kept")
-    _named(actions, "enable", "undo disable")
-    _named(actions, "rotate", "print a new secret; the old one and the tokens from it are over")
-    _named(actions, "delete", "delete it with its roles and tokens")
-
-
-def run(args: argparse.Namespace, settings: Settings) -> int:
-    from catalog.identity.principals import PrincipalStore
-
-    with _opened(settings, may_begin=args.action == "create") as database:
-        _ACTIONS[args.action](PrincipalStore(database), args, settings)
-        if getattr(args, "role", None) is not None:
-            _note_absent(_warehouse(args.warehouse), database)
-    return 0
-
-
-def _named(actions: Subparsers, action: str, words: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(action, help=words, description=words[0].upper() + words[1:] + ".")
-    parser.add_argument("name", metavar="NAME", help="1 to 63 letters, digits, '.', '_', '@' or '-'")
-    return parser
-
-
-def _add_warehouse(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    default = "" if required else f" [{MAIN}]"
-    parser.add_argument(
-        "--warehouse", metavar="W", required=required, help=f"a warehouse, or '{EVERY}' of them{default}"
-    )
-
-
-# -- the actions ---------------------------------------------------------------------------------------------
-
-
-def _create(store: PrincipalStore, args: argparse.Namespace, settings: Settings) -> None:
-    if args.role is None and args.warehouse is not None:
-        raise StartupError(f"--warehouse says where, so --role has to say what: {', '.join(ROLES)}.")
-    roles = {} if args.role is None else {_warehouse(args.warehouse): Role.parse(args.role)}
-    _show_secret(args.name, store.create(args.name, roles), settings)
-    if not roles:
-        _say(f"It has no role yet: calve principal grant {args.name} --role reader --warehouse {MAIN}")
-
-
-def _list(store: PrincipalStore, _args: argparse.Namespace, _settings: Settings) -> None:
-    rows = [("NAME", "STATE", "ROLES")]
-    rows += [
-        (principal.name, "disabled" if principal.disabled else "enabled", _roles(principal))
-        for principal in store.list()
-    ]
-    width = max(len(name) for name, _, _ in rows)
-    for name, state, roles in rows:
-        print(f"{name:{width}}  {state:8}  {roles}")
-
-
-def _grant(store: PrincipalStore, args: argparse.Namespace, _settings: Settings) -> None:
-    warehouse = _warehouse(args.warehouse)
-    store.grant(args.name, warehouse, Role.parse(args.role))
-    print(f"{args.name} is {args.role} in {_words(warehouse)}.")
-
-
-def _revoke(store: PrincipalStore, args: argparse.Namespace, _settings: Settings) -> None:
-    warehouse = _warehouse(args.warehouse)
-    store.revoke(args.name, warehouse)
-    left = next((_roles(principal) for principal in store.list() if principal.name == args.name), "none")
-    print(f"{args.name} has lost its role in {_words(warehouse)}. Roles left: {left}.")
-
-
-def _disable(store: PrincipalStore, args: argparse.Namespace, _settings: Settings) -> None:
-    store.disable(args.name)
-    print(f"{args.name} is disabled, and its tokens are over.")
-
-
-def _enable(store: PrincipalStore, args: argparse.Namespace, _settings: Settings) -> None:
-    store.enable(args.name)
-    print(f"{args.name} is enabled and can ask for tokens again.")
-
-
-def _rotate(store: PrincipalStore, args: argparse.Namespace, settings: Settings) -> None:
-    _show_secret(args.name, store.rotate(args.name), settings)
-    _say("The old secret and the tokens from it are over.")
-
-
-def _delete(store: PrincipalStore, args: argparse.Namespace, _settings: Settings) -> None:
-    store.delete(args.name)
-    print(f"{args.name} is deleted, with its roles and tokens.")
-
-
-_ACTIONS: dict[str, Callable[[PrincipalStore, argparse.Namespace, Settings], None]] = {
-    "create": _create,
-    "list": _list,
-    "grant": _grant,
-    "revoke": _revoke,
-    "disable": _disable,
-    "enable": _enable,
-    "rotate": _rotate,
-    "delete": _delete,
+EVERY = "all"  # the word for "*", which a shell would expand to file names
+MAIN = "main"  # exists from the first start of the server
+RIGHTS = {
+    Role.READER: "list and load tables and views, and read history and past moments",
+    Role.WRITER: "do what a reader may, create, change, rename and drop tables and views, and send changes",
+    Role.ADMIN: "do what a writer may, and manage the warehouse",
 }
+
+_options = settings_options("home", "database")
+_name = click.argument("name")
+
+
+def _warehouse_option(*, required: bool) -> Function:
+    default = "" if required else f" [{MAIN}]"
+    return click.option(
+        "--warehouse", metavar="W", required=required, help=f"A warehouse, or `{EVERY}` of them.{default}"
+    )
+
+
+@click.group()
+def command() -> None:
+    """Create principals, grant and revoke their roles.
+
+    A principal is a person or a program that may use the catalog of a server that runs with --auth tokens.
+
+    \b
+    Roles, each in one warehouse or in all:
+      reader   list and load tables and views, read history and past moments
+      writer   the same, and create, change, rename and drop them, send changes
+      admin    the same, and manage the warehouse
+
+    \b
+    Examples:
+      calve principal create admin --role admin --warehouse all
+      calve principal create ci --role writer
+    """
+
+
+@command.command()
+@_name
+@click.option("--role", type=click.Choice(ROLES), help="What it may do. [nothing until a role is granted]")
+@_warehouse_option(required=False)
+@_options
+def create(settings: Settings, name: str, role: str | None, warehouse: str | None) -> None:
+    """Create a principal and print its secret, this once.
+
+    The secret alone goes to stdout, everything else to stderr: SECRET=$(calve principal create ci) works.
+
+    \b
+    Example:
+      calve principal create ci --role writer
+    """
+    if role is None and warehouse is not None:
+        raise click.UsageError(f"--warehouse needs --role: {', '.join(ROLES)}.", click.get_current_context())
+    roles = {} if role is None else {_stored(warehouse): Role.parse(role)}
+    with _principals(settings, may_create=True) as (store, database):
+        secret = store.create(name, roles)
+        _note_absent(roles, database)
+    _say(f"Created the principal {name}.")
+    for where, granted in roles.items():
+        _say(f"As {granted} in {_words(where)} it may {RIGHTS[granted]}.")
+    if not roles:
+        _say(f"It has no role yet: calve principal grant {name} --role reader --warehouse {MAIN}")
+    _print_secret(name, secret, settings)
+
+
+@command.command(name="list")
+@format_option
+@_options
+def list_(settings: Settings, form: str | None) -> None:
+    """List all principals with their roles.
+
+    \b
+    Example:
+      calve principal list --format json
+    """
+    with _principals(settings) as (store, _):
+        rows = [
+            (found.name, "disabled" if found.disabled else "enabled", _roles(found.roles))
+            for found in store.list()
+        ]
+    print_rows(("name", "state", "roles"), rows, form)
+
+
+@command.command()
+@_name
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
+@_warehouse_option(required=False)
+@_options
+def grant(settings: Settings, name: str, role: str, warehouse: str | None) -> None:
+    """Grant a role in a warehouse; it replaces the present one there.
+
+    \b
+    Example:
+      calve principal grant ci --role reader --warehouse all
+    """
+    where, granted = _stored(warehouse), Role.parse(role)
+    with _principals(settings) as (store, database):
+        store.grant(name, where, granted)
+        _note_absent({where: granted}, database)
+    print(f"{name} is {role} in {_words(where)}: it may {RIGHTS[granted]}.")
+
+
+@command.command()
+@_name
+@_warehouse_option(required=True)
+@_options
+def revoke(settings: Settings, name: str, warehouse: str) -> None:
+    """Revoke the role in a warehouse.
+
+    \b
+    Example:
+      calve principal revoke ci --warehouse main
+    """
+    where = _stored(warehouse)
+    with _principals(settings) as (store, _):
+        store.revoke(name, where)
+        left = next((found.roles for found in store.list() if found.name == name), {})
+    print(f"{name} has no role in {_words(where)} any more. Other roles: {flat(_roles(left))}.")
+
+
+@command.command()
+@_name
+@_options
+def disable(settings: Settings, name: str) -> None:
+    """Revoke its tokens and issue no more. Its roles are kept.
+
+    \b
+    Example:
+      calve principal disable ci
+    """
+    with _principals(settings) as (store, _):
+        store.disable(name)
+    print(f"{name} is disabled, and its tokens are revoked.")
+
+
+@command.command()
+@_name
+@_options
+def enable(settings: Settings, name: str) -> None:
+    """Undo `disable`.
+
+    \b
+    Example:
+      calve principal enable ci
+    """
+    with _principals(settings) as (store, _):
+        store.enable(name)
+    print(f"{name} is enabled and can get tokens again.")
+
+
+@command.command()
+@_name
+@_options
+def rotate(settings: Settings, name: str) -> None:
+    """Print a new secret. The old one and its tokens are revoked.
+
+    \b
+    Example:
+      calve principal rotate ci
+    """
+    with _principals(settings) as (store, _):
+        secret = store.rotate(name)
+    _print_secret(name, secret, settings)
+    _say("The old secret and the tokens from it are revoked.")
+
+
+@command.command()
+@_name
+@_options
+def delete(settings: Settings, name: str) -> None:
+    """Delete it with its roles and tokens.
+
+    \b
+    Example:
+      calve principal delete ci
+    """
+    with _principals(settings) as (store, _):
+        store.delete(name)
+    print(f"{name} is deleted, with its roles and tokens.")
 
 
 # -- the database --------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _opened(settings: Settings, *, may_begin: bool) -> Iterator[Database]:
+def _principals(settings: Settings, *, may_create: bool = False) -> Iterator[tuple[PrincipalStore, Database]]:
     from calve.opening import open_database
+    from catalog.identity.principals import PrincipalStore
 
-    _check_file(settings, may_begin)
+    # SQLite creates a missing file, but a mistyped folder must not look like an empty catalog.
+    file = settings.database.removeprefix("sqlite:///")
+    if not may_create and file != settings.database and not Path(file).exists():
+        raise StartupError(f"there is no catalog at {file}: is --home right?")
     database = open_database(settings)
     try:
-        yield database
+        yield PrincipalStore(database), database
     finally:
         database.close()
 
 
-def _check_file(settings: Settings, may_begin: bool) -> None:
-    """SQLite makes a file for whoever asks, but a mistyped folder must not look like an empty catalog."""
-    file = settings.database.removeprefix("sqlite:///")
-    if not may_begin and file != settings.database and not Path(file).exists():
-        raise StartupError(f"there is no catalog at {file}: is --home right?")
-
-
-def _note_absent(warehouse: str, database: Database) -> None:
-    """A role may be given ahead of its warehouse, but a misspelt one should not go unnoticed."""
+def _note_absent(roles: Mapping[str, Role], database: Database) -> None:
+    """A role may be granted before its warehouse exists, but a misspelt name should be noticed."""
     from catalog.store.warehouses import WarehouseStore
 
-    if warehouse not in {EVERY_WAREHOUSE, MAIN} and WarehouseStore(database).get(warehouse) is None:
-        _say(f"Note: there is no warehouse {warehouse} yet.")
+    for warehouse in roles:
+        if warehouse not in {EVERY_WAREHOUSE, MAIN} and WarehouseStore(database).get(warehouse) is None:
+            _say(f"Note: there is no warehouse {warehouse} yet.")
 
 
 # -- words ---------------------------------------------------------------------------------------------------
 
 
-def _warehouse(word: str | None) -> str:
-    return EVERY_WAREHOUSE if word == EVERY else word or MAIN
+def _stored(warehouse: str | None) -> str:
+    return EVERY_WAREHOUSE if warehouse == EVERY else warehouse or MAIN
 
 
 def _words(warehouse: str) -> str:
-    return "every warehouse" if warehouse == EVERY_WAREHOUSE else warehouse
+    return "every warehouse" if warehouse == EVERY_WAREHOUSE else f"the warehouse {warehouse}"
 
 
-def _roles(principal: Principal) -> str:
-    return ", ".join(f"{role} in {_words(where)}" for where, role in principal.roles.items()) or "none"
+def _roles(roles: Mapping[str, Role]) -> dict[str, str]:
+    return {EVERY if where == EVERY_WAREHOUSE else where: str(role) for where, role in roles.items()}
 
 
-def _show_secret(name: str, secret: str, settings: Settings) -> None:
-    url = settings.base_url or f"http://{settings.host}:{settings.port}"
-    tokens = f"{url}/v1/oauth/tokens"
-    _say(f"The secret of {name}, shown this once:")
+def _print_secret(name: str, secret: str, settings: Settings) -> None:
+    from calve.serve.hints import address
+
+    uri = address(settings, settings.port)
+    tokens = f"{uri}/v1/oauth/tokens"
+    _say(f"\nThe secret of {name}, shown this once:")
     print(secret, flush=True)
     _say(f"""
-Use it as SECRET in:
-  curl       curl -u {name}:SECRET -d grant_type=client_credentials {tokens}
+Set it as SECRET in a client:
   Spark      spark.sql.catalog.lake.credential={name}:SECRET
-  PyIceberg  load_catalog("lake", uri="{url}", credential="{name}:SECRET")
+  PyIceberg  load_catalog("lake", uri="{uri}", credential="{name}:SECRET")
   DuckDB     CREATE SECRET lake (TYPE iceberg, CLIENT_ID '{name}', CLIENT_SECRET 'SECRET',
                                  OAUTH2_SERVER_URI '{tokens}');
+  worker     CALVE_WORKER_CREDENTIAL={name}:SECRET calve worker
+  curl       curl -u {name}:SECRET -d grant_type=client_credentials {tokens}
+             answers a token; send it as `Authorization: Bearer TOKEN`
 """)
     if settings.auth == "open":
-        _say("Note: auth is `open` here; a server asks for tokens when it runs with --auth tokens.")
+        _say("Note: `auth` is `open` here. A server requires tokens if it runs with --auth tokens.")
 
 
 def _say(text: str) -> None:

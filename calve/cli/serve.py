@@ -1,21 +1,27 @@
-"""`calve serve`: run the server until it is told to stop."""
+"""`calve serve`."""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+import click
 
+from calve.cli.options import settings_options
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
 
+@click.command(epilog="Each option is also a variable (CALVE_PORT) and a name in calve.toml (port).")
+@settings_options()
+def command(settings: Settings) -> int:
+    """Run the server.
 
-def add(subparsers: Subparsers) -> None:
-    subparsers.add_parser("serve", help="run the server", description=__doc__)
+    Without options it serves on http://127.0.0.1:8181, keeps everything below ./lake and starts a Spark
+    worker. SIGTERM or Ctrl-C stops it after the requests in flight.
 
-
-def run(_args: argparse.Namespace, settings: Settings) -> int:
+    \b
+    Examples:
+      calve serve
+      calve serve --auth tokens --host 0.0.0.0 \\
+        --database postgresql://calve@db/calve --warehouse-root s3://bucket/lake
+    """
     from calve.serve.run import serve
 
     return serve(settings)

@@ -1,39 +1,77 @@
-"""`calve warehouse`: the tenants of this catalog."""
+"""`calve warehouse`."""
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+import click
 
+from calve.cli.options import format_option, print_rows, settings_options
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
+_options = settings_options("home", "database", "warehouse_root")
 
 
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("warehouse", help="create, list and drop warehouses", description=__doc__)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    create = actions.add_parser("create", help="make a warehouse")
-    create.add_argument("name", metavar="NAME")
-    create.add_argument("--root", metavar="LOCATION", help="where its tables lie [beside main]")
-    actions.add_parser("list", help="print every warehouse")
-    drop = actions.add_parser("drop", help="drop an empty warehouse; its files stay")
-    drop.add_argument("name", metavar="NAME")
+@click.group()
+def command() -> None:
+    """Create, list and drop warehouses.
+
+    A warehouse has tables, grants and a history of its own. `main` exists from the first start of the server.
+
+    \b
+    Examples:
+      calve warehouse create analytics --root s3://bucket/analytics
+      calve warehouse list
+    """
 
 
-def run(args: argparse.Namespace, settings: Settings) -> int:
+@command.command()
+@click.argument("name")
+@click.option("--root", metavar="LOCATION", help="Where its tables are. [beside main]")
+@_options
+def create(settings: Settings, name: str, root: str | None) -> None:
+    """Create a warehouse.
+
+    \b
+    Example:
+      calve warehouse create analytics --root s3://bucket/analytics
+    """
     from calve.opening import open_catalog
     from catalog.service import warehouses
 
+    made = warehouses.create(open_catalog(settings), name, root)
+    print(f"{made.name}\t{made.root}")
+
+
+@command.command(name="list")
+@format_option
+@_options
+def list_(settings: Settings, form: str | None) -> None:
+    """List all warehouses with their root and number of commits.
+
+    \b
+    Example:
+      calve warehouse list --format json
+    """
+    from calve.opening import open_catalog
+
     catalog = open_catalog(settings)
-    if args.action == "create":
-        made = warehouses.create(catalog, args.name, args.root)
-        print(f"{made.name}\t{made.root}")
-    elif args.action == "drop":
-        warehouses.drop(catalog, args.name)
-    else:
-        for found in catalog.warehouses.all():
-            number = (catalog.present.number(found.name) or (0, 0))[0]
-            print(f"{found.name}\t{found.root}\t{number} commits")
-    return 0
+    rows = [
+        (found.name, found.root, (catalog.present.number(found.name) or (0, 0))[0])
+        for found in catalog.warehouses.all()
+    ]
+    print_rows(("name", "root", "commits"), rows, form)
+
+
+@command.command()
+@click.argument("name")
+@_options
+def drop(settings: Settings, name: str) -> None:
+    """Drop an empty warehouse. Its files stay.
+
+    \b
+    Example:
+      calve warehouse drop analytics
+    """
+    from calve.opening import open_catalog
+    from catalog.service import warehouses
+
+    warehouses.drop(open_catalog(settings), name)

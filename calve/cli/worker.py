@@ -1,31 +1,44 @@
-"""`calve worker`: run a Spark worker against a server. It needs nothing but the server's address, and a token
-where the server asks for one.
-"""
+"""`calve worker`."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
+import click
+
+from calve.cli.options import settings_options, uri_option
 from calve.settings import Settings
 
-if TYPE_CHECKING:
-    from calve.cli._flags import Subparsers
 
+@click.command()
+@uri_option
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+@settings_options(
+    "spark_master",
+    "spark_memory",
+    "worker_slots",
+    "s3_endpoint",
+    "s3_region",
+    "s3_access_key_id",
+    "s3_path_style",
+)
+def command(settings: Settings, uri: str | None, conf: tuple[str, ...]) -> None:
+    """Run a Spark worker for a server.
 
-def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("worker", help="run a Spark worker", description=__doc__)
-    parser.add_argument("--uri", help="address of the server [http://HOST:PORT of the settings]")
+    It leases batches of changes from the server and writes them to the tables. If the server requires tokens,
+    set CALVE_WORKER_CREDENTIAL=NAME:SECRET to a principal with the role writer. Set secrets by variables:
+    CALVE_S3_SECRET_ACCESS_KEY for the store.
 
-
-def run(args: argparse.Namespace, settings: Settings) -> int:
+    \b
+    Example:
+      calve worker --uri http://lake.example:8181 --spark-master spark://spark.example:7077
+    """
+    from calve.serve import spark_worker
     from calve.serve.hints import address
-    from calve.serve.spark_worker import command, environment
 
-    uri = args.uri or address(settings, settings.port)
-    os.environ.update(environment(settings))
-    words = command(settings, uri)
+    words = spark_worker.command(settings, uri or address(settings, settings.port))
+    words += [word for pair in conf for word in ("--conf", pair)]
+    os.environ.update(spark_worker.environment(settings))
     sys.stdout.flush()
     os.execv(words[0], words)  # noqa: S606 - our own interpreter, with our own module

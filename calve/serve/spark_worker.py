@@ -54,19 +54,16 @@ def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> l
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """How executors reach the store."""
-    given = {
-        "CALVE_S3_ENDPOINT": settings.s3_endpoint,
-        "CALVE_S3_REGION": settings.s3_region,
-        "CALVE_S3_ACCESS_KEY_ID": settings.s3_access_key_id,
-        "CALVE_S3_SECRET_ACCESS_KEY": settings.s3_secret_access_key,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    """What the worker reads from its environment: how to reach the store, and how to authenticate itself."""
+    names = ("s3_endpoint", "s3_region", "s3_access_key_id", "s3_secret_access_key", "s3_path_style")
+    return settings.as_environment(*names, "worker_credential", "worker_token")
 
 
 def credentials(settings: Settings) -> dict[str, str]:
-    """A principal of its own for the worker beside this server, with a new secret at each start."""
-    if settings.auth == "open":
+    """A principal of its own for the worker beside this server, with a new secret at each start, unless the
+    settings have a credential for it.
+    """
+    if settings.auth == "open" or settings.worker_credential or settings.worker_token:
         return {}
     from calve.opening import open_database
     from catalog.errors import AlreadyExists

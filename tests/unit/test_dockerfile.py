@@ -9,7 +9,7 @@ import shlex
 import tomllib
 
 from calve.settings import Settings
-from calve.sources import TOOLING
+from calve.settings_sources import TOOLING, variable
 from tests.harness.components import ROOT
 
 PACKAGES = ("calve", "catalog", "ingest", "query", "spark_jobs")
@@ -93,7 +93,7 @@ def test_the_python_is_one_that_the_project_supports() -> None:
 
 
 def test_the_image_sets_nothing_that_the_server_does_not_know() -> None:
-    known = {row.variable for row in Settings.rows()} | TOOLING
+    known = {variable(name) for name in Settings.model_fields} | TOOLING
     assert {name for name in _environment() if name.startswith("CALVE_")} <= known
 
 

@@ -23,7 +23,6 @@ from calve.serve.exchange import Scope, Send
 from calve.serve.middleware import App, Edge
 from calve.serve.run import serve
 from calve.settings import Settings
-from calve.sources import load
 from calve.startup import StartupError
 from calve.telemetry.metrics import CONTENT_TYPE, metrics
 
@@ -137,7 +136,7 @@ def create_app(settings: Settings) -> App:
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            sys.exit(serve(load(environment=os.environ).settings, create_app))
+            sys.exit(serve(Settings(), create_app))
         except StartupError as problem:
             print(f"calve: {problem}", file=sys.stderr)
             sys.exit(2)

@@ -195,13 +195,12 @@ def application(api: ApiContext) -> Any:
 
 
 def catalog_at(folder: Path, database: str | None = None) -> Catalog:
-    settings = Settings(home=folder)
     if database is None:
-        return open_catalog(settings)
+        return open_catalog(Settings(home=folder))
     prepared = Database(database)
     migrate(prepared)
     prepared.close()
-    return open_catalog(settings.but(database=database, journal=database))
+    return open_catalog(Settings(home=folder, database=database))
 
 
 def journal_at(folder: Path, database: str | None, limits: JournalLimits) -> Journal:
