@@ -7,7 +7,6 @@ Connection errors and 5xx answers are tried again for a while, because every cal
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from spark_jobs.job import CatalogRequest, Job
 
 CALL_TIMEOUT_S = 30.0
 HEARTBEAT_TIMEOUT_S = 5.0
-RETRY_S_MAX = 20.0  # all tries of one call together, before the answer that counts
+RETRY_S_MAX = 20.0  # all tries of one call together
 TRANSACTION_TTL_S = 3600
 _TOKEN_MARGIN_S = 60.0
 
@@ -83,7 +83,7 @@ class Server:
         credentials: Credentials | None = None,
         *,
         retry_s_max: float = RETRY_S_MAX,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.uri = uri.rstrip("/")
         self.credentials = credentials or Credentials()
@@ -165,13 +165,13 @@ class Server:
         this very call made before its answer was lost; else the table is not what it was: `Moved`.
         """
         path = request.path.replace("{prefix}", prefix).replace("{warehouse}", _segment(warehouse))
-        attempts: list[int] = []
+        retrying = self._retrying()
         try:
-            self._call(request.method, path, request.body, attempts=attempts)
+            retrying(self._once, request.method, path, request.body)
         except ServerError as error:
             if error.status != 409:
                 raise
-            if not (path.endswith("/namespaces") or len(attempts) > 1):
+            if not (path.endswith("/namespaces") or retrying.statistics["attempt_number"] > 1):
                 raise Moved(str(error), 409) from error
 
     def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
@@ -188,25 +188,25 @@ class Server:
 
     # -- calls
 
-    def _call(
-        self, method: str, path: str, body: Any = None, *, attempts: list[int] | None = None
-    ) -> httpx.Response:
-        """Until there is an answer that counts, or the time is over."""
-        until_s = time.monotonic() + self._retry_s_max
-        delay_s = 0.1
-        while True:
-            if attempts is not None:
-                attempts.append(1)
-            try:
-                return self._once(method, path, body)
-            except ServerError as error:
-                temporary = error.status is None or error.status >= 500 or error.status == 429
-                if error.status == 401 and self.credentials.credential is not None:
-                    temporary = True  # a token that ended early; the next try fetches another
-                if not temporary or time.monotonic() + delay_s > until_s:
-                    raise
-            self._sleep(delay_s * (0.5 + random.random()))  # noqa: S311 - spreads tries, guards nothing
-            delay_s = min(delay_s * 2, 3.0)
+    def _call(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        return self._retrying()(self._once, method, path, body)
+
+    def _retrying(self) -> Retrying:
+        """Repeats a call while it fails for a reason that may pass, with growing, random pauses."""
+        return Retrying(
+            retry=retry_if_exception(self._is_temporary),
+            wait=wait_random_exponential(multiplier=0.2, max=3.0),
+            stop=stop_before_delay(self._retry_s_max),
+            sleep=self._sleep,
+            reraise=True,
+        )
+
+    def _is_temporary(self, error: BaseException) -> bool:
+        if not isinstance(error, ServerError):
+            return False
+        if error.status == 401:  # a token that ended early; with a credential the next try fetches another
+            return self.credentials.credential is not None
+        return error.status is None or error.status >= 500 or error.status == 429
 
     def _once(
         self, method: str, path: str, body: Any = None, *, timeout_s: float = CALL_TIMEOUT_S
