@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 # The scheme, some spaces and a token are far shorter; what is longer is not looked at.
 AUTHORIZATION_CHARS_MAX = 128
-REFUSAL = "Not authorized: a valid bearer token is needed"
+REFUSAL = (
+    "Not authorized: send a valid token as `Authorization: Bearer TOKEN`. Get one from /v1/oauth/tokens with "
+    "the name and secret of a principal; `calve principal create NAME --role reader` creates a principal"
+)
 
 
 class TokenIdentity:

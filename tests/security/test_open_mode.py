@@ -34,6 +34,21 @@ def test_with_tokens_every_address_is_allowed(tmp_path: Path) -> None:
         assert httpx.get(f"{server.url}/v1/config", timeout=30).status_code == 401
 
 
+def test_a_request_without_a_token_is_told_how_to_get_one(tmp_path: Path) -> None:
+    with CalveServer.started(tmp_path, {"CALVE_AUTH": "tokens"}) as server:
+        refused = httpx.get(f"{server.url}/v1/config", timeout=30)
+        message = refused.json()["error"]["message"]
+        assert refused.status_code == 401
+        assert "/v1/oauth/tokens" in message
+        assert "calve principal create NAME --role" in message
+        created = server.command("principal", "create", "ci", "--role", "writer")
+        secret = created.stdout.strip()
+        form = {"grant_type": "client_credentials", "client_id": "ci", "client_secret": secret}
+        token = httpx.post(f"{server.url}/v1/oauth/tokens", data=form, timeout=30).json()["access_token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{server.url}/v1/config", headers=headers, timeout=30).status_code == 200
+
+
 def test_an_open_server_listens_on_loopback_only(stack: Stack) -> None:
     addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
     for address in sorted(str(address) for address in addresses if not str(address).startswith("127.")):
