@@ -12,7 +12,12 @@ ARGS ?=
 
 BIN := .venv/bin
 SOURCES := $(wildcard calve catalog ingest query spark_jobs tests bench scripts)
-PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -q -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+
+# One line for each stage with its time; the output of a command is shown only if it fails.
+define stage
+@printf '%-14s' '$(1)'; if output="$$($(2) 2>&1)"; then echo "ok, $$SECONDS s"; else echo failed; echo "$$output"; exit 1; fi
+endef
 
 .PHONY: help setup run test check format bench bench-ingest proof openapi components proof-components pins clean
 
@@ -30,13 +35,15 @@ run: setup ## serve on http://127.0.0.1:8181 with everything under ./lake
 	@exec $(BIN)/calve serve $(ARGS)
 
 test: setup components check ## check, then run all tests on SQLite + files and on PostgreSQL + S3
-	$(PYTEST) $(ARGS)
+	@echo 'tests         on SQLite with files and on PostgreSQL with S3, $(TEST_PROCESSES) processes'
+	@$(PYTEST) $(ARGS)
 
-check: setup ## lint, format, types, import direction
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict $(SOURCES)
-	$(BIN)/lint-imports --no-cache
+check: setup ## lint, format, types, import direction, dependencies
+	$(call stage,lint,$(BIN)/ruff check .)
+	$(call stage,format,$(BIN)/ruff format --check .)
+	$(call stage,types,$(BIN)/mypy --strict $(SOURCES))
+	$(call stage,imports,$(BIN)/lint-imports --no-cache)
+	$(call stage,dependencies,$(BIN)/deptry --no-ansi .)
 
 format: setup ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from annotated_types import Ge, Le
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
@@ -106,9 +105,9 @@ def choices(field: FieldInfo) -> tuple[str, ...]:
 
 def bounds(field: FieldInfo) -> tuple[float | None, float | None]:
     """The least and the greatest value that are allowed."""
-    least = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
-    most = next((rule.le for rule in field.metadata if isinstance(rule, Le)), None)
-    return least, most  # type: ignore[return-value]  # Ge and Le take anything that can be compared
+    least = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), None)
+    most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), None)
+    return least, most
 
 
 def default_text(field: FieldInfo) -> str:
