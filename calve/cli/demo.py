@@ -28,5 +28,8 @@ def command(settings: Settings, uri: str | None, token: str | None, rate: int, s
     from calve.serve.hints import address
 
     return run_demo(
-        (uri or address(settings, settings.port)).rstrip("/"), token=token, rate_per_s=rate, duration_s=seconds
+        (uri or address(settings, settings.port)).rstrip("/"),
+        token=token,
+        rate_per_s=rate,
+        duration_s=seconds,
     )
