@@ -60,23 +60,19 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def credentials(settings: Settings) -> dict[str, str]:
-    """A principal of its own for the worker beside this server, with a new secret at each start, unless the
-    settings have a credential for it.
+    """The credential of the worker beside this server, unless the settings have one for it.
+
+    Its principal is shared by all servers.
     """
     if settings.auth == "open" or settings.worker_credential or settings.worker_token:
         return {}
     from calve.opening import open_database
-    from catalog.errors import AlreadyExists
     from catalog.identity.principals import PrincipalStore
     from catalog.identity.roles import EVERY_WAREHOUSE, Role
 
     database = open_database(settings)
     try:
-        store = PrincipalStore(database)
-        try:
-            secret = store.create(PRINCIPAL, {EVERY_WAREHOUSE: Role.WRITER})
-        except AlreadyExists:
-            secret = store.rotate(PRINCIPAL)
+        secret = PrincipalStore(database).own_credential(PRINCIPAL, {EVERY_WAREHOUSE: Role.WRITER})
     finally:
         database.close()
     return {"CALVE_WORKER_CREDENTIAL": f"{PRINCIPAL}:{secret}"}

@@ -6,15 +6,18 @@ a secret or a principal away takes its tokens away in the same transaction.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
-from catalog.errors import Invalid
-from catalog.identity.hashing import new_secret, secret_hash
+from catalog.errors import AlreadyExists, Conflict, Invalid, Unavailable
+from catalog.identity.hashing import new_secret, new_token, secret_hash, token_hash
 from catalog.identity.records import Principal, Records
 from catalog.identity.roles import EVERY_WAREHOUSE, Role, is_principal_name
 from catalog.names import check_warehouse_name
 from catalog.store.database import Database
+
+OWN_CREDENTIAL_LIFETIME_S = 366 * 24 * 3600
 
 
 class PrincipalStore:
@@ -61,6 +64,29 @@ class PrincipalStore:
         secret = new_secret()
         self._records.set_secret(name, secret_hash(secret))
         return secret
+
+    def own_credential(self, name: str, roles: Mapping[str, Role]) -> str:
+        """A secret for one process that the server starts itself; the principal is created if it is missing.
+
+        It is a token of long life, which identity/tokens.py accepts in place of the secret. So any number of
+        servers have one each, and none ends another's. It ends with the others when an administrator rotates,
+        disables or deletes the principal.
+        """
+        with contextlib.suppress(AlreadyExists):
+            self.create(name, roles)
+        holder = self._records.client(name)
+        if holder is None:
+            raise Conflict(
+                f"The principal {name} is disabled: enable it, or turn the worker of this server off"
+            )
+        token = new_token()
+        key = token_hash(token)
+        assert key is not None
+        now_ms = time.time_ns() // 1_000_000
+        expires_ms = now_ms + OWN_CREDENTIAL_LIFETIME_S * 1000
+        if not self._records.add_token(holder, key, now_ms=now_ms, expires_ms=expires_ms):
+            raise Unavailable(f"The principal {name} was changed in this moment: try again")
+        return token
 
     def delete(self, name: str) -> None:
         """The principal with its grants and tokens. Its name stays in the history of what it did."""

@@ -98,6 +98,11 @@ class TokenIdentity:
         return self._exchanged(grant)
 
     def _verified(self, client: Client) -> Holder:
+        """The principal, by its secret or by a live token of its own, which it could exchange as well."""
+        key = token_hash(client.client_secret)
+        own = self._records.holder(key, self._now_ms()) if key is not None else None
+        if own is not None and own.name == client.client_id:
+            return own
         holder = self._records.client(client.client_id)
         # Hashed for an unknown client too: the time of the answer must not tell which ids exist.
         right = is_secret(client.client_secret, holder.secret_hash if holder is not None else None)

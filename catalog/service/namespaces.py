@@ -122,8 +122,8 @@ def _check_levels(namespace: Namespace, separator: str) -> None:
     for level in namespace.levels:
         if separator in level:
             raise Invalid(
-                f"Invalid namespace level name: {level} contains {separator!r}, which separates the levels of "
-                "a namespace in addresses on this server (namespace-separator in /v1/config)"
+                f"Invalid namespace level name: {level} contains {separator!r}, which separates the levels "
+                "of a namespace in addresses on this server (namespace-separator in /v1/config)"
             )
 
 

@@ -184,7 +184,7 @@ class Lake:
     # -- transactions
 
     def begin(self, name: str, expires_ms: int) -> None:
-        # Protection belongs to the present: a transaction looks there when it drops, and when it is published.
+        # Protection belongs to the present: a transaction looks there at a drop and at its publish.
         base = {key: replace(thing, protected=False) for key, thing in self.present.items()}
         self.open[name] = Transaction(base, dict(base), expires_ms, len(self.moments) - 1)
 

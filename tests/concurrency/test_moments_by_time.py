@@ -1,4 +1,4 @@
-"""A moment by its time is repeatable: what was read of it once is read again, whatever is written meanwhile."""
+"""Reading a moment by its time is repeatable, also while somebody writes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_commit_has_the_time_at_which_it_took_its_number(
     with lanes(ground) as (slow, quick):
         works = [
             (lambda: _append(slow.catalog, "main"), frozenset({"swap.row-set"})),
-            (lambda: quick.catalog.now_ms(), frozenset[str]()),
+            (quick.catalog.now_ms, frozenset[str]()),
         ]
         appended, looked = Steps([slow, quick], works).run([0, 1], monkeypatch)
         assert appended.error is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,7 +147,11 @@ def test_a_property_beside_a_snapshot_that_landed_alone_is_not_taken_for_done(
     assert answer.status_code == 409
     assert f"{namespace}.a" in answer.json()["error"]["message"]
     assert "owner" not in rest.load(namespace, "b")["metadata"]["properties"]
-    for broken in ({"requirements": ["x"], "updates": ["y"]}, {"requirements": [{}], "updates": [{}]}):
+    malformed: list[dict[str, Any]] = [
+        {"requirements": ["x"], "updates": ["y"]},
+        {"requirements": [{}], "updates": [{}]},
+    ]
+    for broken in malformed:
         changes["table-changes"][1] = identified(namespace, "b", broken)
         assert rest.call("POST", rest.path("transactions/commit"), json=changes).status_code == 409
 

@@ -32,9 +32,9 @@ def _update_without_the_version_predicate(put: Put) -> None:
 def _number_in_its_own_transaction(put: Put) -> None:
     taken = store._take_number
 
-    def take(connection: sa.Connection, warehouse: str, now_ms: int) -> tuple[int, int]:
+    def take(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
         with connection.engine.begin() as own:
-            return taken(own, warehouse, now_ms)
+            return taken(own, warehouse)
 
     put(store, "_take_number", take)
 

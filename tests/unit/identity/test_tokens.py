@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from catalog.errors import CommitStateUnknown, NotAuthorized, NotFound, Unavailable
+from catalog.errors import CommitStateUnknown, Conflict, NotAuthorized, NotFound, Unavailable
 from catalog.identity import hashing
 from catalog.identity.oauth import ACCESS_TOKEN_TYPE, Client, ClientCredentials, OAuthError, TokenExchange
 from catalog.identity.principals import PrincipalStore
@@ -395,3 +395,64 @@ def test_no_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     for canary in (secret, token, renewed, rotated, "canary-4711"):
         assert canary not in written
     assert "scrypt$" not in repr(holder)
+
+
+# -- credentials of the server's own processes ---------------------------------------------------------------
+
+
+def test_every_server_has_a_credential_of_its_own(store: PrincipalStore, database: Database) -> None:
+    """Another replica starts, or the same one again: what the first was given stays valid."""
+    identity = TokenIdentity(database, LIFETIME_S)
+    roles = {"*": Role.WRITER}
+    first = store.own_credential("calve-worker", roles)
+    token = issued(identity, "calve-worker", first)
+    second = store.own_credential("calve-worker", roles)
+    assert first != second
+    assert [one.name for one in store.list()] == ["calve-worker"]
+    for credential in (first, second):
+        for bearer in (token, issued(identity, "calve-worker", credential)):
+            caller = identity.identify(f"Bearer {bearer}")
+            assert (caller.name, caller.role("main")) == ("calve-worker", Role.WRITER)
+
+
+def test_a_credential_of_a_server_keeps_to_the_roles_that_an_administrator_gave(
+    store: PrincipalStore, database: Database
+) -> None:
+    identity = TokenIdentity(database, LIFETIME_S)
+    store.create("calve-worker", {"main": Role.READER})
+    credential = store.own_credential("calve-worker", {"*": Role.WRITER})
+    caller = identity.identify(f"Bearer {issued(identity, 'calve-worker', credential)}")
+    assert (caller.role("main"), caller.role("other")) == (Role.READER, None)
+
+
+@pytest.mark.parametrize("end", ["rotate", "disable", "delete"])
+def test_an_administrator_ends_the_credentials_of_servers(
+    store: PrincipalStore, database: Database, end: str
+) -> None:
+    identity = TokenIdentity(database, LIFETIME_S)
+    credential = store.own_credential("calve-worker", {"*": Role.WRITER})
+    getattr(store, end)("calve-worker")
+    grant = ClientCredentials(Client("calve-worker", credential), "catalog")
+    assert oauth_refusal(identity, grant) == (401, "invalid_client")
+    if end == "disable":
+        with pytest.raises(Conflict, match="calve-worker is disabled"):
+            store.own_credential("calve-worker", {"*": Role.WRITER})
+    else:
+        again = store.own_credential("calve-worker", {"*": Role.WRITER})
+        assert issued(identity, "calve-worker", again)
+
+
+def test_a_token_is_the_secret_of_its_own_principal_alone(
+    store: PrincipalStore, identity: TokenIdentity, clock: Clock
+) -> None:
+    token = issued(identity, "etl", store.create("etl", {}))
+    store.create("other", {})
+    for name in ("other", "nobody"):
+        grant = ClientCredentials(Client(name, token), "catalog")
+        assert oauth_refusal(identity, grant) == (401, "invalid_client")
+    assert issued(identity, "etl", token)
+    clock.pass_s(LIFETIME_S)
+    assert oauth_refusal(identity, ClientCredentials(Client("etl", token), "catalog")) == (
+        401,
+        "invalid_client",
+    )

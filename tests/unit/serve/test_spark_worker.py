@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from calve.opening import open_database
 from calve.serve import spark_worker
 from calve.serve.spark_worker import STARTING, SparkWorker, missing
 from calve.settings import Settings
+from catalog.identity.oauth import Client, ClientCredentials
+from catalog.identity.tokens import TokenIdentity
 from spark_jobs import jars, java
 
 WAIT_S = 30
@@ -159,3 +162,23 @@ def test_what_this_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told is not None
     assert told.startswith("Java 17 or 21 missing, run `make setup`")
     assert os.environ["CALVE_JARS"] == str(tmp_path)
+
+
+def test_a_server_that_starts_leaves_the_credentials_of_other_servers_alone(tmp_path: Path) -> None:
+    settings = Settings(auth="tokens", database=f"sqlite:///{tmp_path}/catalog.db")
+    database = open_database(settings)
+    identity = TokenIdentity(database, 600)
+
+    def token_of(credential: str) -> str:
+        name, _, secret = credential.partition(":")
+        grant = ClientCredentials(Client(name, secret), "catalog")
+        return str(identity.issue(grant)["access_token"])
+
+    try:
+        first = spark_worker.credentials(settings)["CALVE_WORKER_CREDENTIAL"]
+        token = token_of(first)
+        second = spark_worker.credentials(settings)["CALVE_WORKER_CREDENTIAL"]
+        assert identity.identify(f"Bearer {token}").name == spark_worker.PRINCIPAL
+        assert token_of(first) != token_of(second)
+    finally:
+        database.close()
