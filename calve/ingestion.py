@@ -138,6 +138,9 @@ def api_settings(settings: Settings) -> ApiSettings:
     secret = settings.webhook_secret
     return ApiSettings(
         default_namespace=tuple(settings.default_namespace.split(".")),
+        dead_letter_sources=frozenset(
+            name.strip() for name in (settings.dead_letter_sources or "").split(",") if name.strip()
+        ),
         webhook_secret=None if secret is None else secret.get_secret_value(),
         message_bytes_max=settings.message_bytes_max,
         event_bytes_max=settings.event_bytes_max,

@@ -232,6 +232,11 @@ class Settings(BaseSettings):
         "default", description="Namespace of a table that an event names without one."
     )
 
+    dead_letter_sources: str | None = Field(
+        None,
+        description="Sources, separated by commas, whose unusable requests become dead letters instead of a "
+        "400; `*` for all.",
+    )
     webhook_secret: SecretStr | None = Field(
         None, description="Secret (`whsec_…`) with which producers sign Standard Webhooks."
     )

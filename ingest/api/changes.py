@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from catalog.errors import CatalogError, Unavailable
-from ingest.api import sources
+from ingest.api import sources, unusable
 from ingest.api.context import ApiContext, PendingAppend, committed, now_ms
 from ingest.api.dependencies import ContextOf, TableOf, TopicOf
 from ingest.api.parameters import ChangeParameters, ParametersOf
@@ -29,7 +29,7 @@ from ingest.api.responses import (
     kafka_response,
     receipt_response,
 )
-from ingest.change import TableName
+from ingest.change import Parsed, TableName
 
 log = logging.getLogger(__name__)
 router = APIRouter(tags=["Changes"])
@@ -47,7 +47,8 @@ DEADLINE_MARGIN_S = 1.0  # a response that says "not yet" must leave before the 
 DESCRIPTION = (
     "The response means that the changes are durable. With wait=commit it comes when they are visible to "
     "every engine, or says that they are not yet. A bad event does not prevent the others: it is kept as a "
-    "dead letter."
+    "dead letter, and `success` is false. If no event can be used, nothing is stored and the response is "
+    "400; with on-unusable=dead-letter all of them are kept."
 )
 
 
@@ -133,7 +134,15 @@ def _append(request: Request, api: ApiContext, parameters: ChangeParameters, bod
     headers = dict(request.scope["headers"])
     request.scope["calve.caller"] = api.access.poster(headers, body, parameters.warehouse).name
     parsed = api.parse(body, parameters.context)
+    if unusable.is_unusable(parsed) and not _keeps_unusable(api, parameters, parsed):
+        raise unusable.refusal(parsed, parameters.context)
     return api.append(parameters.warehouse, parsed, parameters.priority)
+
+
+def _keeps_unusable(api: ApiContext, parameters: ChangeParameters, parsed: Parsed) -> bool:
+    if parameters.on_unusable is not None:
+        return parameters.on_unusable == "dead-letter"
+    return unusable.keeps(parsed, parameters.context, api.settings)
 
 
 def _refused(api: ApiContext, error: CatalogError) -> None:

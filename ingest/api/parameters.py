@@ -16,6 +16,7 @@ from ingest.change import Context, TableName
 from ingest.formats import FORMATS
 
 Wait = Literal["journal", "commit"]
+OnUnusable = Literal["reject", "dead-letter"]
 
 NAME_CHARS_MAX = 255
 KEY_COLUMNS_MAX = 32
@@ -43,6 +44,12 @@ class ChangeQuery(BaseModel):
     ack: Wait | None = Field(None, description="Another name of wait")
     timeout_s: float | None = Field(None, ge=0, allow_inf_nan=False, description="Wait no longer than this")
     verbose: bool = Field(False, description="List every event in the response")
+    on_unusable: OnUnusable | None = Field(
+        None,
+        alias="on-unusable",
+        description="If no event can be used: answer 400, or keep them as dead letters. The setting "
+        "`dead_letter_sources` is used if left out",
+    )
 
 
 class ChangeHeaders(BaseModel):
@@ -77,6 +84,7 @@ class ChangeParameters:
     timeout_s: float
     verbose: bool
     priority: int
+    on_unusable: OnUnusable | None
 
     def to_table(self, table: TableName) -> ChangeParameters:
         return replace(self, context=replace(self.context, table=table))
@@ -108,6 +116,7 @@ async def _parameters(
         timeout_s=min(timeout_s, settings.commit_wait_s_max),
         verbose=query.verbose,
         priority=priority_of(headers.x_priority),
+        on_unusable=query.on_unusable,
     )
 
 

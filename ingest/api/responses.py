@@ -62,12 +62,12 @@ class SnapshotAnswer(BaseModel):
 class ChangesReceived(BaseModel):
     """The changes are durable."""
 
-    success: bool
+    success: bool = Field(description="No event became a dead letter")
     eventsReceived: int  # noqa: N815 - the protocol's name
     eventsAccepted: int  # noqa: N815
     isDuplicate: bool = Field(description="No event was new")  # noqa: N815
     duplicates: int
-    deadLettered: int  # noqa: N815
+    deadLettered: int = Field(description="Events that were kept, and need to be fixed")  # noqa: N815
     token: str = Field(description="A position in the journal: see landed")
     format: str
     events: list[EventResult] = Field(description="Events that were not accepted; with verbose, all")
@@ -168,7 +168,7 @@ def receipt_response(result: AppendResult, *, verbose: bool = False) -> dict[str
     summary = result.summary
     listed = list(_events(result, verbose=verbose))
     answer: dict[str, Any] = {
-        "success": True,
+        "success": not result.dead_lettered,
         "eventsReceived": summary.events,
         "eventsAccepted": result.accepted,
         "isDuplicate": result.is_duplicate,

@@ -22,6 +22,8 @@ class ApiSettings:
     commit_wait_s: float = 30.0  # of ?wait=commit, if the request does not say
     commit_wait_s_max: float = 55.0
     visibility_poll_ms: int = 50  # how often wait=commit asks what has landed
+    # Sources whose unusable requests become dead letters instead of a 400; "*" means all.
+    dead_letter_sources: frozenset[str] = frozenset()
     webhook_secret: str | None = None  # Standard Webhooks: whsec_ and base64
     webhook_tolerance_s: int = 300
     webhook_warehouse: str = "main"  # where a signature alone gives the role writer

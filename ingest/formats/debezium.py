@@ -1,4 +1,5 @@
-"""Debezium's envelope: `{before, after, source, op, ts_ms, transaction}`, bare or as `{schema, payload}`.
+"""Debezium's envelope: `{before, after, source, op, ts_ms, transaction}`, bare or as `{schema, payload}`,
+where the schema may be missing.
 
 Debezium Server's HTTP sink sends the value of a record only: no key, no topic, no tombstone. Between the rows
 come records of other kinds (the borders of transactions, heartbeats, changes of the schema, messages), which
@@ -51,7 +52,9 @@ def recognises(event: object) -> bool:
     source = payload.get("source")
     if "op" in payload and isinstance(source, dict):
         return "table_name" not in source  # that is CockroachDB's
-    return _kind(payload) is not None
+    # A plain row may have one column `payload` that looks like a heartbeat; it must not be ignored as one.
+    kinds = (_BEGIN, _END) if _is_payload_alone(event) else (_BEGIN, _END, _SCHEMA_CHANGE, _HEARTBEAT)
+    return _kind(payload) in kinds
 
 
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
@@ -174,13 +177,18 @@ def _opened(event: Any, payload: Row) -> Envelope:
 
 
 def _payload(event: object) -> Row | None:
-    """The record's value, out of `{schema, payload}` if it stands in one."""
+    """The record's value, out of `{schema, payload}` or `{payload}` if it is wrapped."""
     if not isinstance(event, dict):
         return None
-    if "payload" in event and "schema" in event and "op" not in event:
+    if "payload" in event and "op" not in event and ("schema" in event or _is_payload_alone(event)):
         inner = event["payload"]
         return inner if isinstance(inner, dict) else None
     return event
+
+
+def _is_payload_alone(event: object) -> bool:
+    """`{"payload": …}`: a wrapped record whose schema was left out."""
+    return isinstance(event, dict) and event.keys() == {"payload"} and isinstance(event["payload"], dict)
 
 
 def _no_payload(event: object) -> str | None:
@@ -196,8 +204,8 @@ def _kind(payload: Row) -> str | None:
     if status in ("BEGIN", "END") and "id" in payload and payload.keys() <= _BORDER:
         return _BEGIN if status == "BEGIN" else _END
     if "databaseName" in payload and ("ddl" in payload or "tableChanges" in payload):
-        return "schema change"
-    return "heartbeat" if payload.keys() <= _HEARTBEAT and "ts_ms" in payload else None
+        return _SCHEMA_CHANGE
+    return _HEARTBEAT if payload.keys() <= _TIMES and "ts_ms" in payload else None
 
 
 def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: Parsed) -> None:
@@ -216,5 +224,6 @@ def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: Parsed) ->
 
 
 _BEGIN, _END = "transaction begin", "transaction end"
-_HEARTBEAT = frozenset({"ts_ms", "ts_us", "ts_ns"})
-_BORDER = _HEARTBEAT | {"status", "id", "event_count", "data_collections"}
+_SCHEMA_CHANGE, _HEARTBEAT = "schema change", "heartbeat"
+_TIMES = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_BORDER = _TIMES | {"status", "id", "event_count", "data_collections"}

@@ -173,7 +173,7 @@ def _post(pipeline: Pipeline, stream: Stream, body: bytes) -> httpx.Response:
     return httpx.post(
         f"{pipeline.url}/cdc",
         content=body,
-        params={"format": "native"},
+        params={"format": "native", "on-unusable": "dead-letter"},
         headers={"X-Source-Id": stream.space, "Content-Type": "application/x-ndjson"},
         timeout=60,
     )

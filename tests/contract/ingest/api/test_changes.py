@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +12,8 @@ import orjson
 import pytest
 import zstandard
 
-from tests.contract.ingest.api.api_server import ApiServer, event, events_in
+from ingest.api import ApiSettings
+from tests.contract.ingest.api.api_server import ApiServer, Producer, event, events_in, served
 
 STATUSES = ("accepted", "duplicate", "dead_lettered")
 DEBEZIUM = {
@@ -111,16 +113,82 @@ def test_one_bad_event_does_not_refuse_the_others(
     answer = client.post("/cdc", json={"events": [event(1), {"nonsense": True}, event(2)]})
     assert answer.status_code == 202
     told = answer.json()
-    assert (told["eventsAccepted"], told["deadLettered"]) == (2, 1)
+    assert (told["success"], told["eventsAccepted"], told["deadLettered"]) == (False, 2, 1)
     assert [(item["index"], item["status"]) for item in told["events"]] == [(1, "dead_lettered")]
     assert told["events"][0]["reason"]
     assert sum(row.events for row in server.journal.pending(warehouse)) == 3
 
 
-def test_a_body_that_is_not_json_is_kept_too(client: httpx.Client) -> None:
-    answer = client.post("/cdc/n/t", content=b"not json at all")
+UNUSABLE = [
+    ("/cdc/n/t", b"not json at all", "Event 0: the body is not JSON"),
+    ("/cdc", b'[{"id": 1}]', "Event 0: the event does not say to which table it belongs"),
+    ("/cdc", b"[1, 2]", "Event 0: the event is not a JSON object"),
+    ("/cdc", b'[{"operation": "INSRT", "table": "a.b", "sequence": 1, "timestamp": 1}]', "`operation`"),
+    ("/cdc", b'{"op": "x", "source": {"table": "t"}}', "Event 0: `op`"),
+    ("/topics/t", b'{"records": [{"value": 1, "partition": 0}]}', "Event 0: the record's value"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "reason"), UNUSABLE)
+def test_a_request_without_a_usable_event_is_refused(
+    server: ApiServer, client: httpx.Client, warehouse: str, path: str, body: bytes, reason: str
+) -> None:
+    answer = client.post(path, content=body)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert reason in message
+    assert server.journal.head(warehouse) == 0
+    assert server.journal.dead_letters.counts(warehouse) == {}
+    # The example in the message is right: it can be sent as it is.
+    example = message[message.index("Example: ") + len("Example: ") :]
+    assert client.post(path, content=example).json().get("success", True) is True
+    assert server.journal.head(warehouse) > 0
+
+
+@pytest.mark.parametrize(("path", "body", "reason"), UNUSABLE)
+def test_it_is_kept_if_the_producer_asks_for_that(
+    server: ApiServer, client: httpx.Client, warehouse: str, path: str, body: bytes, reason: str
+) -> None:
+    answer = client.post(f"{path}?on-unusable=dead-letter", content=body)
+    assert answer.is_success
+    assert server.journal.head(warehouse) > 0
+    if path != "/topics/t":
+        assert answer.json()["success"] is False
+        assert answer.json()["deadLettered"] == answer.json()["eventsReceived"]
+
+
+def test_it_is_kept_for_the_sources_of_a_setting(tmp_path: Path) -> None:
+    settings = ApiSettings(dead_letter_sources=frozenset({"till-7", "pg"}))
+    with served(tmp_path, settings=settings) as server, Producer(server.url, "main") as client:
+        bad = [{"nonsense": True}]
+        assert client.post("/cdc", json=bad).status_code == 400
+        assert client.post("/cdc", json=bad, headers={"X-Source-Id": "till-8"}).status_code == 400
+        assert client.post("/cdc", json=bad, headers={"X-Source-Id": "till-7"}).status_code == 202
+        assert client.post("/cdc", json={**DEBEZIUM, "op": "x"}).status_code == 202
+        kept = client.post("/cdc?on-unusable=reject", json=bad, headers={"X-Source-Id": "till-7"})
+        assert kept.status_code == 400
+    with (
+        served(tmp_path, settings=ApiSettings(dead_letter_sources=frozenset({"*"}))) as server,
+        Producer(server.url, "main") as client,
+    ):
+        assert client.post("/cdc", json=bad).status_code == 202
+
+
+def test_an_ignored_event_is_no_reason_to_refuse(client: httpx.Client) -> None:
+    heartbeat = {"ts_ms": 1_790_000_000_000}
+    answer = client.post("/cdc", json=[heartbeat, {**DEBEZIUM, "op": "x"}])
     assert answer.status_code == 202
-    assert answer.json()["deadLettered"] == 1
+    assert (answer.json()["success"], answer.json()["deadLettered"]) == (False, 1)
+    assert client.post("/cdc", json=[heartbeat]).json()["success"] is True
+
+
+@pytest.mark.parametrize("wrapped", [{}, {"schema": None}])
+def test_debezium_in_an_array_of_payloads(client: httpx.Client, wrapped: dict[str, Any]) -> None:
+    record = {**wrapped, "payload": DEBEZIUM}
+    other = {**DEBEZIUM, "source": {**DEBEZIUM["source"], "lsn": 200}}  # type: ignore[dict-item]
+    told = client.post("/cdc", json=[record, {**wrapped, "payload": other}]).json()
+    assert (told["format"], told["eventsAccepted"]) == ("debezium", 2)
+    assert client.post("/cdc", json=record).json()["isDuplicate"] is True
 
 
 def test_every_event_if_asked_for(client: httpx.Client) -> None:

@@ -65,7 +65,7 @@ def test_a_repeat_waits_for_what_came_before(server: ApiServer, client: httpx.Cl
 
 def test_a_dead_letter_lands_too(server: ApiServer, client: httpx.Client, warehouse: str) -> None:
     landing = later(server, warehouse)
-    answer = client.post("/cdc/n/t?wait=commit&format=native", json=[{"nonsense": 1}])
+    answer = client.post("/cdc?wait=commit", json=[event(1), event(2, operation="NONE")])
     landing.join()
     assert (answer.status_code, answer.json()["deadLettered"]) == (200, 1)
 

@@ -13,6 +13,10 @@ from ingest.columns.arrays import column_array
 from ingest.columns.infer import infer
 
 
+def list_of(element: str) -> dict[str, Any]:
+    return {"type": "list", "element": element, "element-required": False}
+
+
 @pytest.mark.parametrize(
     ("values", "type_"),
     [
@@ -33,7 +37,20 @@ from ingest.columns.infer import infer
         (["2024-02-29"], "string"),
         (["1"], "string"),
         ([{"a": 1}], "string"),
-        ([[1, 2]], "string"),
+        ([[1, 2]], list_of("long")),
+        ([["a"], None, [], ["b", None]], list_of("string")),
+        ([[1], [1.5]], list_of("double")),
+        ([[True, False]], list_of("boolean")),
+        ([[2**64]], list_of("decimal(38,0)")),
+        ([[1, "a"]], "string"),
+        ([[1], ["a"]], "string"),
+        ([[True, 1]], "string"),
+        ([[[1]]], "string"),
+        ([[{"a": 1}]], "string"),
+        ([[]], "string"),
+        ([[None]], "string"),
+        ([[1], {"a": 1}], "string"),
+        ([[1], "a"], "string"),
         ([{"a": 1}, "b"], "string"),
         ([None, 1, "a"], "long"),
         (["a", 1], "string"),
@@ -42,7 +59,7 @@ from ingest.columns.infer import infer
         ([1, "x", 2.5], "double"),
     ],
 )
-def test_inference(values: list[Any], type_: str | None) -> None:
+def test_inference(values: list[Any], type_: Any) -> None:
     assert infer(values) == type_
 
 
@@ -70,5 +87,5 @@ def test_values_of_one_kind_always_fit_what_is_inferred_of_them(values: list[Any
         return
     array, unfit = column_array(values, type_)
     assert len(array) == len(values)
-    if kinds <= {int, float} or type_ == "string" or kinds == {bool}:
+    if kinds <= {int, float} or type_ == "string" or kinds in ({bool}, {list}):
         assert not {row: reason for row, reason in unfit.items() if "out of range" not in reason}
