@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -108,7 +109,23 @@ def spark_session(
     builder = SparkSession.builder.appName("calve")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _write_no_checksums(spark)
+    return spark
+
+
+def _write_no_checksums(spark: SparkSession) -> None:
+    """Without a `.crc` file beside each local file.
+
+    No setting says so: Iceberg asks Hadoop's class without checksums (RawLocalFileSystem) for its scheme,
+    which that does not know. Hadoop keeps one object for all local files of a process, so this holds for
+    everything in this JVM. Executors in other JVMs have objects of their own.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to it
+    settings = spark._jsc.hadoopConfiguration()  # noqa: SLF001
+    files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(settings)
+    files.setWriteChecksum(False)
+    files.setVerifyChecksum(False)
 
 
 def attach(

@@ -79,7 +79,7 @@ def commit_tables(catalog: Catalog, state: State, asked: Asked, commits: list[Ta
     for entry in entries:
         _keep(catalog, entry)
     if outdated and not state.holds_back:
-        _remove(catalog, outdated)
+        remove_outdated(catalog, outdated)
     return entries
 
 
@@ -277,7 +277,7 @@ def _parsed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     return catalog.documents.parsed(document_key(entry), entry.document)
 
 
-def _remove(catalog: Catalog, outdated: list[str]) -> None:
+def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:
     """After the commit: what fails here is litter. The answer must not depend on it."""
     try:
         catalog.files.delete(outdated)

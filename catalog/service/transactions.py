@@ -29,8 +29,8 @@ from catalog.names import Identifier, Namespace, check_transaction_name
 from catalog.rows import Staged, Transaction
 from catalog.service import places
 from catalog.service.catalog import Catalog
-from catalog.service.commits import squash_for
-from catalog.service.files import next_metadata_location
+from catalog.service.commits import remove_outdated, squash_for
+from catalog.service.files import next_metadata_location, outdated_files
 from catalog.service.states import PresentState
 from catalog.service.writing import Decision, discard_files, write_files
 from catalog.store.publishing import publish as publish_changes
@@ -109,12 +109,12 @@ def _publish_once(
     present = PresentState(catalog.database, catalog.present, transaction.warehouse, catalog.documents)
     now_ms = catalog.now_ms()
     decision: Decision[None] = Decision(None)
-    moved = []
+    moved, outdated = [], list[str]()
     staying = {held.after.uuid for held in staged if held.after is not None}
     for held in staged:
         if held.base_uuid is None and held.after is None:
             continue  # made and dropped inside: nothing to publish
-        if not _decide(catalog, present, _told_plainly(held, staying), now_ms, decision):
+        if not _decide(catalog, present, _told_plainly(held, staying), now_ms, decision, outdated):
             moved.append(_spelled(held))
     if moved:
         raise CommitFailed(
@@ -127,7 +127,7 @@ def _publish_once(
     if gone:
         also = wanting(transaction.warehouse, gone, principal, now_ms, also)
     try:
-        return publish_changes(
+        number = publish_changes(
             catalog.database, transaction, Write(decision.changes, principal, now_ms), also
         )
     except CommitStateUnknown:
@@ -135,6 +135,9 @@ def _publish_once(
     except (CatalogError, LostRace):
         discard_files(catalog, decision.files)
         raise
+    if outdated:
+        remove_outdated(catalog, outdated)
+    return number
 
 
 def _refuse_protected(transaction: Transaction, changes: list[Change]) -> None:
@@ -165,7 +168,12 @@ def _told_plainly(held: Staged, staying: set[str]) -> Staged:
 
 
 def _decide(
-    catalog: Catalog, present: PresentState, held: Staged, now_ms: int, decision: Decision[None]
+    catalog: Catalog,
+    present: PresentState,
+    held: Staged,
+    now_ms: int,
+    decision: Decision[None],
+    outdated: list[str],
 ) -> bool:
     """Add what publishing does to one name; False if the name moved and the work cannot be carried over."""
     live = present.load(held.namespace, held.name)
@@ -177,7 +185,7 @@ def _decide(
         if after is None:
             return False
     if after is not None and after.kind != "namespace":
-        after = _with_file(catalog, held, live, after, now_ms, decision)
+        after = _with_file(catalog, held, live, after, now_ms, decision, outdated)
     decision.changes.append(
         Change(
             held.operation,
@@ -209,7 +217,13 @@ def _keep_until_ms(catalog: Catalog, held: Staged, after: Entry | None, now_ms: 
 
 
 def _with_file(
-    catalog: Catalog, held: Staged, live: Entry | None, after: Entry, now_ms: int, decision: Decision[None]
+    catalog: Catalog,
+    held: Staged,
+    live: Entry | None,
+    after: Entry,
+    now_ms: int,
+    decision: Decision[None],
+    outdated: list[str],
 ) -> Entry:
     """The entry with the file it will have. What was only renamed or registered has its file already."""
     location = str(after.metadata_location)
@@ -220,6 +234,7 @@ def _with_file(
         follows = live is not None and live.uuid == after.uuid
         published = orjson.loads(live.document or b"null") if live is not None and follows else None
         metadata = set_publish_time(metadata, published, now_ms)
+        outdated += outdated_files(published, metadata)
     text = orjson.dumps(metadata)
     location = next_metadata_location(metadata, live.metadata_location if live else None)
     decision.files.append((location, text))

@@ -55,23 +55,31 @@ def _basis(state: PresentState, landed: LandedTable, marks: dict[str, str]) -> B
     *levels, name = landed.table or UNROUTED  # rejects that name no table
     namespace = Namespace(tuple(levels)).key
 
-    def metadata(suffix: str) -> Metadata | None:
-        entry = state.load(namespace, name + suffix)
-        if entry is None or entry.kind != "table":
-            return None
-        document: Metadata = orjson.loads(entry.document or b"{}")
-        return document
-
-    mirror = metadata("")
+    mirror = _metadata(state, namespace, name)
     return Basis(
         landed,
         marks,
         mirror,
-        metadata(CHANGES_SUFFIX),
+        _metadata(state, namespace, name + CHANGES_SUFFIX),
         is_empty=mirror is None or mirror.get("current-snapshot-id") in (None, -1),
         has_namespace=state.entry(namespace, "") is not None,
         has_rejects=_is_table(state, namespace, name + REJECTS_SUFFIX),
     )
+
+
+def metadata_of(ground: Ground, warehouse: str, table: TableName) -> Metadata | None:
+    """The document of a table as it is now; None if there is no table of that name."""
+    catalog = ground.catalog
+    state = PresentState(catalog.database, catalog.present, warehouse, catalog.documents)
+    return _metadata(state, Namespace(table[:-1]).key, table[-1])
+
+
+def _metadata(state: PresentState, namespace: str, name: str) -> Metadata | None:
+    entry = state.load(namespace, name)
+    if entry is None or entry.kind != "table":
+        return None
+    document: Metadata = orjson.loads(entry.document or b"{}")
+    return document
 
 
 def _is_table(state: PresentState, namespace: str, name: str) -> bool:

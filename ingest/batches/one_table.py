@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.batches import requests
-from ingest.batches.basis import Basis
+from ingest.batches.basis import Basis, metadata_of
 from ingest.batches.cut import UNROUTED, Cut, Ground, StagedBatch, staged_folder
 from ingest.batches.native import as_kept
 from ingest.batches.order import (
@@ -178,15 +178,20 @@ class OneTable:
         letters = dead_letters(self._cut.warehouse, table, refused, described["key"], batch.commit_us // 1000)
         self._ground.journal.dead_letters.add(letters)
         name = table[-1] + REJECTS_SUFFIX
-        if not self._basis.has_rejects:
-            body = {
-                "name": name,
-                "schema": requests.REJECTS_SCHEMA,
-                "properties": {**requests.PROPERTIES, "format-version": "2"},
-            }
-            described["requests"] = [*described["requests"], requests.create((*table[:-1], name), body)]
+        described["requests"] = [*described["requests"], *self._ensure_rejects((*table[:-1], name))]
         files = [self._put(rejects_table(letters, batch.commit_us), "rejects", batch)]
         described["rejects"] = {"name": name, "files": files}
+
+    def _ensure_rejects(self, rejects: TableName) -> list[requests.Request]:
+        existing = metadata_of(self._ground, self._cut.warehouse, rejects)
+        if existing is not None:
+            return requests.missing_properties(rejects, existing)
+        body = {
+            "name": rejects[-1],
+            "schema": requests.REJECTS_SCHEMA,
+            "properties": {**requests.PROPERTIES, "format-version": "2"},
+        }
+        return [requests.create(rejects, body)]
 
     def _put(self, table: pa.Table, what: str, batch: StagedBatch) -> str:
         options = self._ground.options

@@ -10,7 +10,7 @@ from ingest.change import TableName
 
 Request = dict[str, Any]
 
-PROPERTIES = {
+_WRITE_PROPERTIES = {
     "write.merge.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
@@ -19,9 +19,14 @@ PROPERTIES = {
     "write.delete.isolation-level": "snapshot",
     "write.delete.granularity": "file",
     "write.target-file-size-bytes": str(128 * 2**20),
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "100",
 }
+# Each commit writes the whole document, so that files which nobody deletes grow with the square of time. The
+# history can rebuild every version, so time travel needs none of them.
+METADATA_PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+PROPERTIES = {**_WRITE_PROPERTIES, **METADATA_PROPERTIES}
 REJECTS_SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -63,6 +68,21 @@ def commit(table: TableName, body: Mapping[str, Any]) -> Request:
     name = quote(table[-1], safe="")
     path = f"/v1/{{prefix}}/namespaces/{_segment(table)}/tables/{name}"
     return {"method": "POST", "path": path, "body": body}
+
+
+def missing_properties(table: TableName, metadata: Mapping[str, Any]) -> list[Request]:
+    """Give a table that was made without them the properties that bound its metadata files. What its owner
+    has set stays.
+    """
+    known = metadata.get("properties") or {}
+    missing = {name: value for name, value in METADATA_PROPERTIES.items() if name not in known}
+    if not missing:
+        return []
+    body = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": metadata["table-uuid"]}],
+        "updates": [{"action": "set-properties", "updates": missing}],
+    }
+    return [commit(table, body)]
 
 
 def _segment(table: TableName) -> str:

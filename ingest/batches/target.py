@@ -126,10 +126,11 @@ def _of_same_columns(
 def _ensure(
     table: TableName, settings: TableSettings, metadata: Metadata | None, wanted: Plan, partition: list[str]
 ) -> list[Request]:
+    made = requests.missing_properties(table, metadata) if metadata is not None else []
     if wanted.schema is None:
-        return []
+        return made
     if metadata is not None:
-        return [requests.commit(table, schema_updates(metadata, wanted.schema))]
+        return [*made, requests.commit(table, schema_updates(metadata, wanted.schema))]
     properties = {**requests.PROPERTIES, "format-version": str(settings.format_version)}
     spec = partition_spec(wanted.schema, partition) if partition else None
     body = create_request(table[-1], wanted.schema, spec, {**properties, **settings.properties})

@@ -405,3 +405,35 @@ def test_an_unknown_job_is_404_and_a_malformed_call_400(desk: Stack) -> None:
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchJobException")
     assert rest.lake("POST", "jobs/lease", json={"worker": ""}).status_code == 400
     assert rest.lake("POST", "jobs/lease", json={"worker": "w", "wait-s": -1}).status_code == 400
+
+
+def test_the_tables_of_a_batch_have_properties_that_bound_their_metadata_files(desk: Stack) -> None:
+    """Also those that were made without them. What the owner of a table has set stays."""
+    space, hand = fresh(), Hand(desk.url)
+    deletes, kept = "write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max"
+    bounded = {deletes: "true", kept: "20"}
+    names = ("t", "t__changes", "t__rejects")
+
+    def found(table: str) -> dict[str, str]:
+        properties = hand.rest.load(space, table)["metadata"]["properties"]
+        return {name: properties[name] for name in bounded if name in properties}
+
+    def change(table: str, *updates: dict[str, Any]) -> None:
+        body = {"requirements": [], "updates": list(updates)}
+        assert hand.rest.commit(space, table, body).status_code == 200
+
+    hand.post(f"{space}.t", {"id": 1, "n": 1})
+    hand.land(hand.lease(space))
+    hand.post(f"{space}.t", {"id": 2, "n": 2}, {"id": 3, "n": "not a number"})
+    hand.land(hand.lease(space))
+    assert [found(table) for table in names] == [bounded] * 3
+    for table in names:
+        change(table, {"action": "remove-properties", "removals": [deletes, kept]})
+    change("t__changes", {"action": "set-properties", "updates": {deletes: "false"}})
+    hand.post(f"{space}.t", {"id": 4, "n": 4}, {"id": 5, "n": "not a number"})
+    hand.land(hand.lease(space))
+    assert [found(table) for table in names] == [bounded, {deletes: "false", kept: "20"}, bounded]
+    hand.post(f"{space}.t", {"id": 6, "n": 6}, {"id": 7, "n": "not a number"})
+    job = hand.lease(space)
+    assert [table["requests"] for table in job["tables"]] == [[]]
+    hand.land(job)
