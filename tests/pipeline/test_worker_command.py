@@ -28,9 +28,11 @@ def test_a_worker_with_a_credential_lands_changes(stacks: Stacks, tmp_path: Path
         with httpx.Client(base_url=stack.url, headers=_bearer(stack, credential), timeout=120) as client:
             try:
                 worker.start(lambda: bool(_workers(client)), timeout_s=START_S)
-                event = {"operation": "INSERT", "table": "shop.orders", "rowId": "1", "after": {"id": 1}}
-                sent = client.post("/cdc", params={"wait": "commit"}, json={"events": [event]})
-                assert sent.status_code == 200, sent.text
+                event = {"sequence": 1, "timestamp": 1, "operation": "INSERT", "table": "shop.orders"}
+                events = [{**event, "rowId": "1", "after": {"id": 1}}]
+                sent = client.post("/cdc", params={"wait": "commit"}, json={"events": events})
+                assert (sent.status_code, sent.json()["eventsAccepted"]) == (200, 1), sent.text
+                assert client.get("/v1/main/namespaces/shop/tables/orders").status_code == 200
             finally:
                 worker.kill()
         assert secret not in log.read_text()
