@@ -280,6 +280,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        if issubclass(cls, ExplicitSettings):
+            return (init_settings,)
         return init_settings, Environment(settings_cls), TomlFile(settings_cls)
 
     @model_validator(mode="after")
@@ -335,6 +337,13 @@ class Settings(BaseSettings):
         """The value as it may be printed: secrets and passwords are masked."""
         value = getattr(self, name)
         return "-" if value is None else as_text(value)
+
+
+class ExplicitSettings(Settings):
+    """Settings from arguments and defaults alone, whatever the environment and calve.toml say."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
 
 
 def is_loopback(host: str) -> bool:

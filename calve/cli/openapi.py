@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from calve.settings import Settings
+from calve.settings import ExplicitSettings
 
 
 @click.command()
@@ -30,7 +30,7 @@ def command(directory: Path, check: bool) -> int:
     from calve.app import described_app
 
     with tempfile.TemporaryDirectory() as home:
-        app = described_app(Settings(home=Path(home)))
+        app = described_app(ExplicitSettings(home=Path(home)))
     if not check:
         openapi.write(directory, app)
         return 0

@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from calve.settings import Settings
 from calve.settings_sources import MASK, flag
 from calve.startup import StartupError
 from catalog.errors import Unavailable
+from tests.harness.components import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +142,15 @@ def test_debug_shows_where_an_unexpected_error_was_raised(
     monkeypatch.setattr(module_of("openapi"), "callback", fail)
     assert cli.main(["openapi"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_api_description_depends_on_no_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = shutil.copytree(ROOT / "openapi", tmp_path / "openapi")
+    assert cli.main(["openapi", "--directory", str(directory)]) == 0
+    for name, value in {"CALVE_DATABASE": "postgresql://127.0.0.1:1/none", "CALVE_PROT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "calve.toml").write_text('namespace_separator = "%2E"\n')
+    assert cli.main(["openapi", "--directory", str(directory), "--check"]) == 0
 
 
 def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
