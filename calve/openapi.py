@@ -1,7 +1,7 @@
 """Keeps `openapi/` equal to what the code serves.
 
-- `iceberg-rest.yaml`: everything above `components:` is written from `catalog/api/operations.py`; the
-  components are written by hand in that file and left as they are.
+- `iceberg-rest.yaml`: everything above `components:` is written from the routes under `/v1`; the components
+  are written by hand in that file and left as they are.
 - `lake.yaml`: Calve's own routes, from the running app's description of itself.
 
 `write` brings the files up to date, `check` says which are not. Neither starts a server.
@@ -17,8 +17,7 @@ from typing import Any
 
 import yaml
 from fastapi import FastAPI
-
-from catalog.api.operations import OPERATIONS, Operation
+from fastapi.routing import APIRoute, iter_route_contexts
 
 ICEBERG_FILE = "iceberg-rest.yaml"
 LAKE_FILE = "lake.yaml"
@@ -28,11 +27,12 @@ Node = dict[str, Any]
 _VERSION = "3.1.1"
 _COMPONENTS = re.compile(r"^components:$", re.MULTILINE)
 _ICEBERG_NOTE = (
-    "# `calve openapi` writes everything above `components` from catalog/api/operations.py.\n"
+    "# `calve openapi` writes everything above `components` from the routes under /v1.\n"
     "# The components are written by hand: edit them here.\n"
 )
 _LAKE_NOTE = "# Written by `calve openapi` from the routes of the app. Edit the routes, not this file.\n"
 
+TAGS = ("Configuration API", "OAuth2 API", "Catalog API")
 _METHODS = ("get", "head", "post", "put", "patch", "delete")
 
 
@@ -51,14 +51,14 @@ def check(directory: Path, app: FastAPI) -> list[str]:
     ]
 
 
-def iceberg_text(current: str) -> str:
+def iceberg_text(current: str, app: FastAPI) -> str:
     """The text of `iceberg-rest.yaml`: generated down to `components:`, from there on as in `current`."""
     marks = list(_COMPONENTS.finditer(current))
     if len(marks) != 1:
         raise ValueError(f"{ICEBERG_FILE} must hold exactly one line 'components:', found {len(marks)}")
     by_hand = current[marks[0].start() :]
     components = yaml.safe_load(by_hand)["components"]
-    return _ICEBERG_NOTE + _dump(_iceberg_head(components)) + by_hand
+    return _ICEBERG_NOTE + _dump(_iceberg_head(components, app)) + by_hand
 
 
 def lake_document(app: FastAPI) -> Node:
@@ -99,17 +99,21 @@ def lake_document(app: FastAPI) -> Node:
 
 def _generated(directory: Path, app: FastAPI) -> dict[str, str]:
     current = (directory / ICEBERG_FILE).read_text(encoding="utf-8")
-    return {ICEBERG_FILE: iceberg_text(current), LAKE_FILE: _LAKE_NOTE + _dump(lake_document(app))}
+    return {ICEBERG_FILE: iceberg_text(current, app), LAKE_FILE: _LAKE_NOTE + _dump(lake_document(app))}
 
 
 # The spec's operations
 
 
-def _iceberg_head(components: Node) -> Node:
+def _iceberg_head(components: Node, app: FastAPI) -> Node:
     paths: dict[str, Node] = {}
-    for operation in OPERATIONS:
-        item = paths.setdefault(operation.path, _path_item(operation))
-        item[operation.method.lower()] = _operation_node(operation, components)
+    routes = sorted(_iceberg_routes(app), key=lambda route: TAGS.index(str(route.tags[0])))
+    for route in routes:
+        names = re.findall(r"\{([^}]+)\}", route.path)
+        shared = {"parameters": [_ref("parameters", name) for name in names]} if names else {}
+        item = paths.setdefault(route.path, shared)
+        for method in route.methods or ():
+            item[method.lower()] = _operation_node(route, method, components)
     return {
         "openapi": _VERSION,
         "info": {
@@ -121,40 +125,37 @@ def _iceberg_head(components: Node) -> Node:
         "servers": [{"url": "/"}],
         # The empty choice: a server that runs open, on loopback only, asks for no token.
         "security": [{"OAuth2": ["catalog"]}, {"BearerAuth": []}, {}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(operation.tag for operation in OPERATIONS)],
+        "tags": [{"name": tag} for tag in TAGS],
         "paths": paths,
     }
 
 
-def _path_item(operation: Operation) -> Node:
-    if not operation.path_parameters:
-        return {}
-    return {"parameters": [_ref("parameters", name) for name in operation.path_parameters]}
+def _iceberg_routes(app: FastAPI) -> Iterator[APIRoute]:
+    for context in iter_route_contexts(app.routes):
+        route = context.original_route
+        if isinstance(route, APIRoute) and _is_iceberg(route.path):
+            yield route
 
 
-def _operation_node(operation: Operation, components: Node) -> Node:
-    node: Node = {"tags": [operation.tag], "operationId": operation.id, "summary": operation.summary}
-    if operation.deprecated:
+def _operation_node(route: APIRoute, method: str, components: Node) -> Node:
+    node: Node = {"tags": list(route.tags), "operationId": route.operation_id, "summary": route.summary}
+    if route.deprecated:
         node["deprecated"] = True
-    if not operation.secured:
-        node["security"] = [{}]
-    parameters = (*operation.parameters, *(("idempotency-key",) if operation.idempotent_key else ()))
-    if parameters:
-        node["parameters"] = [_ref("parameters", name) for name in parameters]
-    if operation.request_schema is not None:
-        schema = _ref("schemas", operation.request_schema)
-        node["requestBody"] = {"required": True, "content": {operation.request_type: {"schema": schema}}}
+    extra = route.openapi_extra or {}
+    node |= {name: extra[name] for name in ("security", "parameters", "requestBody") if name in extra}
     node["responses"] = {
-        status: _response_node(operation, name, components) for status, name in operation.responses.items()
+        status: _response_node(response, method, components)
+        for status, response in extra["responses"].items()
     }
     return node
 
 
-def _response_node(operation: Operation, name: str, components: Node) -> Node:
-    if operation.method != "HEAD":
-        return _ref("responses", name)
-    # HTTP gives an answer to HEAD no body, so none is described.
-    return {key: value for key, value in components["responses"][name].items() if key != "content"}
+def _response_node(response: Node, method: str, components: Node) -> Node:
+    if method != "HEAD":
+        return response
+    # HTTP gives a response to HEAD no body, so none is described.
+    described = components["responses"][response["$ref"].rsplit("/", 1)[-1]]
+    return {key: value for key, value in described.items() if key != "content"}
 
 
 def _ref(kind: str, name: str) -> Node:

@@ -27,10 +27,10 @@ def command(directory: Path, check: bool) -> int:
       calve openapi --check
     """
     from calve import openapi
-    from calve.app import described_app
+    from calve.app import fastapi_app
 
     with tempfile.TemporaryDirectory() as home:
-        app = described_app(ExplicitSettings(home=Path(home)))
+        app = fastapi_app(ExplicitSettings(home=Path(home)))
     if not check:
         openapi.write(directory, app)
         return 0

@@ -17,10 +17,6 @@ What the application finds in the scope, and what it may put there:
     calve.caller       out  who called, for the log
     calve.reply        in   where the server can: `await reply((status, headers, parts of the body))`
 
-`at_once` is the short way for reads that wait for nothing, which is most of what a catalog is asked: the
-protocol calls it with the head of a request and writes what it gives. No task, no ASGI messages; everything
-else is the same, and whatever is unusual about a request makes it go the long way.
-
 One layer and not six, because each layer costs every request its coroutines, and loadTable is too quick for
 that.
 """
@@ -34,12 +30,11 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Self
 
 from calve.serve import bodies
-from calve.serve.answers import Whole
 from calve.serve.bodies import Disconnected, Message, Receive, Refused
-from calve.serve.exchange import CLIENT_CLOSED, NOSNIFF, SAFE_METHODS, Deadlines, Exchange, Scope, Send
+from calve.serve.exchange import CLIENT_CLOSED, SAFE_METHODS, Deadlines, Exchange, Scope, Send
 from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
 from calve.telemetry import logs
@@ -47,7 +42,6 @@ from calve.telemetry.metrics import Child, metrics
 from calve.telemetry.request_log import RequestLog
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Find = Callable[[str, str], tuple[Any, dict[str, str]] | None]
 
 SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,64}")
 INLINE_EXPAND_BYTES_MAX = 4096  # more compressed input than this is expanded in a thread
@@ -78,10 +72,8 @@ class Edge:
         log_from_status: int,
         log_reads: bool,
         own_names: frozenset[str] | None = None,
-        find: Find | None = None,
     ) -> None:
         self._app = app
-        self._find = find
         self._body_bytes_max = body_bytes_max
         self._timeout_s = timeout_s
         self._deadlines = Deadlines(timeout_s)
@@ -95,8 +87,7 @@ class Edge:
         self._children: dict[tuple[str, int], Child] = {}
 
     @classmethod
-    def of(cls, app: App, settings: Settings, find: Find | None = None) -> Self:
-        """`find` is the way from method and path to an endpoint that may answer at once."""
+    def of(cls, app: App, settings: Settings) -> Self:
         return cls(
             app,
             body_bytes_max=settings.body_bytes_max,
@@ -105,7 +96,6 @@ class Edge:
             log_from_status=0 if settings.log_level in {"debug", "info"} else 500,
             log_reads=settings.log_level == "debug",
             own_names=public_names(settings) if settings.auth == "open" else None,
-            find=find,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,30 +148,6 @@ class Edge:
             self._account(
                 exchange.id, scope["method"], _path(scope), exchange.status, started_s, operation, caller
             )
-
-    def at_once(
-        self, method: str, path: bytes, query: bytes, pairs: list[tuple[bytes, bytes]]
-    ) -> Whole | None:
-        """Status, headers and body of the answer; None if the request has to go the long way."""
-        found = self._find(method, path.decode("ascii")) if self._find is not None else None
-        if found is None or not found[0].stays(found[1]):
-            return None
-        headers = dict(pairs)
-        if (
-            len(headers) != len(pairs)
-            or b"content-length" in headers
-            or b"transfer-encoding" in headers
-            or (self._own_names is not None and foreign(headers, self._own_names) is not None)
-        ):
-            return None
-        endpoint, started_s, id_ = found[0], time.monotonic(), self._request_id(headers)
-        logs.request_id.set(id_)
-        call = endpoint.call(found[1], query, headers)
-        answer = endpoint.answer(call)
-        caller = call.caller.name if call.caller is not None else None
-        self._account(id_, method, path, answer.status, started_s, endpoint.operation.id, caller)
-        status, own, parts = answer.whole(method)
-        return status, (*own, (b"x-request-id", id_.encode()), NOSNIFF), parts
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id")

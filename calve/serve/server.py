@@ -27,7 +27,7 @@ from calve.serve.middleware import App
 from calve.serve.protocol import Protocol
 from calve.settings import Settings
 from calve.startup import StartupError
-from catalog.api.stopping import stopping
+from catalog.shutdown import stopping
 
 COLLECT_AFTER = (50_000, 20, 50)  # objects, then collections of the younger generation
 

@@ -1,5 +1,18 @@
-"""The HTTP edge: the spec's operations and Calve's own, as thin endpoints over the services.
+"""The HTTP API: the operations of the Iceberg REST specification, Calve's own under `/lake/v1`, and health.
 
-`operations.py` says which operations there are; everything else here reads a request, calls one use case of
-`catalog/service` and writes its answer. No rule of the catalog lives here.
+One APIRouter for each group of operations. A handler parses the request, calls one function of
+`catalog/service` and renders its result; it decides nothing about the catalog itself.
 """
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from catalog.api import config, health, namespaces, oauth, tables, transactions, views
+from catalog.api.lake import lake_router
+
+
+def routers() -> list[APIRouter]:
+    """Every router, in the order in which a request is matched: those with the most requests first."""
+    modules = (tables, namespaces, views, transactions, config, oauth, health)
+    return [*(module.router for module in modules), lake_router()]

@@ -1,56 +1,62 @@
-"""`GET /v1/config`: which prefix a warehouse has, what works here, and where its files are."""
+"""`GET /v1/config`: the prefix of a warehouse, the operations that the server has, where files are."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from catalog.api.calls import Answer, Call, json_answer
-from catalog.api.operations import endpoint_strings
-from catalog.errors import NoSuchWarehouse
+from fastapi import APIRouter, Query, Request, Response
+
+from catalog.api import spec
+from catalog.api.dependencies import CallerDep, CatalogDep, state_for, visible_role
+from catalog.api.responses import json_response
 from catalog.identity.roles import Caller
 from catalog.names import WarehouseRef, warehouse_ref
 from catalog.service.catalog import Catalog
 
 DEFAULT_WAREHOUSE = "main"
 
-
-def asked_for(call: Call) -> WarehouseRef:
-    """The warehouse a client names, or `main` where it names none. A storage root names its warehouse too."""
-    text = call.query.get("warehouse") or DEFAULT_WAREHOUSE
-    for warehouse in call.catalog.warehouses.all() if "/" in text else []:
-        visible = call.caller is not None and call.caller.role(warehouse.name) is not None
-        if visible and text.rstrip("/") == warehouse.root.rstrip("/"):
-            return WarehouseRef(warehouse.name)
-    return warehouse_ref(text)
+router = APIRouter(tags=["Configuration API"])
 
 
-def get_config(call: Call, separator: str) -> Answer:
-    ref = asked_for(call)
-    _require_visible(call.caller, ref)
-    prefix = str(_pinned(call.catalog, ref))
-    warehouse = call.catalog.warehouse(ref.name)
-    overrides = {"prefix": prefix, "namespace-separator": separator}
-    defaults: dict[str, Any] = dict(call.catalog.client_properties(warehouse.root))
-    lifetime = f"PT{call.catalog.limits.idempotency_lifetime_s}S"
-    return json_answer(
+@router.get(
+    "/v1/config",
+    operation_id="getConfig",
+    summary="What a client must know before its first call",
+    **spec.operation("CatalogConfigResponse", errors=spec.NO_WAREHOUSE, parameters=("warehouse",)),
+)
+def get_config(
+    request: Request,
+    catalog: CatalogDep,
+    caller: CallerDep,
+    warehouse: Annotated[str, Query()] = "",
+) -> Response:
+    ref = _warehouse_ref(catalog, caller, warehouse or DEFAULT_WAREHOUSE)
+    visible_role(caller, ref.name)
+    prefix = str(_pinned(catalog, caller, ref))
+    properties: dict[str, Any] = dict(catalog.client_properties(catalog.warehouse(ref.name).root))
+    overrides = {"prefix": prefix, "namespace-separator": request.app.state.encoded_separator}
+    return json_response(
         {
-            "defaults": defaults,
+            "defaults": properties,
             "overrides": overrides,
-            "endpoints": endpoint_strings(),
-            "idempotency-key-lifetime": lifetime,
+            "endpoints": spec.endpoints(request.app.routes),
+            "idempotency-key-lifetime": f"PT{catalog.limits.idempotency_lifetime_s}S",
         }
     )
 
 
-def _require_visible(caller: Caller | None, ref: WarehouseRef) -> None:
-    if caller is None or caller.role(ref.name) is None:
-        raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")
+def _warehouse_ref(catalog: Catalog, caller: Caller, text: str) -> WarehouseRef:
+    """A warehouse is named by its name or by its storage root."""
+    for warehouse in catalog.warehouses.all() if "/" in text else []:
+        if caller.role(warehouse.name) is not None and text.rstrip("/") == warehouse.root.rstrip("/"):
+            return WarehouseRef(warehouse.name)
+    return warehouse_ref(text)
 
 
-def _pinned(catalog: Catalog, ref: WarehouseRef) -> WarehouseRef:
+def _pinned(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseRef:
     """A moment becomes a number once, here, so that all tables of a client belong to one instant."""
     if ref.at is not None:
         return WarehouseRef(ref.name, at=str(catalog.resolve(ref)))
     if ref.transaction is not None:
-        catalog.open_transaction(ref.name, ref.transaction)
+        state_for(catalog, caller, ref)
     return ref

@@ -1,21 +1,88 @@
-"""Errors on the wire: the one place that turns an exception into a status and Iceberg's error body."""
+"""Errors in HTTP: the one place that turns an exception into a status and a body.
+
+Errors have Iceberg's form, `{"error": {"message", "type", "code"}}`, but for those of `/v1/oauth/tokens`,
+which have OAuth's.
+"""
 
 from __future__ import annotations
 
-import orjson
+import logging
 
-from catalog.api.calls import JSON, Answer
-from catalog.errors import CatalogError, NotAuthorized, Unavailable
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from catalog.errors import CatalogError, Invalid, NotAuthorized, Unavailable
+from catalog.identity.oauth import OAuthError
+
+JSON = "application/json"
+STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException"}
+
+log = logging.getLogger(__name__)
 
 
 def error_body(message: str, type_: str, code: int) -> bytes:
     return orjson.dumps({"error": {"message": message, "type": type_, "code": code}})
 
 
-def error_answer(error: CatalogError) -> Answer:
-    headers = [JSON]
+def error_response(error: CatalogError) -> Response:
+    headers = {}
     if isinstance(error, Unavailable):
-        headers.append((b"retry-after", str(error.retry_after_s).encode()))
+        headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, NotAuthorized):
-        headers.append((b"www-authenticate", b"Bearer"))
-    return Answer(error.status, error_body(error.message, error.type, error.status), headers)
+        headers["WWW-Authenticate"] = "Bearer"
+    body = error_body(error.message, error.type, error.status)
+    return Response(body, error.status, headers, media_type=JSON)
+
+
+def add_exception_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(CatalogError, _catalog_error)
+    app.add_exception_handler(OAuthError, _oauth_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(orjson.JSONEncodeError, _encode_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _catalog_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CatalogError)
+    if error.status >= 500:
+        operation = getattr(request.scope.get("route"), "operation_id", None)
+        log.warning("a request failed", extra={"operation": operation}, exc_info=error)
+    return error_response(error)
+
+
+async def _oauth_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, OAuthError)
+    return Response(orjson.dumps(error.body), error.status, dict(error.headers), media_type=JSON)
+
+
+async def _validation_error(_request: Request, error: Exception) -> Response:
+    """A body or a parameter of the wrong form: one sentence that names the first wrong field."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return error_response(Invalid(f"{where}: {first['msg']}"))
+
+
+async def _http_exception(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    type_ = STATUS_TYPES.get(error.status_code, "BadRequestException")
+    hint = ": no such route here" if error.status_code in STATUS_TYPES else ""
+    body = error_body(f"{error.detail}{hint}", type_, error.status_code)
+    return Response(body, error.status_code, error.headers, media_type=JSON)
+
+
+async def _encode_error(request: Request, error: Exception) -> Response:
+    """orjson raises a plain TypeError, here as elsewhere; its text tells which one is the client's fault."""
+    if "Recursion limit" in str(error):
+        return error_response(Invalid("The request is nested too deeply to be stored"))
+    log.error("unexpected error", exc_info=error)
+    return await _unexpected(request, error)
+
+
+async def _unexpected(_request: Request, _error: Exception) -> Response:
+    """Starlette raises the exception again after this response, and the layer outside logs it."""
+    message = "The server failed; its log says why under the request id of this response"
+    return Response(error_body(message, "InternalServerError", 500), 500, media_type=JSON)

@@ -1,19 +1,24 @@
-"""`/health` (this process lives), `/ready` (it can do its work), `/metrics`."""
+"""`/health` (the process runs), `/ready` (it can do its work), `/metrics`."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from catalog.api.dependencies import get_caller
 from catalog.errors import CatalogError
 from catalog.service.catalog import Catalog
 
-PROBE_EVERY_S = 5.0  # storage is written to by the probe, so many askers share one look
+PROBE_EVERY_S = 5.0  # the probe writes to storage, so it is not run for every request
+
+router = APIRouter(tags=["Operation"])
 
 
 class HealthAnswer(BaseModel):
@@ -26,24 +31,40 @@ class Readiness(BaseModel):
 
 
 class Probe:
-    """Whether database and storage answer. Storage is looked at every few seconds at most."""
+    """Whether database and storage answer.
+
+    One look at a time: requests that come while it is under way wait for its result, on the event loop. So
+    storage that hangs holds one thread, however many requests ask.
+    """
 
     def __init__(self, catalog: Catalog, notes: Callable[[], dict[str, str]] = dict) -> None:
-        """`notes` are checks that are told, and keep nobody from sending requests here."""
+        """`notes` are further findings, which do not make the server unready."""
         self._catalog = catalog
-        self.notes = notes
-        self._storage: str = ""
+        self._notes = notes
+        self._storage = ""
         self._looked_at_s = -PROBE_EVERY_S
+        self._look: asyncio.Task[Readiness] | None = None
 
-    def checks(self) -> dict[str, str]:
-        found = {"database": self._ask(lambda: self._catalog.warehouse("main"))}
+    async def readiness(self) -> Readiness:
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(run_in_threadpool(self.look))
+        return await asyncio.shield(self._look)
+
+    def look(self) -> Readiness:
+        checks = {"database": self._check(lambda: self._catalog.warehouse("main"))}
         if time.monotonic() - self._looked_at_s >= PROBE_EVERY_S or self._storage != "ok":
-            self._storage = self._ask(lambda: self._catalog.files.probe(self._catalog.warehouse("main").root))
+            self._storage = self._check(self._probe_storage)
             self._looked_at_s = time.monotonic()
-        return found | {"storage": self._storage}
+        checks["storage"] = self._storage
+        if any(value != "ok" for value in checks.values()):
+            return Readiness(status="not ready", checks=checks)
+        return Readiness(status="ok", checks=checks | self._notes())
+
+    def _probe_storage(self) -> None:
+        self._catalog.files.probe(self._catalog.warehouse("main").root)
 
     @staticmethod
-    def _ask(look: Callable[[], object]) -> str:
+    def _check(look: Callable[[], object]) -> str:
         try:
             look()
         except CatalogError as error:
@@ -51,27 +72,28 @@ class Probe:
         return "ok"
 
 
-def health_router(probe: Probe, render_metrics: Callable[[], bytes]) -> APIRouter:
-    router = APIRouter(tags=["Operation"])
+@router.get("/health", operation_id="health", response_model=HealthAnswer)
+async def health() -> Any:
+    """The process lives."""
+    return {"status": "ok"}
 
-    @router.get("/health", operation_id="health", response_model=HealthAnswer)
-    async def health() -> Any:
-        """The process lives."""
-        return {"status": "ok"}
 
-    @router.get(
-        "/ready", operation_id="ready", response_model=Readiness, responses={503: {"model": Readiness}}
-    )
-    def ready() -> Any:
-        """Database and storage answer; 503 with the reason if one does not."""
-        checks = probe.checks()
-        ok = all(value == "ok" for value in checks.values())
-        told = checks | (probe.notes() if ok else {})
-        return JSONResponse({"status": "ok" if ok else "not ready", "checks": told}, 200 if ok else 503)
+@router.get("/ready", operation_id="ready", response_model=Readiness, responses={503: {"model": Readiness}})
+async def ready(request: Request) -> Any:
+    """Database and storage answer; 503 with the reason if one does not."""
+    probe: Probe = request.app.state.probe
+    found = await probe.readiness()
+    return JSONResponse(found.model_dump(), 200 if found.status == "ok" else 503)
 
-    @router.get("/metrics", operation_id="metrics", response_class=Response)
-    def metrics() -> Response:
-        """Figures for Prometheus."""
-        return Response(render_metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    return router
+def metrics_reader(request: Request) -> None:
+    """With the setting `metrics_auth` a caller needs a token."""
+    if request.app.state.metrics_auth:
+        get_caller(request)
+
+
+@router.get("/metrics", operation_id="metrics", response_class=Response)
+def metrics(request: Request, _: Annotated[None, Depends(metrics_reader)]) -> Response:
+    """Figures for Prometheus."""
+    text: bytes = request.app.state.render_metrics()
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,56 +1,146 @@
-"""The namespace operations of the spec."""
+"""The namespace operations of the specification."""
 
 from __future__ import annotations
 
-from catalog.api.calls import NO_CONTENT, Answer, Call, json_answer
-from catalog.api.paging import page
+from fastapi import APIRouter, Request, Response
+
+from catalog.api import spec
+from catalog.api.dependencies import (
+    CatalogDep,
+    JsonBody,
+    NamespaceDep,
+    ReaderState,
+    WriteContext,
+    WriterState,
+    WriteSlot,
+    parse_namespace,
+    raw_query,
+)
+from catalog.api.pagination import SpecPageDep
+from catalog.api.responses import json_response, no_content
 from catalog.names import Namespace, namespace_from_levels
 from catalog.service import namespaces
+from catalog.service.idempotency import run_once
+
+router = APIRouter(tags=["Catalog API"])
+
+NAMESPACES = f"{spec.PREFIX}/namespaces"
 
 
-def list_namespaces(call: Call) -> Answer:
-    raw_parent = call.raw_query.get("parent", "")
-    parent = ""
-    if not raw_parent:
-        _ = call.state.warehouse  # an empty list must not stand for a missing warehouse
-    else:
-        namespace = call.parsed_namespace(raw_parent)
-        namespaces.require_namespace(call.state, namespace)
+@router.get(
+    NAMESPACES,
+    operation_id="listNamespaces",
+    summary="The namespaces at the top, or below a parent",
+    **spec.operation("ListNamespacesResponse", errors=spec.NO_NAMESPACE, parameters=(*spec.PAGES, "parent")),
+)
+def list_namespaces(request: Request, state: ReaderState, page: SpecPageDep) -> Response:
+    parent, raw_parent = "", raw_query(request, "parent")
+    if raw_parent:
+        namespace = parse_namespace(request, raw_parent)
+        namespaces.require_namespace(state, namespace)
         parent = namespace.key
-    keys, next_token = page(call, parent, lambda after, limit: call.state.children(parent, after, limit))
-    levels = [key.split("\x1f") for key in keys]
-    return json_answer({"namespaces": levels, "next-page-token": next_token})
+    (after,) = page.after("")
+    keys, next_token = page.cut(state.children(parent, after, page.rows_max), lambda key: (key,))
+    levels = [list(Namespace.from_key(key).levels) for key in keys]
+    return json_response({"namespaces": levels, "next-page-token": next_token})
 
 
-def create_namespace(call: Call) -> Answer:
-    namespace = namespace_from_levels(call.json.get("namespace"))
-    properties = namespaces.create(
-        call.catalog, call.state, call.asked, namespace, call.json.get("properties")
+@router.post(
+    NAMESPACES,
+    operation_id="createNamespace",
+    summary="Make a namespace",
+    **spec.operation(
+        "CreateNamespaceResponse",
+        errors={**spec.NO_WAREHOUSE, **spec.UNSUPPORTED, **spec.EXISTS},
+        body="CreateNamespaceRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def create_namespace(
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+) -> Response:
+    namespace = namespace_from_levels(body.get("namespace"))
+    properties = run_once(
+        catalog,
+        context,
+        work=lambda: namespaces.create(catalog, state, context, namespace, body.get("properties")),
+        restore=lambda saved: saved,
     )
-    return _answer(namespace, properties)
+    return _response(namespace, properties)
 
 
-def load_namespace(call: Call) -> Answer:
-    return _answer(call.namespace, namespaces.properties_of(call.state, call.namespace))
+@router.get(
+    spec.NAMESPACE,
+    operation_id="loadNamespaceMetadata",
+    summary="A namespace and its properties",
+    **spec.operation("GetNamespaceResponse", errors=spec.NO_NAMESPACE),
+)
+def load_namespace(state: ReaderState, namespace: NamespaceDep) -> Response:
+    return _response(namespace, namespaces.properties_of(state, namespace))
 
 
-def namespace_exists(call: Call) -> Answer:
-    namespaces.require_namespace(call.state, call.namespace)
-    return Answer(NO_CONTENT)
+@router.head(
+    spec.NAMESPACE,
+    operation_id="namespaceExists",
+    summary="Whether a namespace is there",
+    **spec.operation(errors=spec.NO_NAMESPACE),
+)
+def namespace_exists(state: ReaderState, namespace: NamespaceDep) -> Response:
+    namespaces.require_namespace(state, namespace)
+    return no_content()
 
 
-def drop_namespace(call: Call) -> Answer:
-    namespaces.drop(call.catalog, call.state, call.asked, call.namespace)
-    return Answer(NO_CONTENT)
-
-
-def update_properties(call: Call) -> Answer:
-    body = call.json
-    answer = namespaces.update_properties(
-        call.catalog, call.state, call.asked, call.namespace, body.get("updates"), body.get("removals")
+@router.delete(
+    spec.NAMESPACE,
+    operation_id="dropNamespace",
+    summary="Drop an empty namespace",
+    **spec.operation(
+        errors={**spec.NO_NAMESPACE, "409": "NamespaceNotEmptyResponse"}, writes=True, takes_key=True
+    ),
+)
+def drop_namespace(
+    catalog: CatalogDep, state: WriterState, namespace: NamespaceDep, context: WriteContext, _: WriteSlot
+) -> Response:
+    run_once(
+        catalog,
+        context,
+        work=lambda: namespaces.drop(catalog, state, context, namespace),
+        restore=lambda _saved: None,
     )
-    return json_answer(answer)
+    return no_content()
 
 
-def _answer(namespace: Namespace, properties: dict[str, str]) -> Answer:
-    return json_answer({"namespace": list(namespace.levels), "properties": properties})
+@router.post(
+    f"{spec.NAMESPACE}/properties",
+    operation_id="updateProperties",
+    summary="Set and remove properties of a namespace",
+    **spec.operation(
+        "UpdateNamespacePropertiesResponse",
+        errors={**spec.NO_NAMESPACE, **spec.UNSUPPORTED, "422": "UnprocessableEntityResponse"},
+        body="UpdateNamespacePropertiesRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def update_properties(
+    catalog: CatalogDep,
+    state: WriterState,
+    namespace: NamespaceDep,
+    body: JsonBody,
+    context: WriteContext,
+    _: WriteSlot,
+) -> Response:
+    result = run_once(
+        catalog,
+        context,
+        work=lambda: namespaces.update_properties(
+            catalog, state, context, namespace, body.get("updates"), body.get("removals")
+        ),
+        restore=lambda saved: saved,
+    )
+    return json_response(result)
+
+
+def _response(namespace: Namespace, properties: dict[str, str]) -> Response:
+    return json_response({"namespace": list(namespace.levels), "properties": properties})

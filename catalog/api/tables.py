@@ -1,217 +1,308 @@
-"""The table operations of the spec."""
+"""The table operations of the specification."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-from typing import NamedTuple
+from typing import Annotated
 
 import orjson
+from fastapi import APIRouter, Header, Query, Request, Response
 
-from catalog.api.calls import JSON, NO_CONTENT, Answer, Call, json_answer
-from catalog.api.listing import list_names
+from catalog.api import spec
+from catalog.api.dependencies import (
+    CallerDep,
+    CatalogDep,
+    CommitTurn,
+    JsonBody,
+    NamespaceDep,
+    ReaderState,
+    TableDep,
+    WriteContext,
+    WriterState,
+    WriteSlot,
+    parse_namespace,
+    raw_query,
+)
+from catalog.api.pagination import SpecPageDep
+from catalog.api.requests import boolean_field, list_field, require_same_identifier
+from catalog.api.responses import (
+    etag,
+    etag_matches,
+    identifiers_response,
+    json_response,
+    no_content,
+    table_response,
+    unregister_response,
+)
 from catalog.changes import Entry
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
 from catalog.names import Identifier, check_name, decode_segment, identifier_from_body
-from catalog.service import commits, garbage, reports, tables
-from catalog.service.documents import document_key
+from catalog.service import commits, garbage, namespaces, reports, tables
+from catalog.service.catalog import Catalog
+from catalog.service.idempotency import restore_entry, restore_from_file, run_once
+from catalog.service.states import State
 
-GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
+router = APIRouter(tags=["Catalog API"])
+
 REFERENCED_BY_MAX = 32
-GZIP = (b"content-encoding", b"gzip")
-VARY = (b"vary", b"Accept-Encoding")
 
 
-class Framed(NamedTuple):
-    """The body of an answer, in parts: the text of the document is the one that is kept anyway."""
-
-    parts: tuple[bytes, ...]
-    tag: bytes
-    size: int
-
-
-def list_tables(call: Call) -> Answer:
-    return list_names(call, "table")
-
-
-def create_table(call: Call) -> Answer:
-    body = call.json
-    identifier = Identifier(call.namespace, check_name(body.get("name"), "table"))
-    staged = body.get("stage-create", False)
-    if not isinstance(staged, bool):
-        raise Invalid("stage-create must be true or false")
-    if staged:
-        metadata = tables.stage(call.catalog, call.state, identifier, body)
-        return json_answer({"metadata-location": None, "metadata": metadata, "config": {}})
-    entry = tables.create(call.catalog, call.state, call.asked, identifier, body)
-    return loaded(call, entry)
-
-
-def register_table(call: Call) -> Answer:
-    body = call.json
-    identifier = Identifier(call.namespace, check_name(body.get("name"), "table"))
-    overwrite = body.get("overwrite", False)
-    if not isinstance(overwrite, bool):
-        raise Invalid("overwrite must be true or false")
-    location = body.get("metadata-location")
-    entry = tables.register(call.catalog, call.state, call.asked, identifier, location, overwrite=overwrite)
-    return loaded(call, entry)
-
-
-def load_table(call: Call) -> Answer:
-    shape = call.query.get("snapshots", "all")
-    if shape not in ("all", "refs"):
+@router.get(
+    spec.TABLE,
+    operation_id="loadTable",
+    summary="A table with its metadata",
+    **spec.operation(
+        "LoadTableResponse",
+        errors={**spec.NO_TABLE, "304": "NotModifiedResponse"},
+        parameters=("data-access", "if-none-match", "snapshots", "referenced-by"),
+    ),
+)
+def load_table(
+    request: Request,
+    catalog: CatalogDep,
+    state: ReaderState,
+    table: TableDep,
+    snapshots: Annotated[str, Query()] = "all",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    if snapshots not in ("all", "refs"):
         raise Invalid("snapshots must be all or refs")
-    _check_referenced_by(call)
-    wanted = call.headers.get(b"if-none-match")
-    if call.state.is_present or wanted is not None:
-        # Which version it is, first: most clients have it, or somebody asked for it a moment ago.
-        entry = tables.require(call.state, call.identifier)
-        _require_file(call, entry)
-        if wanted is not None:
-            tag = etag(entry, shape)
-            if _matches(wanted, tag):
-                return Answer(304, b"", [(b"etag", tag)])
-        framed: Framed | None = call.catalog.documents.get(document_key(entry), "framed-" + shape)
-        if framed is not None:
-            return _answered(call, entry, shape, framed)
-    entry = tables.load(call.state, call.identifier)
-    _require_file(call, entry)
-    return loaded(call, entry, shape)
+    _check_referenced_by(request)
+    if if_none_match is not None:
+        entry = tables.require(state, table)
+        tag = etag(entry, snapshots)
+        if etag_matches(if_none_match, tag):
+            _require_file(catalog, state, entry)
+            return Response(status_code=304, headers={"ETag": tag})
+    entry = tables.load(state, table)
+    _require_file(catalog, state, entry)
+    if snapshots == "refs":
+        document = orjson.dumps(with_refs_only(orjson.loads(entry.document or b"{}")))
+        return table_response(entry, document, snapshots)
+    return table_response(entry)
 
 
-def _require_file(call: Call, entry: Entry) -> None:
-    # A past version may well have lost its file; it is then rebuilt from what came after it.
-    if call.state.is_present:
-        tables.require_file(call.catalog, entry)
-
-
-def table_exists(call: Call) -> Answer:
-    tables.require(call.state, call.identifier)
-    return Answer(NO_CONTENT)
-
-
-def update_table(call: Call) -> Answer:
-    identifier = call.identifier
-    named = call.json.get("identifier")
-    if named is not None and identifier_from_body(named) != identifier:
-        raise Invalid("The identifier in the body is not the one in the path")
-    commit = commits.TableCommit(identifier, call.list_field("requirements"), call.list_field("updates"))
-    entry = commits.commit_tables(call.catalog, call.state, call.asked, [commit])[0]
-    return loaded(call, entry)
-
-
-def commit_transaction(call: Call) -> Answer:
-    changes = []
-    for change in call.list_field("table-changes"):
-        if not isinstance(change, dict):
-            raise Invalid("table-changes must be a list of objects")
-        requirements, updates = change.get("requirements"), change.get("updates")
-        if not isinstance(requirements, list) or not isinstance(updates, list):
-            raise Invalid("Each of table-changes needs the lists requirements and updates")
-        changes.append(
-            commits.TableCommit(identifier_from_body(change.get("identifier")), requirements, updates)
-        )
-    if not changes:
-        raise Invalid("table-changes must not be empty")
-    commits.commit_tables(call.catalog, call.state, call.asked, changes)
-    return Answer(NO_CONTENT)
-
-
-def drop_table(call: Call) -> Answer:
-    garbage.drop_table(
-        call.catalog, call.state, call.asked, call.identifier, purge=call.flag("purgeRequested")
+@router.post(
+    spec.TABLE,
+    operation_id="updateTable",
+    summary="Commit changes to a table",
+    **spec.operation(
+        "CommitTableResponse",
+        errors={**spec.NO_TABLE, **spec.COMMIT},
+        body="CommitTableRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def commit_table(
+    catalog: CatalogDep,
+    state: WriterState,
+    table: TableDep,
+    body: JsonBody,
+    context: WriteContext,
+    _turn: CommitTurn,
+    _slot: WriteSlot,
+) -> Response:
+    require_same_identifier(table, body)
+    commit = commits.TableCommit(table, list_field(body, "requirements"), list_field(body, "updates"))
+    entry = run_once(
+        catalog,
+        context,
+        work=lambda: commits.commit_tables(catalog, state, context, [commit])[0],
+        restore=lambda saved: restore_entry(catalog, state, table, saved),
     )
-    return Answer(NO_CONTENT)
+    return table_response(entry)
 
 
-def unregister_table(call: Call) -> Answer:
-    return unregistered(tables.unregister(call.catalog, call.state, call.asked, call.identifier))
+@router.head(
+    spec.TABLE,
+    operation_id="tableExists",
+    summary="Whether a table is there",
+    **spec.operation(errors=spec.NO_TABLE),
+)
+def table_exists(state: ReaderState, table: TableDep) -> Response:
+    tables.require(state, table)
+    return no_content()
 
 
-def unregistered(entry: Entry) -> Answer:
-    assert entry.document is not None
-    location = orjson.dumps(entry.metadata_location)
-    return Answer(200, b'{"metadata-location":' + location + b',"metadata":' + entry.document + b"}", [JSON])
+@router.delete(
+    spec.TABLE,
+    operation_id="dropTable",
+    summary="Drop a table, and its files if asked",
+    **spec.operation(errors=spec.NO_TABLE, parameters=("purge-requested",), writes=True, takes_key=True),
+)
+def drop_table(
+    catalog: CatalogDep,
+    state: WriterState,
+    table: TableDep,
+    context: WriteContext,
+    _: WriteSlot,
+    purge_requested: Annotated[str, Query(alias="purgeRequested")] = "false",
+) -> Response:
+    if purge_requested.lower() not in ("true", "false"):
+        raise Invalid("purgeRequested must be true or false")
+    purge = purge_requested.lower() == "true"
+    run_once(
+        catalog,
+        context,
+        work=lambda: garbage.drop_table(catalog, state, context, table, purge=purge),
+        restore=lambda _saved: None,
+    )
+    return no_content()
 
 
-def rename_table(call: Call) -> Answer:
-    source = identifier_from_body(call.json.get("source"))
-    target = identifier_from_body(call.json.get("destination"))
-    tables.rename(call.catalog, call.state, call.asked, source, target)
-    return Answer(NO_CONTENT)
+@router.get(
+    f"{spec.NAMESPACE}/tables",
+    operation_id="listTables",
+    summary="The tables of a namespace",
+    **spec.operation("ListTablesResponse", errors=spec.NO_NAMESPACE, parameters=spec.PAGES),
+)
+def list_tables(state: ReaderState, namespace: NamespaceDep, page: SpecPageDep) -> Response:
+    namespaces.require_namespace(state, namespace)
+    (after,) = page.after("")
+    names = state.names(namespace.key, "table", after, page.rows_max)
+    return identifiers_response(namespace, *page.cut(names, lambda name: (name,)))
 
 
-def report_metrics(call: Call) -> Answer:
-    reports.keep(call.catalog, call.state, call.principal, call.identifier, call.json)
-    return Answer(NO_CONTENT)
+@router.post(
+    f"{spec.NAMESPACE}/tables",
+    operation_id="createTable",
+    summary="Make a table, or stage one that its first commit will make",
+    **spec.operation(
+        "CreateTableResponse",
+        errors={**spec.NO_NAMESPACE, **spec.EXISTS},
+        parameters=("data-access",),
+        body="CreateTableRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def create_table(
+    catalog: CatalogDep,
+    state: WriterState,
+    namespace: NamespaceDep,
+    body: JsonBody,
+    context: WriteContext,
+    _: WriteSlot,
+) -> Response:
+    table = Identifier(namespace, check_name(body.get("name"), "table"))
+    if boolean_field(body, "stage-create"):
+        metadata = tables.stage(catalog, state, table, body)
+        return json_response({"metadata-location": None, "metadata": metadata, "config": {}})
+    entry = run_once(
+        catalog,
+        context,
+        work=lambda: tables.create(catalog, state, context, table, body),
+        restore=lambda saved: restore_entry(catalog, state, table, saved),
+    )
+    return table_response(entry)
 
 
-def etag(entry: Entry, shape: str) -> bytes:
-    """Differs with the version of the table and with the shape of the answer."""
-    text = f"{entry.uuid}\0{entry.version}\0{entry.metadata_location}\0{shape}"
-    return b'"' + hashlib.blake2b(text.encode(), digest_size=12).hexdigest().encode() + b'"'
+@router.post(
+    f"{spec.NAMESPACE}/register",
+    operation_id="registerTable",
+    summary="Give a name to a table that exists as files",
+    **spec.operation(
+        "LoadTableResponse",
+        errors={**spec.NO_NAMESPACE, **spec.EXISTS},
+        parameters=("data-access",),
+        body="RegisterTableRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def register_table(
+    catalog: CatalogDep,
+    state: WriterState,
+    namespace: NamespaceDep,
+    body: JsonBody,
+    context: WriteContext,
+    _: WriteSlot,
+) -> Response:
+    table = Identifier(namespace, check_name(body.get("name"), "table"))
+    overwrite = boolean_field(body, "overwrite")
+    location = body.get("metadata-location")
+    entry = run_once(
+        catalog,
+        context,
+        work=lambda: tables.register(catalog, state, context, table, location, overwrite=overwrite),
+        restore=lambda saved: restore_entry(catalog, state, table, saved),
+    )
+    return table_response(entry)
 
 
-def loaded(call: Call, entry: Entry, shape: str = "all") -> Answer:
-    """LoadTableResult or CommitTableResponse: the stored bytes with a frame around them."""
-    text = _shaped(call, entry, shape)
-    before = b'{"metadata-location":' + orjson.dumps(entry.metadata_location) + b',"metadata":'
-    framed = Framed((before, text, b',"config":{}}'), etag(entry, shape), len(before) + len(text))
-    call.catalog.documents.put(document_key(entry), "framed-" + shape, framed, framed.size)
-    return _answered(call, entry, shape, framed)
+@router.post(
+    f"{spec.TABLE}/unregister",
+    operation_id="unregisterTable",
+    summary="Forget a table and leave all its files",
+    **spec.operation("UnregisterTableResponse", errors=spec.NO_TABLE, writes=True, takes_key=True),
+)
+def unregister_table(
+    catalog: CatalogDep, state: WriterState, table: TableDep, context: WriteContext, _: WriteSlot
+) -> Response:
+    entry = run_once(
+        catalog,
+        context,
+        work=lambda: tables.unregister(catalog, state, context, table),
+        restore=lambda saved: restore_from_file(catalog, table, saved),
+    )
+    return unregister_response(entry)
 
 
-def _answered(call: Call, entry: Entry, shape: str, framed: Framed) -> Answer:
-    headers = [JSON, (b"etag", framed.tag)]
-    if framed.size >= GZIP_BYTES_MIN and b"gzip" in call.headers.get(b"accept-encoding", b""):
-        return Answer(200, _gzipped(call, entry, shape, framed), [*headers, GZIP, VARY])
-    return Answer(200, headers=headers, parts=framed.parts)
+@router.post(
+    f"{spec.PREFIX}/tables/rename",
+    operation_id="renameTable",
+    summary="Give a table another name",
+    **spec.operation(
+        errors={**spec.NO_TABLE, **spec.UNSUPPORTED, **spec.EXISTS},
+        body="RenameTableRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def rename_table(
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+) -> Response:
+    source = identifier_from_body(body.get("source"))
+    target = identifier_from_body(body.get("destination"))
+    run_once(
+        catalog,
+        context,
+        work=lambda: tables.rename(catalog, state, context, source, target),
+        restore=lambda _saved: None,
+    )
+    return no_content()
 
 
-def _shaped(call: Call, entry: Entry, shape: str) -> bytes:
-    assert entry.document is not None
-    if shape == "all":
-        return entry.document
-    key = document_key(entry)
-    text: bytes | None = call.catalog.documents.get(key, "refs")
-    if text is None:
-        text = orjson.dumps(with_refs_only(call.catalog.documents.parsed(key, entry.document)))
-        call.catalog.documents.put(key, "refs", text, len(text))
-    return text
+# A caller that may scan a table may report how the scan went: this needs no role but reader.
+@router.post(
+    f"{spec.TABLE}/metrics",
+    operation_id="reportMetrics",
+    summary="Tell how a scan or a commit went",
+    **spec.operation(errors=spec.NO_TABLE, body="ReportMetricsRequest"),
+)
+def report_metrics(
+    catalog: CatalogDep, caller: CallerDep, state: ReaderState, table: TableDep, body: JsonBody, _: WriteSlot
+) -> Response:
+    reports.keep(catalog, state, caller.name, table, body)
+    return no_content()
 
 
-def _gzipped(call: Call, entry: Entry, shape: str, framed: Framed) -> bytes:
-    """Compressed once for each version, then kept: large documents are read more often than written."""
-    key = document_key(entry)
-    zipped: bytes | None = call.catalog.documents.get(key, "gzip-" + shape)
-    if zipped is None:
-        zipped = gzip.compress(b"".join(framed.parts), 1)
-        call.catalog.documents.put(key, "gzip-" + shape, zipped, len(zipped))
-    return zipped
+def _require_file(catalog: Catalog, state: State, entry: Entry) -> None:
+    # A past version may have lost its file; it is then rebuilt from the later ones.
+    if state.is_present:
+        tables.require_file(catalog, entry)
 
 
-def _matches(header: bytes, tag: bytes) -> bool:
-    return any(part.strip() in (b"*", tag, b"W/" + tag) for part in header.split(b","))
-
-
-def _check_referenced_by(call: Call) -> None:
-    """The chain of views that leads here.
-
-    It must be well formed and bounded; rights through views come later.
-    """
-    if "referenced-by" not in call.query:
-        return
-    raw = call.raw_query.get("referenced-by")
-    if not raw:
-        return
-    views = raw.split(",")
+def _check_referenced_by(request: Request) -> None:
+    """The chain of views that leads to the table. It must be well formed, and is not used yet."""
+    raw = raw_query(request, "referenced-by")
+    views = raw.split(",") if raw else []
     if len(views) > REFERENCED_BY_MAX:
         raise Invalid(f"referenced-by may name at most {REFERENCED_BY_MAX} views")
     for view in views:
         namespace, separator, name = view.replace("%1f", "%1F").rpartition("%1F")
         if not separator:
             raise Invalid("referenced-by must be a list of namespace, separator and view name")
-        call.parsed_namespace(namespace)
+        parse_namespace(request, namespace)
         decode_segment(name)

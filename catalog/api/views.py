@@ -1,65 +1,188 @@
-"""The view operations of the spec."""
+"""The view operations of the specification."""
 
 from __future__ import annotations
 
-import orjson
+from fastapi import APIRouter, Response
 
-from catalog.api.calls import JSON, NO_CONTENT, Answer, Call
-from catalog.api.listing import list_names
-from catalog.changes import Entry
-from catalog.errors import Invalid
+from catalog.api import spec
+from catalog.api.dependencies import (
+    CatalogDep,
+    JsonBody,
+    NamespaceDep,
+    ReaderState,
+    ViewDep,
+    WriteContext,
+    WriteContextWithoutKey,
+    WriterState,
+    WriteSlot,
+)
+from catalog.api.pagination import SpecPageDep
+from catalog.api.requests import list_field, require_same_identifier
+from catalog.api.responses import identifiers_response, no_content, view_response
 from catalog.names import Identifier, check_name, identifier_from_body
-from catalog.service import tables, views
+from catalog.service import namespaces, tables, views
+from catalog.service.idempotency import restore_entry, run_once
+
+router = APIRouter(tags=["Catalog API"])
 
 
-def list_views(call: Call) -> Answer:
-    return list_names(call, "view")
+@router.get(
+    f"{spec.NAMESPACE}/views",
+    operation_id="listViews",
+    summary="The views of a namespace",
+    **spec.operation("ListTablesResponse", errors=spec.NO_NAMESPACE, parameters=spec.PAGES),
+)
+def list_views(state: ReaderState, namespace: NamespaceDep, page: SpecPageDep) -> Response:
+    namespaces.require_namespace(state, namespace)
+    (after,) = page.after("")
+    names = state.names(namespace.key, "view", after, page.rows_max)
+    return identifiers_response(namespace, *page.cut(names, lambda name: (name,)))
 
 
-def create_view(call: Call) -> Answer:
-    identifier = Identifier(call.namespace, check_name(call.json.get("name"), "view"))
-    return loaded_view(views.create(call.catalog, call.state, call.asked, identifier, call.json))
+@router.post(
+    f"{spec.NAMESPACE}/views",
+    operation_id="createView",
+    summary="Make a view",
+    **spec.operation(
+        "LoadViewResponse",
+        errors={**spec.NO_NAMESPACE, **spec.EXISTS},
+        body="CreateViewRequest",
+        writes=True,
+    ),
+)
+def create_view(
+    catalog: CatalogDep,
+    state: WriterState,
+    namespace: NamespaceDep,
+    body: JsonBody,
+    context: WriteContextWithoutKey,
+    _: WriteSlot,
+) -> Response:
+    view = Identifier(namespace, check_name(body.get("name"), "view"))
+    return view_response(views.create(catalog, state, context, view, body))
 
 
-def register_view(call: Call) -> Answer:
-    identifier = Identifier(call.namespace, check_name(call.json.get("name"), "view"))
-    location = call.json.get("metadata-location")
-    return loaded_view(views.register(call.catalog, call.state, call.asked, identifier, location))
+@router.get(
+    spec.VIEW,
+    operation_id="loadView",
+    summary="A view with its metadata",
+    **spec.operation("LoadViewResponse", errors=spec.NO_VIEW, parameters=("referenced-by",)),
+)
+def load_view(state: ReaderState, view: ViewDep) -> Response:
+    return view_response(tables.load(state, view, "view"))
 
 
-def load_view(call: Call) -> Answer:
-    return loaded_view(tables.load(call.state, call.identifier, "view"))
+@router.post(
+    spec.VIEW,
+    operation_id="replaceView",
+    summary="Commit changes to a view",
+    **spec.operation(
+        "LoadViewResponse",
+        errors={**spec.NO_VIEW, **spec.COMMIT},
+        body="CommitViewRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def replace_view(
+    catalog: CatalogDep,
+    state: WriterState,
+    view: ViewDep,
+    body: JsonBody,
+    context: WriteContext,
+    _: WriteSlot,
+) -> Response:
+    require_same_identifier(view, body)
+    requirements, updates = list_field(body, "requirements"), list_field(body, "updates")
+    entry = run_once(
+        catalog,
+        context,
+        work=lambda: views.replace(catalog, state, context, view, requirements, updates),
+        restore=lambda saved: restore_entry(catalog, state, view, saved, "view"),
+    )
+    return view_response(entry)
 
 
-def view_exists(call: Call) -> Answer:
-    tables.require(call.state, call.identifier, "view")
-    return Answer(NO_CONTENT)
+@router.delete(
+    spec.VIEW,
+    operation_id="dropView",
+    summary="Drop a view",
+    **spec.operation(errors=spec.NO_VIEW, writes=True, takes_key=True),
+)
+def drop_view(
+    catalog: CatalogDep, state: WriterState, view: ViewDep, context: WriteContext, _: WriteSlot
+) -> Response:
+    run_once(
+        catalog,
+        context,
+        work=lambda: tables.drop(catalog, state, context, view, "view"),
+        restore=lambda _saved: None,
+    )
+    return no_content()
 
 
-def replace_view(call: Call) -> Answer:
-    named = call.json.get("identifier")
-    if named is not None and identifier_from_body(named) != call.identifier:
-        raise Invalid("The identifier in the body is not the one in the path")
-    requirements = call.list_field("requirements", required=False)
-    updates = call.list_field("updates")
-    entry = views.replace(call.catalog, call.state, call.asked, call.identifier, requirements, updates)
-    return loaded_view(entry)
+@router.head(
+    spec.VIEW,
+    operation_id="viewExists",
+    summary="Whether a view is there",
+    **spec.operation(errors=spec.NO_VIEW),
+)
+def view_exists(state: ReaderState, view: ViewDep) -> Response:
+    tables.require(state, view, "view")
+    return no_content()
 
 
-def drop_view(call: Call) -> Answer:
-    tables.drop(call.catalog, call.state, call.asked, call.identifier, "view")
-    return Answer(NO_CONTENT)
+@router.post(
+    f"{spec.PREFIX}/views/rename",
+    operation_id="renameView",
+    summary="Give a view another name",
+    **spec.operation(
+        errors={**spec.NO_VIEW, **spec.UNSUPPORTED, **spec.EXISTS},
+        body="RenameTableRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def rename_view(
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+) -> Response:
+    source = identifier_from_body(body.get("source"))
+    target = identifier_from_body(body.get("destination"))
+    run_once(
+        catalog,
+        context,
+        work=lambda: tables.rename(catalog, state, context, source, target, "view"),
+        restore=lambda _saved: None,
+    )
+    return no_content()
 
 
-def rename_view(call: Call) -> Answer:
-    source = identifier_from_body(call.json.get("source"))
-    target = identifier_from_body(call.json.get("destination"))
-    tables.rename(call.catalog, call.state, call.asked, source, target, "view")
-    return Answer(NO_CONTENT)
-
-
-def loaded_view(entry: Entry) -> Answer:
-    assert entry.document is not None
-    location = orjson.dumps(entry.metadata_location)
-    body = b'{"metadata-location":' + location + b',"metadata":' + entry.document + b',"config":{}}'
-    return Answer(200, body, [JSON])
+@router.post(
+    f"{spec.NAMESPACE}/register-view",
+    operation_id="registerView",
+    summary="Give a name to a view that exists as a metadata file",
+    **spec.operation(
+        "LoadViewResponse",
+        errors={**spec.NO_NAMESPACE, **spec.EXISTS},
+        body="RegisterViewRequest",
+        writes=True,
+        takes_key=True,
+    ),
+)
+def register_view(
+    catalog: CatalogDep,
+    state: WriterState,
+    namespace: NamespaceDep,
+    body: JsonBody,
+    context: WriteContext,
+    _: WriteSlot,
+) -> Response:
+    view = Identifier(namespace, check_name(body.get("name"), "view"))
+    location = body.get("metadata-location")
+    entry = run_once(
+        catalog,
+        context,
+        work=lambda: views.register(catalog, state, context, view, location),
+        restore=lambda saved: restore_entry(catalog, state, view, saved, "view"),
+    )
+    return view_response(entry)

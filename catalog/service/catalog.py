@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
@@ -23,7 +21,6 @@ from catalog.store.records import RecordStore
 from catalog.store.transactions import TransactionStore
 from catalog.store.warehouses import WarehouseStore
 
-LOCK_STRIPES = 256
 ClientProperties = Callable[[str], Mapping[str, str]]  # what engines must know of the storage behind a root
 
 
@@ -55,7 +52,6 @@ class Catalog:
         self.warehouses = WarehouseStore(database)
         self.records = RecordStore(database)
         self.purging = Purging(database, files)
-        self._stripes = tuple(threading.Lock() for _ in range(LOCK_STRIPES))
 
     @staticmethod
     def now_ms() -> int:
@@ -111,15 +107,3 @@ class Catalog:
             raise CommitFailed(
                 f"Transaction {transaction.name} is {state}: open it again and repeat the work"
             )
-
-    @contextmanager
-    def one_at_a_time(self, prefix: str, keys: list[tuple[str, str]]) -> Iterator[None]:
-        """Writers of the same names in this process queue up instead of losing races against each other.
-
-        A convenience, not a guarantee: the comparison in the database is what keeps writers apart.
-        """
-        stripes = sorted({hash((prefix, *key)) % LOCK_STRIPES for key in keys})
-        with ExitStack() as stack:
-            for stripe in stripes:
-                stack.enter_context(self._stripes[stripe])
-            yield

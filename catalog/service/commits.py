@@ -20,6 +20,7 @@ from catalog.errors import (
     Invalid,
     NoSuchNamespace,
     NoSuchTable,
+    NotWritten,
     RequirementFailed,
 )
 from catalog.metadata.commit import apply, is_replay
@@ -74,13 +75,20 @@ def commit_tables(catalog: Catalog, state: State, asked: Asked, commits: list[Ta
     for commit in commits:
         places.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
-    with catalog.one_at_a_time(state.prefix, [commit.key for commit in commits]):
+    try:
         entries = carry_out(catalog, state, asked, lambda: _decide_all(catalog, state, commits, outdated))
+    except NotWritten as error:
+        raise not_committed(error) from error
     for entry in entries:
         _keep(catalog, entry)
     if outdated and not state.holds_back:
         remove_outdated(catalog, outdated)
     return entries
+
+
+def not_committed(error: NotWritten) -> CommitFailed:
+    """A commit that surely did not happen is a conflict: clients read a 5xx on a commit as "unknown"."""
+    return CommitFailed(error.message)
 
 
 def _decide_all(

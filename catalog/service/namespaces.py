@@ -85,8 +85,7 @@ def update_properties(
         after = _entry(namespace, entry.uuid, entry.version + 1, kept)
         return Decision(answer, [_change("update-namespace", namespace, entry, after, kept)])
 
-    with catalog.one_at_a_time(state.prefix, [(namespace.key, "")]):
-        return carry_out(catalog, state, asked, decide)
+    return carry_out(catalog, state, asked, decide)
 
 
 def check_properties(value: object) -> dict[str, str]:

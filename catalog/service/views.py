@@ -8,12 +8,13 @@ from typing import Any
 import orjson
 
 from catalog.changes import UNNUMBERED, Change, Entry
-from catalog.errors import Invalid
+from catalog.errors import Invalid, NotWritten
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
 from catalog.names import Identifier
 from catalog.service import places
 from catalog.service.catalog import Catalog
+from catalog.service.commits import not_committed
 from catalog.service.documents import document_key
 from catalog.service.files import next_metadata_location
 from catalog.service.namespaces import properties_of
@@ -73,8 +74,10 @@ def replace(
         )
         return Decision(made, [change], [(location, text)])
 
-    with catalog.one_at_a_time(state.prefix, [(identifier.namespace.key, identifier.name)]):
+    try:
         return carry_out(catalog, state, asked, decide)
+    except NotWritten as error:
+        raise not_committed(error) from error
 
 
 def register(catalog: Catalog, state: State, asked: Asked, identifier: Identifier, location: object) -> Entry:

@@ -49,10 +49,16 @@ class Decision(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asked for a write, and what their idempotency key should remember."""
+    """Who asked for a write, what their idempotency key should remember, and until when it may be done."""
 
     principal: str
     record: Record | None = None
+    deadline_s: float | None = None  # on the clock of time.monotonic()
+
+    def require_time(self) -> None:
+        """The client has been answered when the deadline has passed: nothing is written after it."""
+        if self.deadline_s is not None and time.monotonic() >= self.deadline_s:
+            raise NotWritten("The request was not carried out before its deadline: send it again")
 
 
 def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[], Decision[T]]) -> T:
@@ -62,6 +68,7 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
     """
     names = ""
     for attempt in range(ATTEMPTS_MAX):
+        asked.require_time()
         decision = decide()
         if not decision.changes:
             if asked.record is not None:

@@ -38,6 +38,10 @@ READ_BEFORE = (
         transactions.c.warehouse == sa.bindparam("warehouse"),
         sa.tuple_(transactions.c.opened_ms, transactions.c.id)
         < sa.tuple_(sa.bindparam("opened_ms"), sa.bindparam("id")),
+        sa.or_(
+            sa.bindparam("principal", type_=sa.Text) == "",
+            transactions.c.principal == sa.bindparam("principal", type_=sa.Text),
+        ),
     )
     .order_by(transactions.c.opened_ms.desc(), transactions.c.id.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
@@ -82,9 +86,17 @@ class TransactionStore:
         row = self._database.fetch_one(READ_NEWEST, {"warehouse": warehouse, "name": name})
         return Transaction(*row) if row else None
 
-    def before(self, warehouse: str, opened_ms: int, id_: str, limit: int) -> list[Transaction]:
-        """Those opened before one of them (by time, then id), newest first."""
-        params = {"warehouse": warehouse, "opened_ms": opened_ms, "id": id_, "limit": limit}
+    def before(
+        self, warehouse: str, opened_ms: int, id_: str, limit: int, principal: str = ""
+    ) -> list[Transaction]:
+        """Those opened before one of them (by time, then id), newest first; of one principal, if given."""
+        params = {
+            "warehouse": warehouse,
+            "opened_ms": opened_ms,
+            "id": id_,
+            "limit": limit,
+            "principal": principal,
+        }
         return [Transaction(*row) for row in self._database.fetch_all(READ_BEFORE, params)]
 
     def open(

@@ -12,10 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from catalog.api.stopping import stopping
 from catalog.errors import CatalogError, CommitStateUnknown, Invalid, Unavailable
 from catalog.identity.ports import Identity
 from catalog.service.catalog import Catalog
+from catalog.shutdown import stopping
 from ingest import formats
 from ingest.api.access import Access
 from ingest.api.metrics import IngestMetrics

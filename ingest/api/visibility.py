@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from catalog.api.stopping import stopping
 from catalog.errors import CatalogError
+from catalog.shutdown import stopping
 from ingest.api.ports import Landing
 from ingest.change import TableName
 

@@ -14,10 +14,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from catalog.api.lake.access import CallerOf, CatalogOf, Readable
-from catalog.api.stopping import stopping
+from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, own_transaction
 from catalog.identity.roles import Caller, Role
+from catalog.names import check_transaction_name
 from catalog.service.catalog import Catalog
+from catalog.shutdown import stopping
 from ingest.jobs.dispatch import Dispatch, NoSuchJob
 from ingest.landing.jobs import Job, Jobs
 
@@ -100,7 +101,7 @@ JobsOf = Annotated[Jobs, Depends(_jobs)]
     response_model=dict[str, Any],
     responses={204: {"description": "Nothing to do"}},
 )
-async def lease(dispatch: DispatchOf, catalog: CatalogOf, caller: CallerOf, body: LeaseRequest) -> Any:
+async def lease(dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, body: LeaseRequest) -> Any:
     """The next batch to land, with its files and the calls that prepare its tables; 204 if there is none."""
     said = {**body.about, "principal": caller.name}
     until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
@@ -134,34 +135,39 @@ def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
 
 
 @router.post("/jobs/{job}/heartbeat", operation_id="keepJob", response_model=LeaseAnswer)
-def heartbeat(dispatch: DispatchOf, caller: CallerOf, job: str, body: HeartbeatRequest) -> Any:
+def heartbeat(dispatch: DispatchOf, caller: CallerDep, job: str, body: HeartbeatRequest) -> Any:
     """More time; 409 if the lease is lost, and then the worker forgets the job."""
     _mine(dispatch, caller, job, Role.WRITER)
     return {"lease_s": dispatch.heartbeat(job, body.epoch, body.progress)}
 
 
 @router.post("/jobs/{job}/publish", operation_id="publishJob", response_model=PublishAnswer)
-def publish(dispatch: DispatchOf, caller: CallerOf, job: str, body: PublishRequest) -> Any:
+def publish(
+    dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, job: str, body: PublishRequest
+) -> Any:
     """Make the batch visible and end its job, in one SQL transaction. Can be repeated."""
-    _mine(dispatch, caller, job, Role.WRITER)
+    warehouse = _mine(dispatch, caller, job, Role.WRITER).warehouse
+    own_transaction(catalog, caller, warehouse, check_transaction_name(body.transaction))
     return {"number": dispatch.publish(job, body.epoch, body.transaction, caller.name, body.metrics)}
 
 
 @router.post("/jobs/{job}/fail", operation_id="failJob", status_code=204)
-def fail(dispatch: DispatchOf, caller: CallerOf, job: str, body: FailRequest) -> None:
+def fail(dispatch: DispatchOf, caller: CallerDep, job: str, body: FailRequest) -> None:
     """Give a job back; it will be tried again."""
     _mine(dispatch, caller, job, Role.WRITER)
     dispatch.fail(job, body.epoch, body.error, retry=body.retry)
 
 
 @router.get("/jobs/{job}", operation_id="loadJob", response_model=JobAnswer)
-def load_job(dispatch: DispatchOf, caller: CallerOf, job: str) -> Any:
+def load_job(dispatch: DispatchOf, caller: CallerDep, job: str) -> Any:
     """One job and how far it is."""
     return _shown(_mine(dispatch, caller, job, Role.READER))
 
 
 @router.get("/{warehouse}/jobs", operation_id="listJobs", response_model=JobList)
-def list_jobs(jobs: JobsOf, warehouse: Readable, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Any:
+def list_jobs(
+    jobs: JobsOf, warehouse: ReaderWarehouse, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Any:
     """The newest jobs of a warehouse."""
     return {"jobs": [_light(row) for row in jobs.newest(warehouse, limit)]}
 

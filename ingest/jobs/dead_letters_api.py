@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.lake.access import Readable, Writable
+from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
 from catalog.errors import Conflict, NotFound
 from ingest.change import TableName
 from ingest.journal.dead_letters import DeadLetter
@@ -68,7 +68,7 @@ JournalOf = Annotated[Journal, Depends(_journal)]
 @router.get("/{warehouse}/dead-letters", operation_id="listDeadLetters", response_model=LetterList)
 def list_letters(
     journal: JournalOf,
-    warehouse: Readable,
+    warehouse: ReaderWarehouse,
     table: Annotated[str | None, Query(description="Only of this table: namespace.name")] = None,
     state: State | None = None,
     page_token: Annotated[str | None, Query(alias="pageToken")] = None,
@@ -86,13 +86,13 @@ def list_letters(
 
 
 @router.get("/{warehouse}/dead-letters/{letter}", operation_id="loadDeadLetter", response_model=LetterDetail)
-def load_letter(journal: JournalOf, warehouse: Readable, letter: str) -> Any:
+def load_letter(journal: JournalOf, warehouse: ReaderWarehouse, letter: str) -> Any:
     """One dead letter with what came in."""
     return _detail(_letter(journal, warehouse, letter))
 
 
 @router.put("/{warehouse}/dead-letters/{letter}", operation_id="fixDeadLetter", response_model=LetterDetail)
-def fix_letter(journal: JournalOf, warehouse: Writable, letter: str, body: FixRequest) -> Any:
+def fix_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str, body: FixRequest) -> Any:
     """Set what a replay will send. 400 if that cannot be read either."""
     import orjson
 
@@ -106,7 +106,7 @@ def fix_letter(journal: JournalOf, warehouse: Writable, letter: str, body: FixRe
 
 
 @router.delete("/{warehouse}/dead-letters/{letter}", operation_id="dropDeadLetter", status_code=204)
-def drop_letter(journal: JournalOf, warehouse: Writable, letter: str) -> None:
+def drop_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str) -> None:
     """Give it up: it will not be replayed, and later changes of its key wait no longer."""
     found = _letter(journal, warehouse, letter)
     if found.state == "replayed":
@@ -117,7 +117,7 @@ def drop_letter(journal: JournalOf, warehouse: Writable, letter: str) -> None:
 @router.post(
     "/{warehouse}/dead-letters/replay", operation_id="replayDeadLetters", response_model=ReplayAnswer
 )
-def replay_letters(journal: JournalOf, warehouse: Writable, body: ReplayRequest) -> Any:
+def replay_letters(journal: JournalOf, warehouse: WriterWarehouse, body: ReplayRequest) -> Any:
     """Send them again, in the order they came, each at its old place among the changes of its row."""
     from ingest.jobs.replay import replay
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.lake.access import IdentifierOf, Readable, Writable
+from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
 from catalog.names import Identifier
 from ingest.change import TableName
 from ingest.landing.settings import AfterReject, Mode, Policy, TableSettings
@@ -41,13 +41,15 @@ _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
 
 
 @router.get(_PATH, operation_id="loadIngestSettings", response_model=SettingsBody)
-def load_settings(tables: TablesOf, warehouse: Readable, identifier: IdentifierOf) -> Any:
+def load_settings(tables: TablesOf, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
     """How changes of this table are treated."""
     return tables.one(warehouse, _name(identifier)).settings.as_json()
 
 
 @router.put(_PATH, operation_id="setIngestSettings", response_model=SettingsBody)
-def set_settings(tables: TablesOf, warehouse: Writable, identifier: IdentifierOf, body: SettingsBody) -> Any:
+def set_settings(
+    tables: TablesOf, warehouse: WriterWarehouse, identifier: TableDep, body: SettingsBody
+) -> Any:
     """Set how changes of this table are treated, from the next batch on; the table need not exist yet."""
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
     tables.set_settings(warehouse, _name(identifier), settings)

@@ -1,35 +1,42 @@
-"""Requests to the HTTP edge without HTTP: everything between the bytes in and the bytes out."""
+"""Requests to the routes of one catalog, without a server."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
-import orjson
+import httpx
 
-from catalog.api.calls import Answer, Call
-from catalog.api.endpoints import Endpoint, Endpoints
-from catalog.api.operations import OPERATIONS
+from calve.app import assemble
+from calve.http.raw_path import RawPathMiddleware
+from calve.settings import Settings
 from catalog.identity.open import OpenIdentity
 from catalog.service.catalog import Catalog
+from tests.harness.operations import BY_ID
 
 
 class Edge:
-    """The operations of the spec on one catalog."""
+    """The operations of the specification on one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._shared = Endpoints(catalog, OpenIdentity(), separator="%1F", threads_max=1)
-        self._operations = {operation.id: operation for operation in OPERATIONS}
+        app = assemble(Settings(home=Path("unused")), catalog, OpenIdentity())
+        self._transport = httpx.ASGITransport(RawPathMiddleware(app), raise_app_exceptions=False)
 
     def call(
         self, operation_id: str, path: dict[str, str], body: Any = None, *, key: str | None = None
-    ) -> Answer:
-        operation = self._operations[operation_id]
-        headers = {b"idempotency-key": key.encode()} if key else {}
-        text = orjson.dumps(body) if body is not None else b""
-        call = Call(self._shared.catalog, operation, {"prefix": "main", **path}, b"", headers, text, "\x1f")
-        return Endpoint(self._shared, operation, self._shared._handler(operation)).perform(call)
+    ) -> httpx.Response:
+        operation = BY_ID[operation_id]
+        headers = {"Idempotency-Key": key} if key else {}
+        address = operation.path.format(**{"prefix": "main", **path})
+
+        async def send() -> httpx.Response:
+            async with httpx.AsyncClient(transport=self._transport, base_url="http://calve") as client:
+                return await client.request(operation.method, address, json=body, headers=headers)
+
+        return asyncio.run(send())
 
 
-def error(answer: Answer) -> tuple[int, str]:
+def error(response: httpx.Response) -> tuple[int, str]:
     """Status and type of a refusal."""
-    return answer.status, orjson.loads(answer.body)["error"]["type"] if answer.body else ""
+    return response.status_code, response.json()["error"]["type"] if response.content else ""

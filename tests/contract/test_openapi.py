@@ -14,9 +14,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
 from calve import openapi
-from calve.app import described_app
+from calve.app import fastapi_app
 from calve.settings import Settings
-from catalog.api.operations import BY_ID, OPERATIONS, PREFIX, Operation, endpoint_strings
+from catalog.api import routers
+from catalog.api.spec import PREFIX, endpoints
+from tests.harness.operations import BY_ID, OPERATIONS, Operation
 
 DIRECTORY = Path(__file__).parents[2] / "openapi"
 FILES = (openapi.ICEBERG_FILE, openapi.LAKE_FILE)
@@ -56,7 +58,7 @@ def described_operations() -> dict[str, tuple[str, str, dict[str, Any]]]:
 
 
 def test_files_are_what_the_code_generates(tmp_path: Path) -> None:
-    app = described_app(Settings(home=tmp_path))
+    app = fastapi_app(Settings(home=tmp_path))
     assert openapi.check(DIRECTORY, app) == []
 
 
@@ -83,7 +85,7 @@ def test_operations_and_description_agree() -> None:
     for operation in OPERATIONS:
         method, path, node = described[operation.id]
         assert (method, path) == (operation.method, operation.path)
-        assert set(node["responses"]) == set(operation.responses)
+        assert set(node["responses"]) == set(operation.description["responses"])
         assert ("requestBody" in node) == (operation.request_schema is not None)
 
 
@@ -94,22 +96,28 @@ def test_operation_ids_and_endpoints_are_unique() -> None:
 
 def test_endpoints_are_advertised_with_the_literal_prefix() -> None:
     # Clients compare these texts; the prefix stays a placeholder even where a warehouse is chosen.
-    assert len(endpoint_strings()) == len(OPERATIONS) - 2
-    assert "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}" in endpoint_strings()
-    assert all(" /v1/{prefix}/" in endpoint for endpoint in endpoint_strings())
+    advertised = endpoints(route for router in routers() for route in router.routes)
+    assert len(advertised) == len(OPERATIONS) - 2
+    assert "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}" in advertised
+    assert all(" /v1/{prefix}/" in endpoint for endpoint in advertised)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
 def test_operation_is_consistent(operation: Operation) -> None:
     reads = operation.method in ("GET", "HEAD")
-    assert not (reads and (operation.writes or operation.request_schema or operation.idempotent_key))
+    described_key = {"$ref": "#/components/parameters/idempotency-key"}
+    assert not (reads and (operation.writes or operation.request_schema or operation.takes_key))
     assert not (operation.writes and not operation.path.startswith(PREFIX))
-    assert operation.writes or not operation.idempotent_key
+    assert operation.writes or not operation.takes_key
+    # What the route says of itself is what its dependencies do.
+    assert (described_key in operation.description.get("parameters", [])) == operation.takes_key
+    assert ("403" in operation.description["responses"]) == operation.secured
+    assert "409" in operation.description["responses"] or not operation.writes
 
 
 def test_idempotency_keys_are_taken_where_the_spec_says() -> None:
     without = {operation.id for operation in OPERATIONS if operation.method in ("POST", "DELETE")} - {
-        operation.id for operation in OPERATIONS if operation.idempotent_key
+        operation.id for operation in OPERATIONS if operation.takes_key
     }
     assert without == {"getToken", "createView", "reportMetrics"}
 
@@ -183,12 +191,13 @@ def test_lake_document_drops_made_up_titles_but_no_field_of_that_name() -> None:
     }
 
 
-def test_components_written_by_hand_survive_generation() -> None:
+def test_components_written_by_hand_survive_generation(tmp_path: Path) -> None:
     current = (DIRECTORY / openapi.ICEBERG_FILE).read_text(encoding="utf-8")
     by_hand = current[current.index("\ncomponents:\n") :]
-    assert openapi.iceberg_text("stale\n" + by_hand) == current
+    app = fastapi_app(Settings(home=tmp_path))
+    assert openapi.iceberg_text("stale\n" + by_hand, app) == current
 
 
 def test_a_file_without_components_is_refused() -> None:
     with pytest.raises(ValueError, match="exactly one line 'components:'"):
-        openapi.iceberg_text("openapi: 3.1.1\n")
+        openapi.iceberg_text("openapi: 3.1.1\n", toy_app())

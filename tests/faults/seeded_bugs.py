@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from catalog.api.calls import Call
+from catalog.api import dependencies
 from catalog.changes import Record, Write
 from catalog.locations import Location
 from catalog.service import commits, transactions, writing
@@ -50,15 +50,10 @@ def _rows_of_one_commit_set_one_by_one(put: Put) -> None:
 
 
 def _key_not_scoped_to_the_operation(put: Put) -> None:
-    recorded = Call.idempotency_record
+    def record(**fields: Any) -> Record:
+        return Record(**fields | {"operation": "", "target": "", "body_hash": ""})
 
-    def record(self: Call) -> Record | None:
-        found = recorded(self)
-        return (
-            None if found is None else Record(found.principal, "", "", found.key, "", found.expires_ms, 204)
-        )
-
-    put(Call, "idempotency_record", record)
+    put(dependencies, "Record", record)
 
 
 def _prefix_compared_without_the_slash(put: Put) -> None:

@@ -67,9 +67,9 @@ def test_a_replay_without_a_database_is_not_told_that_it_did_not_happen(
 ) -> None:
     """It landed, its answer was lost, and nobody can look: 409 would make its client delete the files."""
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
-    assert edge.call("updateTable", PATH, body).status == 200
+    assert edge.call("updateTable", PATH, body).status_code == 200
     monkeypatch.setattr(Database, "fetch_all", _no_read)
-    assert edge.call("updateTable", PATH, body).status >= 500
+    assert edge.call("updateTable", PATH, body).status_code >= 500
 
 
 def test_an_unknown_commit_with_a_key_stays_unknown(
@@ -153,7 +153,7 @@ def test_a_key_is_remembered_inside_a_transaction(catalog: Catalog) -> None:
     edge, key = Edge(catalog), str(uuid.uuid4())
     body = {"name": "new", "schema": SCHEMA}
     answers = [
-        edge.call("createTable", {"prefix": "main~w", "namespace": "db"}, body, key=key).status
+        edge.call("createTable", {"prefix": "main~w", "namespace": "db"}, body, key=key).status_code
         for _ in range(2)
     ]
     assert answers == [200, 200]
@@ -161,20 +161,20 @@ def test_a_key_is_remembered_inside_a_transaction(catalog: Catalog) -> None:
 
 def test_a_key_that_is_over_can_be_used_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     edge, key, now_ms = Edge(catalog), str(uuid.uuid4()), catalog.now_ms()
-    assert edge.call("dropTable", PATH, key=key).status == 204
+    assert edge.call("dropTable", PATH, key=key).status_code == 204
     create_tables(catalog, "a")
     setattr(catalog, "now_ms", lambda: now_ms + 3_600_000)  # noqa: B010
-    assert edge.call("dropTable", PATH, key=key).status == 204
-    assert edge.call("tableExists", PATH).status == 404
+    assert edge.call("dropTable", PATH, key=key).status_code == 204
+    assert edge.call("tableExists", PATH).status_code == 404
 
 
 def test_a_replay_is_answered_even_if_its_key_cannot_be_kept(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
-    assert edge.call("updateTable", PATH, body).status == 200
+    assert edge.call("updateTable", PATH, body).status_code == 200
     monkeypatch.setattr(Database, "write", _no_write)
-    assert edge.call("updateTable", PATH, body, key=str(uuid.uuid4())).status == 200
+    assert edge.call("updateTable", PATH, body, key=str(uuid.uuid4())).status_code == 200
 
 
 def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> None:

@@ -62,9 +62,9 @@ def a_key_is_for_one_operation(ground: Ground, _folder: Path, _bug: str) -> None
         create_tables(catalog)
         edge = Edge(catalog)
         made = edge.call("createTable", {"namespace": "db"}, {"name": "k", "schema": SCHEMA}, key=key)
-        assert made.status == 200
-        assert edge.call("dropTable", {"namespace": "db", "table": "k"}, key=key).status == 204
-        assert edge.call("tableExists", {"namespace": "db", "table": "k"}).status == 404
+        assert made.status_code == 200
+        assert edge.call("dropTable", {"namespace": "db", "table": "k"}, key=key).status_code == 204
+        assert edge.call("tableExists", {"namespace": "db", "table": "k"}).status_code == 404
 
 
 def a_sibling_is_outside(ground: Ground, _folder: Path, _bug: str) -> None:

@@ -16,14 +16,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from calve.app import on_raw_paths, web_app
+from calve.app import assemble
+from calve.http.raw_path import RawPathMiddleware
 from calve.opening import open_database
 from calve.serve.ground import listen
 from calve.serve.middleware import App, Edge
 from calve.serve.server import ServerProcess
 from calve.settings import Settings
-from catalog.api.endpoints import Endpoints
-from catalog.api.routing import RouteTree
 from catalog.errors import FileNotFound
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
@@ -135,9 +134,7 @@ class RecordedServer:
     def _application(self, settings: Settings) -> App:
         self._catalog = Catalog(open_database(settings), self.files, Limits(), lambda root: {})
         ensure_main(self._catalog, self.root)
-        endpoints = Endpoints(self._catalog, OpenIdentity(), separator="%1F", threads_max=8)
-        app = web_app(endpoints)
-        return Edge.of(on_raw_paths(app, RouteTree(endpoints.routes())), settings)
+        return Edge.of(RawPathMiddleware(assemble(settings, self._catalog, OpenIdentity())), settings)
 
 
 def _key(location: str) -> str:

@@ -17,7 +17,7 @@ import httpx
 from fastapi import FastAPI
 
 from catalog.api.lake import lake_router
-from catalog.api.operations import OPERATIONS
+from tests.harness.operations import OPERATIONS
 from tests.harness.rest import SCHEMA, Rest, identified
 
 _numbers = itertools.count()

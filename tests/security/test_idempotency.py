@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from catalog.api.operations import OPERATIONS
+from tests.harness.operations import OPERATIONS
 from tests.harness.rest import SCHEMA, Rest, append_body, uuid7
 from tests.harness.stacks import Stack, Stacks
 from tests.security.answers import assert_error
@@ -50,7 +50,7 @@ def _key() -> dict[str, str]:
 
 
 def test_every_operation_that_takes_a_key_is_tried_here() -> None:
-    assert {served.id for served in KEYED} == {o.id for o in OPERATIONS if o.idempotent_key}
+    assert {served.id for served in KEYED} == {o.id for o in OPERATIONS if o.takes_key}
 
 
 def test_a_repeat_is_answered_alike_and_done_once(rest: Rest) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from catalog.api.lake import events, tables, transactions, warehouses
+from catalog.api.lake import history, tables, transactions, warehouses
 
 
 def lake_router() -> APIRouter:
     router = APIRouter(prefix="/lake/v1")
-    for part in (warehouses, events, transactions, tables):
+    for part in (warehouses, history, transactions, tables):
         router.include_router(part.router)
     return router

@@ -7,8 +7,15 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.lake.access import Administered, CallerOf, CatalogOf, IdentifierOf, Readable, Writable
-from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
+from catalog.api.dependencies import (
+    AdminWarehouse,
+    CallerDep,
+    CatalogDep,
+    ReaderWarehouse,
+    TableDep,
+    WriterWarehouse,
+)
+from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
 from catalog.errors import Invalid
 from catalog.names import Identifier, Namespace, WarehouseRef, check_name, namespace_from_levels
 from catalog.rows import Dropped
@@ -65,7 +72,7 @@ class ReportList(Paged):
 
 
 @router.get("/{warehouse}/dropped", operation_id="listDropped", response_model=DroppedList)
-def list_dropped(catalog: CatalogOf, warehouse: Readable, page: PageOf) -> Any:
+def list_dropped(catalog: CatalogDep, warehouse: ReaderWarehouse, page: PageDep) -> Any:
     """Dropped tables and views that can still be brought back, newest first."""
     before_ms, before_id = page.after(INTEGER_MAX, "")
     rows = catalog.records.dropped_before(warehouse, catalog.now_ms(), before_ms, before_id, page.rows_max)
@@ -75,9 +82,9 @@ def list_dropped(catalog: CatalogOf, warehouse: Readable, page: PageOf) -> Any:
 
 @router.post("/{warehouse}/dropped/{dropped_id}/undrop", operation_id="undrop", response_model=UndropAnswer)
 def undrop(
-    catalog: CatalogOf,
-    caller: CallerOf,
-    warehouse: Writable,
+    catalog: CatalogDep,
+    caller: CallerDep,
+    warehouse: WriterWarehouse,
     dropped_id: str,
     body: UndropRequest | None = None,
 ) -> Any:
@@ -93,14 +100,14 @@ def undrop(
 
 
 @router.get(TABLE + "/protection", operation_id="loadProtection", response_model=Protection)
-def load_protection(catalog: CatalogOf, warehouse: Readable, identifier: IdentifierOf) -> Any:
+def load_protection(catalog: CatalogDep, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
     """Whether a table refuses to be dropped."""
     return {"protected": tables.require(catalog.state(WarehouseRef(warehouse)), identifier).protected}
 
 
 @router.put(TABLE + "/protection", operation_id="setProtection", response_model=Protection)
 def set_protection(
-    catalog: CatalogOf, warehouse: Administered, identifier: IdentifierOf, body: Protection
+    catalog: CatalogDep, warehouse: AdminWarehouse, identifier: TableDep, body: Protection
 ) -> Any:
     """Refuse, or allow again, to drop, purge, unregister or overwrite a table."""
     tables.protect(catalog, catalog.state(WarehouseRef(warehouse)), identifier, body.protected)
@@ -109,10 +116,10 @@ def set_protection(
 
 @router.get(TABLE + "/metrics", operation_id="listReports", response_model=ReportList)
 def list_reports(
-    catalog: CatalogOf,
-    warehouse: Readable,
-    identifier: IdentifierOf,
-    page: PageOf,
+    catalog: CatalogDep,
+    warehouse: ReaderWarehouse,
+    identifier: TableDep,
+    page: PageDep,
 ) -> Any:
     """Scan and commit reports that engines sent, newest first."""
     (before,) = page.after(INTEGER_MAX)

@@ -1,6 +1,6 @@
-"""Open transactions: open, look, extend, commit, abort.
+"""Open transactions: open, list, load, extend, commit, abort.
 
-Their work goes through the prefix `warehouse~name`.
+Reads and writes inside one go through the prefix `warehouse~name`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,20 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.lake.access import CallerOf, CatalogOf, Readable, Writable
-from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
-from catalog.names import check_transaction_name
+from catalog.api.dependencies import (
+    CallerDep,
+    CatalogDep,
+    ReaderTransaction,
+    ReaderWarehouse,
+    WriterTransaction,
+    WriterWarehouse,
+    WriteSlot,
+)
+from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
+from catalog.identity.roles import Role
 from catalog.rows import Staged, Transaction
 from catalog.service import transactions
+from catalog.service.catalog import Catalog
 
 router = APIRouter(tags=["Transactions"])
 
@@ -68,18 +77,23 @@ class CommitAnswer(BaseModel):
 
 
 @router.post("/{warehouse}/transactions", operation_id="openTransaction", response_model=TransactionAnswer)
-def open_transaction(catalog: CatalogOf, caller: CallerOf, warehouse: Writable, body: OpenRequest) -> Any:
-    """Open a transaction at the newest number."""
+def open_transaction(
+    catalog: CatalogDep, caller: CallerDep, warehouse: WriterWarehouse, body: OpenRequest, _: WriteSlot
+) -> Any:
+    """Open a transaction at the newest number. It belongs to the caller and to administrators."""
     return _answer(
         catalog, transactions.open_transaction(catalog, warehouse, caller.name, body.name, body.ttl_s)
     )
 
 
 @router.get("/{warehouse}/transactions", operation_id="listTransactions", response_model=TransactionList)
-def list_transactions(catalog: CatalogOf, warehouse: Readable, page: PageOf) -> Any:
-    """Transactions, newest first, whatever became of them."""
+def list_transactions(
+    catalog: CatalogDep, caller: CallerDep, warehouse: ReaderWarehouse, page: PageDep
+) -> Any:
+    """Transactions, newest first, open and closed: the caller's own, or all for an administrator."""
     before_ms, before_id = page.after(INTEGER_MAX, "")
-    rows = catalog.transactions.before(warehouse, before_ms, before_id, page.rows_max)
+    owner = "" if caller.role(warehouse) == Role.ADMIN else caller.name
+    rows = catalog.transactions.before(warehouse, before_ms, before_id, page.rows_max, owner)
     shown, token = page.cut(rows, lambda found: (found.opened_ms, found.id))
     return {"transactions": [_answer(catalog, found) for found in shown], "next_page_token": token}
 
@@ -87,11 +101,10 @@ def list_transactions(catalog: CatalogOf, warehouse: Readable, page: PageOf) -> 
 @router.get(
     "/{warehouse}/transactions/{name}", operation_id="loadTransaction", response_model=TransactionDetail
 )
-def load_transaction(catalog: CatalogOf, warehouse: Readable, name: str) -> Any:
+def load_transaction(catalog: CatalogDep, transaction: ReaderTransaction) -> Any:
     """The newest transaction of that name, with what it holds back."""
-    found = transactions.newest(catalog, warehouse, check_transaction_name(name))
-    touched = [_touched(held) for held in catalog.transactions.all_staged(found.id)]
-    return _answer(catalog, found) | {"touched": touched}
+    touched = [_touched(held) for held in catalog.transactions.all_staged(transaction.id)]
+    return _answer(catalog, transaction) | {"touched": touched}
 
 
 @router.post(
@@ -99,28 +112,34 @@ def load_transaction(catalog: CatalogOf, warehouse: Readable, name: str) -> Any:
     operation_id="extendTransaction",
     response_model=TransactionAnswer,
 )
-def extend_transaction(catalog: CatalogOf, warehouse: Writable, name: str, body: ExtendRequest) -> Any:
+def extend_transaction(
+    catalog: CatalogDep, transaction: WriterTransaction, body: ExtendRequest, _: WriteSlot
+) -> Any:
     """More time."""
-    return _answer(catalog, transactions.extend(catalog, warehouse, check_transaction_name(name), body.ttl_s))
+    extended = transactions.extend(catalog, transaction.warehouse, transaction.name, body.ttl_s)
+    return _answer(catalog, extended)
 
 
 @router.post(
     "/{warehouse}/transactions/{name}/commit", operation_id="publishTransaction", response_model=CommitAnswer
 )
-def publish_transaction(catalog: CatalogOf, caller: CallerOf, warehouse: Writable, name: str) -> Any:
+def publish_transaction(
+    catalog: CatalogDep, caller: CallerDep, transaction: WriterTransaction, _: WriteSlot
+) -> Any:
     """Make all of it visible at once, or nothing: 409 names the tables that moved meanwhile."""
-    number, staged = transactions.publish(catalog, warehouse, caller.name, check_transaction_name(name))
+    warehouse = transaction.warehouse
+    number, staged = transactions.publish(catalog, warehouse, caller.name, transaction.name)
     catalog.purging.soon(warehouse, [held.last.uuid for held in staged if transactions.is_purged(held)])
     return {"number": number, "touched": [_touched(held) for held in staged]}
 
 
 @router.delete("/{warehouse}/transactions/{name}", operation_id="abortTransaction", status_code=204)
-def abort_transaction(catalog: CatalogOf, warehouse: Writable, name: str) -> None:
+def abort_transaction(catalog: CatalogDep, transaction: WriterTransaction, _: WriteSlot) -> None:
     """Forget all of it."""
-    transactions.abort(catalog, warehouse, check_transaction_name(name))
+    transactions.abort(catalog, transaction.warehouse, transaction.name)
 
 
-def _answer(catalog: CatalogOf, found: Transaction) -> dict[str, Any]:
+def _answer(catalog: Catalog, found: Transaction) -> dict[str, Any]:
     over = found.state == "open" and not found.is_open(catalog.now_ms())
     return {
         "name": found.name,

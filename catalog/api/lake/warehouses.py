@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.lake.access import CallerOf, CatalogOf, Readable, ServerAdmin
-from catalog.api.lake.pages import Paged, PageOf
+from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, ServerAdmin
+from catalog.api.pagination import Paged, PageDep
 from catalog.rows import Warehouse
 from catalog.service import warehouses
 
@@ -33,7 +33,7 @@ class WarehouseList(Paged):
 
 
 @router.get("/warehouses", operation_id="listWarehouses", response_model=WarehouseList)
-def list_warehouses(catalog: CatalogOf, caller: CallerOf, page: PageOf) -> Any:
+def list_warehouses(catalog: CatalogDep, caller: CallerDep, page: PageDep) -> Any:
     """The warehouses in which the caller has a role, by name."""
     (after,) = page.after("")
     behind = [found for found in catalog.warehouses.all() if found.name > after]
@@ -43,24 +43,24 @@ def list_warehouses(catalog: CatalogOf, caller: CallerOf, page: PageOf) -> Any:
 
 
 @router.post("/warehouses", operation_id="createWarehouse", response_model=WarehouseAnswer)
-def create_warehouse(catalog: CatalogOf, _caller: ServerAdmin, body: WarehouseRequest) -> Any:
+def create_warehouse(catalog: CatalogDep, _caller: ServerAdmin, body: WarehouseRequest) -> Any:
     """Make a warehouse with a storage root of its own."""
     return _answer(catalog, warehouses.create(catalog, body.name, body.root))
 
 
 @router.get("/warehouses/{warehouse}", operation_id="loadWarehouse", response_model=WarehouseAnswer)
-def load_warehouse(catalog: CatalogOf, warehouse: Readable) -> Any:
+def load_warehouse(catalog: CatalogDep, warehouse: ReaderWarehouse) -> Any:
     """One warehouse."""
     return _answer(catalog, catalog.warehouse(warehouse))
 
 
 @router.delete("/warehouses/{warehouse}", operation_id="dropWarehouse", status_code=204)
-def drop_warehouse(catalog: CatalogOf, _caller: ServerAdmin, warehouse: str) -> None:
+def drop_warehouse(catalog: CatalogDep, _caller: ServerAdmin, warehouse: str) -> None:
     """Drop an empty warehouse. Its files are left alone."""
     warehouses.drop(catalog, warehouse)
 
 
-def _answer(catalog: CatalogOf, warehouse: Warehouse) -> dict[str, Any]:
+def _answer(catalog: CatalogDep, warehouse: Warehouse) -> dict[str, Any]:
     head = catalog.present.number(warehouse.name)
     return {
         "name": warehouse.name,

@@ -20,13 +20,13 @@ import orjson
 import uvicorn
 from fastapi import FastAPI
 
-from calve.app import add_error_handlers
 from calve.opening import open_catalog
 from calve.serve.middleware import Edge
 from calve.serve.protocol import Protocol
 from calve.settings import Settings
 from calve.telemetry.metrics import Metrics
 from calve.telemetry.request_log import RequestLog
+from catalog.api.errors import add_exception_handlers
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
 from catalog.service.catalog import Catalog
@@ -178,7 +178,7 @@ def web_app(api: ApiContext) -> FastAPI:
     app.state.ingest = SimpleNamespace(api=api)
     for router in routers():
         app.include_router(router)
-    add_error_handlers(app)
+    add_exception_handlers(app)
     return app
 
 

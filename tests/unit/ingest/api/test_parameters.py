@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from calve.app import add_error_handlers
+from catalog.api.errors import add_exception_handlers
 from catalog.errors import Invalid
 from ingest.api import ApiSettings
 from ingest.api.dependencies import TableOf
@@ -24,7 +24,7 @@ def parsed(url: str, headers: dict[str, Any] | None = None) -> ChangeParameters 
     found: list[ChangeParameters] = []
     app = FastAPI()
     app.state.ingest = SimpleNamespace(api=SimpleNamespace(settings=SETTINGS))
-    add_error_handlers(app)
+    add_exception_handlers(app)
 
     @app.post("/cdc")
     async def changes(parameters: ParametersOf) -> None:

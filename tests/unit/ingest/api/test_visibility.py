@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from catalog.api.stopping import stopping
 from catalog.errors import Unavailable
+from catalog.shutdown import stopping
 from ingest.api.ports import Landing
 from ingest.api.visibility import VisibilityWaiter
 from ingest.change import TableName

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from catalog.api.lake.access import CatalogOf, IdentifierOf, Readable
-from catalog.api.lake.pages import INTEGER_MAX, Paged, PageOf
-from catalog.api.stopping import stopping
+from catalog.api.dependencies import CatalogDep, ReaderWarehouse, TableDep
+from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
+from catalog.shutdown import stopping
 
 router = APIRouter(tags=["History"])
 
@@ -51,8 +51,8 @@ class TableHistory(Paged):
 
 @router.get("/{warehouse}/events", operation_id="listEvents", response_model=EventList)
 async def list_events(
-    catalog: CatalogOf,
-    warehouse: Readable,
+    catalog: CatalogDep,
+    warehouse: ReaderWarehouse,
     after: Annotated[int, Query(ge=0, le=2**62)] = 0,
     limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 100,
     wait_s: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait this long for a new event")] = 0,
@@ -78,10 +78,10 @@ async def list_events(
     response_model=TableHistory,
 )
 def load_table_history(
-    catalog: CatalogOf,
-    warehouse: Readable,
-    identifier: IdentifierOf,
-    page: PageOf,
+    catalog: CatalogDep,
+    warehouse: ReaderWarehouse,
+    identifier: TableDep,
+    page: PageDep,
 ) -> Any:
     """What happened to one name, newest first: also what a table of that name did before it was dropped."""
     (before,) = page.after(INTEGER_MAX)

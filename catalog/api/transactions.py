@@ -1,0 +1,48 @@
+"""`POST /v1/{prefix}/transactions/commit`: commits to several tables, all or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from catalog.api import spec
+from catalog.api.dependencies import CatalogDep, JsonBody, WriteContext, WriterState, WriteSlot
+from catalog.api.requests import list_field
+from catalog.api.responses import no_content
+from catalog.errors import Invalid
+from catalog.names import identifier_from_body
+from catalog.service import commits
+from catalog.service.idempotency import run_once
+
+router = APIRouter(tags=["Catalog API"])
+
+
+@router.post(
+    f"{spec.PREFIX}/transactions/commit",
+    operation_id="commitTransaction",
+    summary="Commit changes to several tables, all or nothing",
+    **spec.operation(
+        errors={**spec.NO_TABLE, **spec.COMMIT}, body="CommitTransactionRequest", writes=True, takes_key=True
+    ),
+)
+def commit_transaction(
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+) -> Response:
+    changes = [_table_commit(change) for change in list_field(body, "table-changes")]
+    if not changes:
+        raise Invalid("table-changes must not be empty")
+    run_once(
+        catalog,
+        context,
+        work=lambda: commits.commit_tables(catalog, state, context, changes),
+        restore=lambda _saved: [],
+    )
+    return no_content()
+
+
+def _table_commit(change: Any) -> commits.TableCommit:
+    if not isinstance(change, dict):
+        raise Invalid("table-changes must be a list of objects")
+    identifier = identifier_from_body(change.get("identifier"))
+    return commits.TableCommit(identifier, list_field(change, "requirements"), list_field(change, "updates"))

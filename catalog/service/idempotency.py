@@ -1,0 +1,101 @@
+"""Idempotency keys: a request whose key has been used is answered again, without being carried out again.
+
+The record of a key is written in the SQL transaction of the change itself. A document is answered as it is
+now, which the specification allows. If it has been dropped since, it is read from the metadata file that the
+first request wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import orjson
+
+from catalog.changes import Entry, KeyTaken, Kind, Record
+from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid
+from catalog.names import Identifier
+from catalog.service.catalog import Catalog
+from catalog.service.files import decode_metadata
+from catalog.service.states import State
+from catalog.service.writing import Asked
+
+T = TypeVar("T")
+
+# Final refusals: the same request would be refused again. Others may succeed later and are not saved.
+FINAL_STATUSES = frozenset({400, 404, 406, 409, 422})
+
+
+class SavedRefusal(CatalogError):
+    """The refusal that the first request with this key got."""
+
+    def __init__(self, message: str, type_: str, status: int) -> None:
+        super().__init__(message)
+        self.type = type_
+        self.status = status
+
+
+def run_once(catalog: Catalog, asked: Asked, work: Callable[[], T], restore: Callable[[Any], T]) -> T:
+    """The result of `work`; or, if the key has been used, what `restore` makes of the saved result."""
+    record = asked.record
+    if record is None:
+        return work()
+    saved = _saved(catalog, record)
+    if saved is not None:
+        return restore(_result(saved))
+    try:
+        return work()
+    except KeyTaken:
+        saved = _saved(catalog, record)
+        if saved is None:
+            raise CommitFailed("This request is being carried out; try again") from None
+        return restore(_result(saved))
+    except CommitStateUnknown:
+        raise  # nothing that is read now may make it look certain
+    except CatalogError as error:
+        # A request with the same key may have succeeded while this one was refused because of it.
+        saved = _saved(catalog, record)
+        if saved is not None:
+            return restore(_result(saved))
+        if error.status in FINAL_STATUSES:
+            _save_refusal(catalog, record, error)
+        raise
+
+
+def restore_entry(
+    catalog: Catalog, state: State, identifier: Identifier, saved: dict[str, str], kind: Kind = "table"
+) -> Entry:
+    """The table or view as it is now, or from the saved metadata file if the name has gone."""
+    entry = state.load(identifier.namespace.key, identifier.name)
+    if entry is not None and entry.kind == kind:
+        return entry
+    return restore_from_file(catalog, identifier, saved, kind)
+
+
+def restore_from_file(
+    catalog: Catalog, identifier: Identifier, saved: dict[str, str], kind: Kind = "table"
+) -> Entry:
+    location = saved["metadata-location"]
+    text = decode_metadata(location, catalog.files.read(location))
+    uuid = orjson.loads(text)[f"{kind}-uuid"]
+    return Entry(kind, identifier.namespace.key, identifier.name, uuid, 0, location, text)
+
+
+def _saved(catalog: Catalog, record: Record) -> Record | None:
+    found = catalog.records.record(record, catalog.now_ms())
+    if found is not None and found.body_hash != record.body_hash:
+        raise Invalid("This Idempotency-Key belongs to another request: use a new key for a new request")
+    return found
+
+
+def _result(saved: Record) -> Any:
+    value = orjson.loads(saved.answer)
+    if saved.status >= 400:
+        raise SavedRefusal(value["message"], value["type"], saved.status)
+    return value
+
+
+def _save_refusal(catalog: Catalog, record: Record, error: CatalogError) -> None:
+    answer = orjson.dumps({"message": error.message, "type": error.type}).decode()
+    catalog.records.remember(replace(record, status=error.status, answer=answer), catalog.now_ms())
