@@ -94,11 +94,15 @@ def is_visible(caller: Caller, transaction: Transaction) -> bool:
     return transaction.principal == caller.name or caller.role(transaction.warehouse) == Role.ADMIN
 
 
+def refuse_invisible(caller: Caller, transaction: Transaction | None) -> None:
+    if transaction is not None and not is_visible(caller, transaction):
+        raise NoSuchTransaction(f"Transaction does not exist: {transaction.name}")
+
+
 def own_transaction(catalog: Catalog, caller: Caller, warehouse: str, name: str) -> Transaction:
     """The newest transaction of that name, open or closed; NoSuchTransaction if it belongs to another."""
     found = transactions.newest(catalog, warehouse, name)
-    if not is_visible(caller, found):
-        raise NoSuchTransaction(f"Transaction does not exist: {name}")
+    refuse_invisible(caller, found)
     return found
 
 
@@ -110,8 +114,8 @@ def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> State:
     except CommitFailed:
         own_transaction(catalog, caller, ref.name, str(ref.transaction))
         raise
-    if isinstance(state, TransactionState) and not is_visible(caller, state.transaction):
-        raise NoSuchTransaction(f"Transaction does not exist: {state.transaction.name}")
+    if isinstance(state, TransactionState):
+        refuse_invisible(caller, state.transaction)
     _ = state.warehouse  # the present is read lazily: without this a missing warehouse has empty lists
     return state
 

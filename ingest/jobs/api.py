@@ -14,9 +14,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, own_transaction
+from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, refuse_invisible
 from catalog.identity.roles import Caller, Role
-from catalog.names import check_transaction_name
 from catalog.service.catalog import Catalog
 from catalog.shutdown import stopping
 from ingest.jobs.dispatch import Dispatch, NoSuchJob
@@ -147,7 +146,7 @@ def publish(
 ) -> Any:
     """Make the batch visible and end its job, in one SQL transaction. Can be repeated."""
     warehouse = _mine(dispatch, caller, job, Role.WRITER).warehouse
-    own_transaction(catalog, caller, warehouse, check_transaction_name(body.transaction))
+    refuse_invisible(caller, catalog.transactions.newest(warehouse, body.transaction))
     return {"number": dispatch.publish(job, body.epoch, body.transaction, caller.name, body.metrics)}
 
 
