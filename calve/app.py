@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from calve import __version__
@@ -18,7 +18,7 @@ from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
 from calve.telemetry.metrics import metrics
 from catalog.api import routers
-from catalog.api.dependencies import WRITERS_MAX
+from catalog.api.dependencies import WRITERS_MAX, check_query
 from catalog.api.errors import add_exception_handlers
 from catalog.api.health import Probe
 from catalog.identity.open import OpenIdentity
@@ -64,6 +64,7 @@ def assemble(
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(check_query)],
     )
     app.state.catalog, app.state.identity = catalog, identity
     app.state.encoded_separator = settings.namespace_separator

@@ -16,12 +16,13 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated, Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import anyio
 import orjson
 from fastapi import Depends, Header, Path, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.requests import HTTPConnection
 
 from catalog.changes import Record
 from catalog.errors import (
@@ -52,9 +53,28 @@ from catalog.service.writing import Asked
 
 WRITERS_MAX = 16  # of the 40 threads that AnyIO has: reads go on while writes wait for storage
 DEADLINE_MARGIN_S = 0.1  # a 503 (surely not done) must leave before the 504 (unknown) of the deadline
+QUERY_PARAMETERS_MAX = 50
 INLINE_BYTES_MAX = 64 * 1024  # a larger body is parsed and hashed in a thread
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
+
+
+# Every request
+
+
+async def check_query(request: HTTPConnection) -> None:
+    """Refuse a query string that is not UTF-8 or has too many parameters, before any of them is used."""
+    try:
+        parse_qsl(
+            request.scope["query_string"].decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=QUERY_PARAMETERS_MAX,
+            errors="strict",
+        )
+    except ValueError as error:
+        raise Invalid(
+            f"The query string must be percent-encoded UTF-8 of at most {QUERY_PARAMETERS_MAX} parameters"
+        ) from error
 
 
 # The catalog and the caller

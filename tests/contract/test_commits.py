@@ -38,6 +38,29 @@ def test_a_commit_that_landed_is_answered_again(rest: Rest, namespace: str) -> N
     assert rest.head() == head + 1
 
 
+@pytest.mark.parametrize("absent", [{}, {"requirements": None}], ids=["missing", "null"])
+def test_requirements_may_be_null_or_missing(rest: Rest, namespace: str, absent: dict[str, None]) -> None:
+    """Iceberg's own parser accepts both, and iceberg-go sends them."""
+    updates = [{"action": "set-properties", "updates": {"owner": "me"}}]
+    answer = rest.commit(namespace, "a", {**absent, "updates": updates})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["metadata"]["properties"]["owner"] == "me"
+    change = {"identifier": {"namespace": [namespace], "name": "b"}, **absent, "updates": updates}
+    answer = rest.call("POST", rest.path("transactions/commit"), json={"table-changes": [change]})
+    assert answer.status_code == 204, answer.text
+    assert rest.load(namespace, "b")["metadata"]["properties"]["owner"] == "me"
+
+
+@pytest.mark.parametrize("absent", [{}, {"updates": None}], ids=["missing", "null"])
+def test_updates_may_be_null_or_missing(rest: Rest, namespace: str, absent: dict[str, None]) -> None:
+    before, head = rest.load(namespace, "a"), rest.head()
+    answer = rest.commit(namespace, "a", {"requirements": [], **absent})
+    assert (answer.status_code, answer.json()) == (200, before)
+    change = {"identifier": {"namespace": [namespace], "name": "a"}, **absent}
+    answer = rest.call("POST", rest.path("transactions/commit"), json={"table-changes": [change]})
+    assert (answer.status_code, rest.head()) == (204, head)
+
+
 def test_a_lost_race_is_a_refusal_with_the_reason(rest: Rest, namespace: str) -> None:
     metadata = rest.load(namespace, "a")["metadata"]
     assert rest.commit(namespace, "a", append_body(metadata)).status_code == 200

@@ -196,6 +196,17 @@ def test_a_purge_of_a_renamed_table_spares_the_new_one_of_its_old_name(rest: Res
     )
 
 
+def test_stage_create_and_overwrite_may_be_null(rest: Rest) -> None:
+    """As Iceberg's own parser reads them: null is false."""
+    namespace = rest.fresh_namespace()
+    made = rest.create(namespace, "t", **{"stage-create": None})
+    assert rest.tables(namespace) == ["t"]
+    rest.ok("POST", f"{rest.table_path(namespace, 't')}/unregister")
+    again = {"name": "t", "metadata-location": made["metadata-location"], "overwrite": None}
+    rest.ok("POST", rest.namespace_path(namespace, "register"), json=again)
+    assert rest.tables(namespace) == ["t"]
+
+
 def test_a_staged_table_is_nowhere_until_its_commit(rest: Rest) -> None:
     namespace = rest.fresh_namespace()
     staged = rest.create(namespace, "t", **{"stage-create": True})
