@@ -33,7 +33,6 @@ from catalog.service.documents import document_key
 from catalog.service.files import next_metadata_location, outdated_files
 from catalog.service.states import State
 from catalog.service.writing import Asked, Decision, carry_out
-from catalog.timing import stage
 
 TABLES_A_TRANSACTION_MAX = 1000
 DOCUMENT_BYTES_MAX = 100 * 1024 * 1024
@@ -167,8 +166,7 @@ def _decide(
     if entry is None:
         _require_creatable(state, commit)
     location = entry.metadata_location if entry else None
-    with stage("apply"):
-        after = _applied(catalog, commit, before, location)
+    after = _applied(catalog, commit, before, location)
     if entry is not None and after is before:
         decision.answer.append(entry)
         return
@@ -233,8 +231,7 @@ def _change(
     if entry is None:
         places.check_metadata(state.warehouse, after)
     location = next_metadata_location(after, entry.metadata_location if entry else None)
-    with stage("encode"):
-        text = orjson.dumps(after)
+    text = orjson.dumps(after)
     if len(text) > DOCUMENT_BYTES_MAX:
         raise Invalid(
             f"The metadata of {commit.identifier} would have {len(text)} bytes, "

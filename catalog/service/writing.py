@@ -28,7 +28,6 @@ from catalog.errors import (
 from catalog.service.catalog import Catalog
 from catalog.service.files import encode_metadata
 from catalog.service.states import State
-from catalog.timing import stage
 
 ATTEMPTS_MAX = 20
 BACKOFF_S = 0.005
@@ -83,8 +82,7 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
             raise NotWritten(error.message) from error
         try:
             record = _remembering(asked.record, decision.answer) if asked.record is not None else None
-            with stage("swap"):
-                version = state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
+            version = state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
             faults.reach("write.before-answer")
             return _numbered(decision.answer, version)
         except LostRace as race:
@@ -130,8 +128,7 @@ def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
     took before is litter.
     """
     for location, text in files:
-        with stage("files"):
-            catalog.files.create(location, encode_metadata(location, text))
+        catalog.files.create(location, encode_metadata(location, text))
         faults.reach("write.file-written")
 
 
