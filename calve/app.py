@@ -12,15 +12,17 @@ from starlette.middleware.gzip import GZipMiddleware
 from calve import __version__
 from calve.http.raw_path import RawPathMiddleware
 from calve.ingestion import Ingest, ingest_routers, open_ingest
-from calve.opening import open_catalog
+from calve.opening import open_catalog, reader_connections
 from calve.serve.middleware import App, Edge
 from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
 from calve.telemetry.metrics import metrics
+from catalog import fast
 from catalog.api import routers
 from catalog.api.dependencies import WRITERS_MAX, check_query
 from catalog.api.errors import add_exception_handlers
 from catalog.api.health import Probe
+from catalog.fast.commit_queue import CommitQueue
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
 from catalog.service.catalog import Catalog
@@ -30,7 +32,17 @@ GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 
 def create_app(settings: Settings) -> App:
     """The whole application, ready to serve. Call it after a fork: it opens connections and threads."""
-    return Edge.of(RawPathMiddleware(fastapi_app(settings)), settings)
+    app = fastapi_app(settings)
+    served: App = RawPathMiddleware(app)
+    if settings.fast_paths:
+        served = fast.install(
+            served,
+            app.state.catalog,
+            app.state.identity,
+            separator=app.state.separator,
+            connections_max=reader_connections(settings),
+        )
+    return Edge.of(served, settings)
 
 
 def fastapi_app(settings: Settings) -> FastAPI:
@@ -69,7 +81,7 @@ def assemble(
     app.state.catalog, app.state.identity = catalog, identity
     app.state.encoded_separator = settings.namespace_separator
     app.state.separator = settings.namespace_separator_text
-    app.state.commit_queue = None
+    app.state.commit_queue = CommitQueue() if settings.fast_paths else None
     app.state.write_slots = CapacityLimiter(WRITERS_MAX)
     app.state.ingest = ingest
     app.state.probe = Probe(catalog, ingest.view.readiness if ingest is not None else dict)

@@ -10,6 +10,7 @@ from calve.settings import Settings
 from calve.startup import StartupError
 from catalog import fast
 from catalog.errors import CatalogError
+from catalog.fast.document_cache import DocumentCache
 from catalog.service.catalog import Catalog, Limits
 from catalog.service.warehouses import ensure_main
 from catalog.storage.files import StorageFiles
@@ -31,10 +32,18 @@ def database_at(settings: Settings, url: str, pool_size: int) -> Database:
     )
 
 
+def reader_connections(settings: Settings) -> int:
+    """How many of the database's connections belong to the reads on the event loop."""
+    if not settings.fast_paths:
+        return 0
+    return fast.reader_connections(settings.database, settings.database_pool_size)
+
+
 def reach_database(settings: Settings) -> Database:
     """The database, whatever its version, if it answers."""
     try:
-        database = database_at(settings, settings.database, settings.database_pool_size)
+        pool_size = settings.database_pool_size - reader_connections(settings)
+        database = database_at(settings, settings.database, pool_size)
         if database.is_sqlite and database.url.database:
             Path(database.url.database).parent.mkdir(parents=True, exist_ok=True)
         schema_version(database)
@@ -65,11 +74,11 @@ def open_catalog(settings: Settings) -> Catalog:
         drop_retention_s=settings.drop_retention_s,
         transaction_ttl_s=settings.transaction_ttl_s,
         idempotency_lifetime_s=settings.idempotency_lifetime_s,
-        document_cache_bytes_max=settings.document_cache_bytes_max,
         page_size_max=settings.page_size_max,
         namespace_separator=settings.namespace_separator_text,
     )
-    catalog = Catalog(database, files, limits, files.client_properties)
+    documents = DocumentCache(settings.document_cache_bytes_max) if settings.fast_paths else None
+    catalog = Catalog(database, files, limits, files.client_properties, documents)
     try:
         ensure_main(catalog, settings.warehouse_root)
     except CatalogError as error:

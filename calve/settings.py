@@ -103,7 +103,7 @@ class Settings(BaseSettings):
         repr=False,  # may hold a password
     )
     database_pool_size: int = Field(
-        8, ge=1, le=1000, description="Database connections that one server process opens at most."
+        16, ge=1, le=1000, description="Database connections that one server process opens at most."
     )
     database_statement_timeout_s: Seconds = Field(
         30.0, ge=0.001, description="PostgreSQL ends a statement that takes longer."

@@ -2,10 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from catalog.fast.document_cache import DocumentCache
 from catalog.fast.group_commit import GroupCommit
-from catalog.store.database import Writer
+from catalog.fast.readers import PostgresReader, Reader, SqliteReader
+from catalog.fast.reads import App, FastReads
+from catalog.identity.open import OpenIdentity
+from catalog.identity.tokens import TokenIdentity
+from catalog.service.catalog import Catalog
+from catalog.store.database import Database, Writer
+
+READER_SHARE = 4  # one of so many connections of a process belongs to the reads on the event loop
 
 
 def writer(url: str) -> Writer | None:
     """Group commit for SQLite. PostgreSQL has its own, so it needs none."""
     return GroupCommit() if url.startswith("sqlite") else None
+
+
+def reader_connections(url: str, pool_size: int) -> int:
+    """How many of the connections that a process may open belong to the reads on the event loop."""
+    return 0 if url.startswith("sqlite") or pool_size < 2 else max(1, pool_size // READER_SHARE)
+
+
+def install(app: App, catalog: Catalog, identity: Any, *, separator: str, connections_max: int) -> App:
+    """The application with fast reads in front of it.
+
+    `separator` is the decoded separator of namespace levels, `connections_max` is `reader_connections`.
+    """
+    reader = _reader(catalog.database, connections_max)
+    cache = catalog.documents
+    if reader is None or not isinstance(cache, DocumentCache):
+        return app
+    if not isinstance(identity, OpenIdentity | TokenIdentity):
+        return app
+    return FastReads(
+        app,
+        reader=reader,
+        files=catalog.files,
+        cache=cache,
+        separator=separator,
+        is_open=isinstance(identity, OpenIdentity),
+    )
+
+
+def _reader(database: Database, connections_max: int) -> Reader | None:
+    if database.is_sqlite:
+        return SqliteReader(database.url.database) if database.url.database else None
+    if connections_max < 1:
+        return None
+    return PostgresReader(
+        database.url,
+        connections_max=connections_max,
+        statement_timeout_s=database.statement_timeout_s,
+        lock_timeout_s=database.lock_timeout_s,
+    )

@@ -27,7 +27,7 @@ _LIVE_TOKEN = sa.and_(
     tokens.c.expires_ms > sa.bindparam("now_ms"),
     _NOT_DISABLED,
 )
-_CALLER = (
+READ_CALLER = (
     sa.select(principals.c.principal, grants.c.warehouse, grants.c.role)
     .select_from(
         tokens.join(principals, principals.c.principal == tokens.c.principal).outerjoin(
@@ -76,7 +76,7 @@ class Records:
 
     def grants_of(self, token_hash: str, now_ms: int) -> Sequence[tuple[str, str | None, str | None]]:
         """(principal, warehouse, role) for each grant of a live token's holder; one row of None if none."""
-        return self._database.fetch_all(_CALLER, {"token_hash": token_hash, "now_ms": now_ms})
+        return self._database.fetch_all(READ_CALLER, {"token_hash": token_hash, "now_ms": now_ms})
 
     def holder(self, token_hash: str, now_ms: int) -> Holder | None:
         row = self._database.fetch_one(_HOLDER, {"token_hash": token_hash, "now_ms": now_ms})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from catalog.errors import CommitStateUnknown, NotAuthorized, Unavailable
@@ -53,17 +53,12 @@ class TokenIdentity:
         self._now_ms = now_ms
 
     def identify(self, authorization: str | None) -> Caller:
-        key = _bearer_hash(authorization)
+        key = bearer_hash(authorization)
         found = self._records.grants_of(key, self._now_ms()) if key is not None else ()
-        if not found:
+        caller = caller_from_rows(found)
+        if caller is None:
             raise NotAuthorized(REFUSAL)
-        roles: dict[str, Role] = {}
-        for _, warehouse, word in found:
-            if warehouse is not None and word is not None:
-                role = Role.known(word)
-                if role is not None:
-                    roles[warehouse] = role
-        return Caller(found[0][0], roles)
+        return caller
 
     def issue(self, grant: Grant) -> dict[str, Any]:
         try:
@@ -128,7 +123,20 @@ class TokenIdentity:
         return client
 
 
-def _bearer_hash(authorization: str | None) -> str | None:
+def caller_from_rows(rows: Sequence[tuple[str, str | None, str | None]]) -> Caller | None:
+    """The caller from the rows of READ_CALLER; None if the token is not valid."""
+    if not rows:
+        return None
+    roles: dict[str, Role] = {}
+    for _, warehouse, word in rows:
+        role = Role.known(word) if word is not None else None
+        if warehouse is not None and role is not None:
+            roles[warehouse] = role
+    return Caller(rows[0][0], roles)
+
+
+def bearer_hash(authorization: str | None) -> str | None:
+    """The hash of the token in an `Authorization` header; None if it cannot be one."""
     if authorization is None or len(authorization) > AUTHORIZATION_CHARS_MAX:
         return None
     scheme, _, token = authorization.partition(" ")

@@ -32,20 +32,24 @@ class Limits:
     transaction_ttl_s: int = 3600
     idempotency_lifetime_s: int = 1800
     report_retention_s: int = 30 * 24 * 3600
-    document_cache_bytes_max: int = 64 * 1024 * 1024
     page_size_max: int = 1000
     namespace_separator: str = LEVEL_SEPARATOR  # the character itself, not percent-encoded
 
 
 class Catalog:
     def __init__(
-        self, database: Database, files: Files, limits: Limits, client_properties: ClientProperties
+        self,
+        database: Database,
+        files: Files,
+        limits: Limits,
+        client_properties: ClientProperties,
+        documents: Documents | None = None,
     ) -> None:
         self.database = database
         self.files = files
         self.client_properties = client_properties
         self.limits = limits
-        self.documents = Documents(limits.document_cache_bytes_max)
+        self.documents = documents or Documents()
         self.present = PresentStore(database)
         self.past = PastStore(database)
         self.transactions = TransactionStore(database)

@@ -1,22 +1,18 @@
-"""Documents that were read already, by the metadata location that they belong to.
+"""Where services get parsed documents from.
 
-A metadata file is never overwritten, so a document under its location never changes, and keeping it can make
-no answer stale: which location a name stands at is asked of the database each time. Bounded by bytes, newest
-use last.
+`Documents` is the plain implementation: it parses each time and keeps nothing. The one that keeps them is in
+catalog/fast/document_cache.py.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import Any
 
 import orjson
 
 from catalog.changes import Entry
 
-Key = tuple[str, str]  # what it is, and which version of it
-PARSED_WEIGHT = 8  # a parsed document takes about this many times the bytes of its text
+Key = tuple[str, str]  # the uuid, and one version of it
 
 
 def document_key(entry: Entry) -> Key:
@@ -25,46 +21,18 @@ def document_key(entry: Entry) -> Key:
 
 
 class Documents:
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Key, str], tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: Key, form: str) -> Any | None:
-        """A kept form ("text", "parsed", "gzip") of a document, or None."""
-        with self._lock:
-            found = self._kept.get((key, form))
-            if found is None:
-                return None
-            self._kept.move_to_end((key, form))
-            return found[0]
-
-    def put(self, key: Key, form: str, value: Any, weight: int) -> None:
-        if weight > self._bytes_max:
-            return
-        with self._lock:
-            old = self._kept.pop((key, form), None)
-            self._bytes += weight - (old[1] if old else 0)
-            self._kept[(key, form)] = (value, weight)
-            while self._bytes > self._bytes_max:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._bytes -= gone
+    """Keeps nothing."""
 
     def text(self, key: Key) -> bytes | None:
-        found: bytes | None = self.get(key, "text")
-        return found
+        """The text of a document, if it is kept."""
+        return None
 
     def put_text(self, key: Key, text: bytes) -> None:
-        self.put(key, "text", text, len(text))
+        """Keep the text of a document."""
 
     def parsed(self, key: Key, text: bytes) -> dict[str, Any]:
-        """The document as dicts, shared: whoever gets it must not change it."""
-        found = self.get(key, "parsed")
-        if found is None:
-            found = orjson.loads(text)
-            self.put(key, "parsed", found, len(text) * PARSED_WEIGHT)
-        return found  # type: ignore[no-any-return]
+        """The document as dicts. They may be shared: the caller must not change them."""
+        return orjson.loads(text)  # type: ignore[no-any-return]
 
     def put_parsed(self, key: Key, value: dict[str, Any], text: bytes) -> None:
-        self.put(key, "parsed", value, len(text) * PARSED_WEIGHT)
+        """Keep a document that is parsed already."""

@@ -87,6 +87,8 @@ class Database:
         else:
             self.engine = _postgresql_engine(self.url, pool_size, statement_timeout_s, lock_timeout_s)
             self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self.statement_timeout_s = statement_timeout_s
+        self.lock_timeout_s = lock_timeout_s
         self._writer = writer or PlainWriter(is_sqlite=self.is_sqlite)
         self._retrying = Retrying(
             retry=retry_if_exception(_may_run_again),

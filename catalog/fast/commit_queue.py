@@ -1,0 +1,94 @@
+"""A fair order for clients that commit to one contended table.
+
+A commit that loses the comparison is answered with 409; its client loads the table and tries again. Without
+an order, the client that has just committed tries again first, the others lose again, and most requests are
+wasted. With the queue, a client that lost gets the table for a short time: the commits of others to it wait,
+and clients that lose later get their response when their own turn comes, one after the other.
+
+A turn ends when its client has committed, or when the client has not come back in time. The queue holds for
+the connections of one process, and no guarantee depends on it. A table without contention costs one look
+into an empty dict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+COME_BACK_S = 0.01  # enough for a client nearby to load the table and to send its commit again
+CARRY_OUT_S = 1.0  # a commit that takes longer no longer holds the others back
+QUEUE_MAX = 64  # a client that finds more waiting does not wait
+
+Client = object  # tells connections apart
+Key = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    client: Client
+    turn: asyncio.Future[None]
+    lost: bool  # it waits for its 409, and must come back then; otherwise it waits to commit
+
+
+@dataclass(slots=True)
+class _Queue:
+    holder: Client
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    timer: asyncio.TimerHandle | None = None
+
+
+class CommitQueue:
+    """The queues of all contended tables. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Key, _Queue] = {}
+
+    async def enter(self, key: Key, client: Client) -> None:
+        """Wait until this client may commit."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return
+        if queue.holder == client:
+            self._expect(key, queue, CARRY_OUT_S)
+        else:
+            await self._wait(queue, client, lost=False)
+
+    async def leave(self, key: Key, client: Client, *, lost: bool) -> None:
+        """To be awaited before the response is sent."""
+        queue = self._queues.get(key)
+        if queue is None:
+            if lost:
+                queue = self._queues[key] = _Queue(client)
+                self._expect(key, queue, COME_BACK_S)
+        elif queue.holder != client:
+            if lost:
+                await self._wait(queue, client, lost=True)
+        elif lost:
+            self._expect(key, queue, COME_BACK_S)
+        else:
+            self._next(key, queue)
+
+    async def _wait(self, queue: _Queue, client: Client, *, lost: bool) -> None:
+        if len(queue.waiting) < QUEUE_MAX:
+            waiting = _Waiting(client, asyncio.get_running_loop().create_future(), lost)
+            queue.waiting.append(waiting)
+            await waiting.turn
+
+    def _next(self, key: Key, queue: _Queue) -> None:
+        while queue.waiting:
+            following = queue.waiting.popleft()
+            if not following.turn.done():  # cancelled, at a stop
+                queue.holder = following.client
+                following.turn.set_result(None)
+                self._expect(key, queue, COME_BACK_S if following.lost else CARRY_OUT_S)
+                return
+        if queue.timer is not None:
+            queue.timer.cancel()
+        del self._queues[key]
+
+    def _expect(self, key: Key, queue: _Queue, within_s: float) -> None:
+        """End the turn if the holder's next step takes longer."""
+        if queue.timer is not None:
+            queue.timer.cancel()
+        queue.timer = asyncio.get_running_loop().call_later(within_s, self._next, key, queue)

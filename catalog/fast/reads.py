@@ -1,0 +1,206 @@
+"""ASGI middleware that answers the most frequent reads before FastAPI: successes only.
+
+It handles loadTable, tableExists, listTables, listNamespaces and getConfig of the newest state. For each
+request it reads the caller and the current version from the database. The response for that version comes
+from the cache, or the request goes on to FastAPI and its response is kept under the version. So this module
+renders nothing, and a response differs in no byte from the one that FastAPI makes.
+
+A request goes on to FastAPI if anything about it is unusual: escapes in the path, unknown parameters, a body,
+a repeated header, a missing row or role or file, a database that does not answer. Every error is made there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Hashable, MutableMapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from catalog.api.responses import etag, etag_matches
+from catalog.changes import Entry
+from catalog.errors import Unavailable
+from catalog.fast.document_cache import DocumentCache
+from catalog.fast.readers import Reader
+from catalog.identity.open import ANONYMOUS
+from catalog.identity.records import READ_CALLER
+from catalog.identity.roles import Caller
+from catalog.identity.tokens import bearer_hash, caller_from_rows
+from catalog.names import namespace_from_segment
+from catalog.ports import Files
+from catalog.store.present import READ_HEAD
+from catalog.store.schema import heads, warehouses
+
+Scope = dict[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_SEGMENT = rb"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}"
+# The name of a warehouse cannot be a word of the API, so no other route matches.
+_PATH = re.compile(
+    rb"/v1/(?:config|([A-Za-z0-9][A-Za-z0-9_-]{0,62})/namespaces(?:/(" + _SEGMENT + rb")/tables(?:/("
+    rb"" + _SEGMENT + rb"))?)?)"
+).fullmatch
+_WAREHOUSE_QUERY = re.compile(rb"(?:warehouse=([A-Za-z0-9][A-Za-z0-9_-]{0,62}))?").fullmatch
+_TABLE_QUERIES = {b"": "all", b"snapshots=all": "all", b"snapshots=refs": "refs"}
+QUERY_BYTES_MAX = 256
+DEFAULT_WAREHOUSE = "main"
+# A request with one of these has a body, or wants something else than the plain response.
+_UNUSUAL_HEADERS = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"range")
+ENTRY_BYTES = 512  # what an entry of the cache takes beside its body
+RESPONSE_SHARE_MAX = 8  # no response takes more than this part of the cache
+
+_READ_WAREHOUSE = (
+    sa.select(warehouses.c.created_ms, warehouses.c.root, heads.c.number)
+    .join_from(warehouses, heads, heads.c.warehouse == warehouses.c.warehouse)
+    .where(warehouses.c.warehouse == sa.bindparam("warehouse"))
+)
+
+
+class FastReads:
+    def __init__(
+        self, app: App, *, reader: Reader, files: Files, cache: DocumentCache, separator: str, is_open: bool
+    ) -> None:
+        """`is_open`: callers need no token."""
+        self._app = app
+        self._reader = reader
+        self._files = files
+        self._cache = cache
+        self._separator = separator
+        self._is_open = is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
+            match = _PATH(scope.get("raw_path") or b"")
+            if match is not None:
+                await self._read(match, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._reader.close()
+
+    async def _read(self, match: re.Match[bytes], scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        try:
+            key = await self._key(match, scope, headers)
+        except Unavailable:
+            key = None  # FastAPI says so, or finds that the database is back
+        if key is None:
+            await self._app(scope, receive, send)
+            return
+        known = headers.get(b"if-none-match")
+        if known is not None and key[0] == "loadTable":
+            tag = str(key[1])
+            if etag_matches(known.decode("latin-1"), tag):
+                await _respond(send, 304, [(b"etag", tag.encode())], b"")
+                return
+        kept = self._cache.get(key)
+        if kept is not None:
+            await _respond(send, *kept)
+            return
+        await self._app(scope, receive, _Recorder(self._cache, key, send).send)
+
+    async def _key(
+        self, match: re.Match[bytes], scope: Scope, headers: dict[bytes, bytes]
+    ) -> tuple[Hashable, ...] | None:
+        """The operation, the version of what it reads, and what of the request shows in its response.
+
+        None if FastAPI has to answer.
+        """
+        if len(headers) != len(scope["headers"]) or any(name in headers for name in _UNUSUAL_HEADERS):
+            return None
+        method, query = scope["method"], scope["query_string"]
+        prefix, namespace, table = match.groups()
+        if prefix is None:
+            named = _WAREHOUSE_QUERY(query)
+            if named is None or method != "GET":
+                return None
+            prefix = named[1] or DEFAULT_WAREHOUSE.encode()
+        elif (method == "HEAD" and table is None) or len(query) > QUERY_BYTES_MAX:
+            return None
+        warehouse = prefix.decode()
+        caller = await self._caller(headers.get(b"authorization"))
+        if caller is None or caller.role(warehouse) is None:
+            return None
+        compressed = b"gzip" in headers.get(b"accept-encoding", b"")
+        if table is not None:
+            key = await self._table_key(method, query, warehouse, namespace, table, compressed)
+        else:
+            rows = await self._reader.fetch(_READ_WAREHOUSE, {"warehouse": warehouse})
+            if not rows:
+                return None
+            created_ms, root, number = rows[0]
+            if match[1] is None:
+                key = ("getConfig", warehouse, created_ms, root, compressed)
+            else:
+                # Every change of a name takes a number, and a warehouse that is made again begins at 0.
+                operation = "listNamespaces" if namespace is None else "listTables"
+                key = (operation, warehouse, created_ms, number, namespace, query, compressed)
+        if key is not None:
+            scope["calve.operation"], scope["calve.caller"] = key[0], caller.name
+        return key
+
+    async def _table_key(
+        self, method: str, query: bytes, warehouse: str, namespace: bytes, table: bytes, compressed: bool
+    ) -> tuple[Hashable, ...] | None:
+        space = namespace_from_segment(namespace.decode(), self._separator).key
+        name = table.decode()
+        params = {"warehouse": warehouse, "namespace": space, "name": name}
+        rows = await self._reader.fetch(READ_HEAD, params)
+        if not rows or rows[0][0] != "table":
+            return None
+        if method == "HEAD":
+            return ("tableExists",)
+        snapshots = _TABLE_QUERIES.get(query)
+        if snapshots is None or not await self._has_file(rows[0][3]):
+            return None
+        entry = Entry("table", space, name, rows[0][1], rows[0][2], rows[0][3])
+        return ("loadTable", etag(entry, snapshots), compressed)
+
+    async def _has_file(self, location: str) -> bool:
+        if self._reader.blocks or not location.startswith("file:"):
+            return not self._files.has_vanished(location)
+        return not await asyncio.to_thread(self._files.has_vanished, location)
+
+    async def _caller(self, authorization: bytes | None) -> Caller | None:
+        if self._is_open:
+            return ANONYMOUS
+        token_hash = bearer_hash(authorization.decode("latin-1") if authorization else None)
+        if token_hash is None:
+            return None
+        params = {"token_hash": token_hash, "now_ms": time.time_ns() // 1_000_000}
+        return caller_from_rows(await self._reader.fetch(READ_CALLER, params))
+
+
+class _Recorder:
+    """Passes a response on, and keeps it if it is a success."""
+
+    def __init__(self, cache: DocumentCache, key: Hashable, send: Send) -> None:
+        self._cache = cache
+        self._key = key
+        self._send = send
+        self._start: Message | None = None
+        self._parts: list[bytes] = []
+        self._bytes = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] in (200, 204):
+            self._start = message
+        elif message["type"] == "http.response.body" and self._start is not None:
+            self._parts.append(bytes(message.get("body", b"")))
+            self._bytes += len(self._parts[-1])
+            if self._bytes > self._cache.bytes_max // RESPONSE_SHARE_MAX:
+                self._start, self._parts = None, []
+            elif not message.get("more_body", False):
+                response = (self._start["status"], list(self._start["headers"]), b"".join(self._parts))
+                self._cache.put(self._key, response, self._bytes + ENTRY_BYTES)
+        await self._send(message)
+
+
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
