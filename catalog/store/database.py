@@ -153,6 +153,12 @@ class Database:
         self.engine.dispose()
 
 
+def lift_time_limits(connection: sa.Connection) -> None:
+    """For the rest of a transaction on PostgreSQL: a migration may take long, and wait for another one."""
+    connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
+    connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
+
+
 def _postgresql_engine(
     url: sa.URL, pool_size: int, statement_timeout_s: float, lock_timeout_s: float
 ) -> sa.Engine:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import sqlalchemy as sa
 
 from catalog.store import schema
-from catalog.store.database import Database
+from catalog.store.database import Database, lift_time_limits
 
 
 class SchemaMismatch(Exception):
@@ -45,6 +45,7 @@ def migrate(database: Database) -> tuple[int, int]:
 
     def work(connection: sa.Connection) -> tuple[int, int]:
         if connection.dialect.name == "postgresql":
+            lift_time_limits(connection)
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(4205337)"))
         before = _version(connection)
         _refuse_newer(before)

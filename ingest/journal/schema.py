@@ -12,7 +12,7 @@ import sqlite3
 
 import sqlalchemy as sa
 
-from catalog.store.database import Database
+from catalog.store.database import Database, lift_time_limits
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
@@ -143,6 +143,7 @@ def migrate(database: Database) -> tuple[int, int]:
 
     def work(connection: sa.Connection) -> tuple[int, int]:
         if connection.dialect.name == "postgresql":
+            lift_time_limits(connection)
             connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         before = _version(connection)
         _refuse_newer(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from catalog.store.database import Database
+from catalog.store.database import Database, lift_time_limits
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
@@ -89,6 +89,7 @@ def migrate(database: Database) -> None:
 
     def work(connection: sa.Connection) -> None:
         if connection.dialect.name == "postgresql":
+            lift_time_limits(connection)
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(4205338)"))
         if _version(connection) == 0:
             metadata.create_all(connection)
