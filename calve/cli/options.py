@@ -16,10 +16,11 @@ from calve.settings_sources import choices, default_text, flag, kind_of
 Function = Callable[..., Any]
 
 
-def settings_options(*names: str) -> Callable[[Function], Function]:
+def settings_options(*names: str, **short: str) -> Callable[[Function], Function]:
     """`--config` and an option for each named setting, for all if none is named.
 
-    The command gets the argument `settings`, read from these options and all other sources.
+    `short` gives a setting a second, shorter option. The command gets the argument `settings`, read from
+    these options and all other sources.
     """
     chosen = ["config", *names] if names else list(Settings.model_fields)
 
@@ -32,13 +33,13 @@ def settings_options(*names: str) -> Callable[[Function], Function]:
 
         made: Function = command
         for name in reversed(chosen):
-            made = _option(name)(made)
+            made = _option(name, *([short[name]] if name in short else []))(made)
         return made
 
     return decorate
 
 
-def _option(name: str) -> Callable[[Function], Function]:
+def _option(name: str, *short: str) -> Callable[[Function], Function]:
     field = Settings.model_fields[name]
     default = default_text(field)
     words = f"{field.description} [{default}]" if default else field.description
@@ -46,7 +47,7 @@ def _option(name: str) -> Callable[[Function], Function]:
         return click.option(f"{flag(name)}/--no-{flag(name)[2:]}", name, default=None, help=words)
     kind = click.Choice(choices(field)) if choices(field) else kind_of(field)
     metavar = None if choices(field) else name.removesuffix("_max").rsplit("_", 1)[-1].upper()
-    return click.option(flag(name), name, type=kind, metavar=metavar, help=words)
+    return click.option(flag(name), *short, name, type=kind, metavar=metavar, help=words)
 
 
 def server_options(function: Function) -> Function:

@@ -22,6 +22,7 @@ from calve.settings import Settings
     "s3_region",
     "s3_access_key_id",
     "s3_path_style",
+    spark_master="--master",
 )
 def command(settings: Settings, uri: str | None, conf: tuple[str, ...]) -> None:
     """Run a Spark worker for a server.
@@ -32,13 +33,13 @@ def command(settings: Settings, uri: str | None, conf: tuple[str, ...]) -> None:
 
     \b
     Example:
-      calve worker --uri http://lake.example:8181 --spark-master spark://spark.example:7077
+      calve worker --uri http://lake.example:8181 --master spark://spark.example:7077
     """
     from calve.serve import spark_worker
     from calve.serve.hints import address
 
     words = spark_worker.command(settings, uri or address(settings, settings.port))
     words += [word for pair in conf for word in ("--conf", pair)]
-    os.environ.update(spark_worker.environment(settings))
+    environment = {**os.environ, **spark_worker.environment(settings)}
     sys.stdout.flush()
-    os.execv(words[0], words)  # noqa: S606 - our own interpreter, with our own module
+    os.execve(words[0], words, environment)  # noqa: S606 - our own interpreter, with our own module

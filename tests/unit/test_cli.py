@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -196,6 +197,23 @@ def test_help_shows_the_options_of_the_command_alone(capsys: pytest.CaptureFixtu
     assert "--database " in others
     assert "--s3-endpoint" not in others
     assert "--port" not in others
+
+
+def test_a_worker_gets_its_credential_from_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "calve.toml").write_text('worker_credential = "lander:canary"\ns3_path_style = true\n')
+    started = []
+    monkeypatch.setattr(os, "execve", lambda *call: started.append(call))
+    words = ["worker", "--uri", "http://lake.example", "--master", "spark://h:1", "--conf", "a=b"]
+    assert cli.main(words) == 0
+    [(program, command, environment)] = started
+    assert (program, command[0]) == (sys.executable, sys.executable)
+    expected = {"--uri": "http://lake.example", "--master": "spark://h:1", "--conf": "a=b", "--slots": "2"}
+    assert {name: command[command.index(name) + 1] for name in expected} == expected
+    assert "canary" not in " ".join(command)
+    assert environment["CALVE_WORKER_CREDENTIAL"] == "lander:canary"
+    assert environment["CALVE_S3_PATH_STYLE"].lower() == "true"
 
 
 def test_a_reader_that_ends_early_is_no_failure() -> None:
