@@ -169,7 +169,8 @@ def _resolvers(jar: Jar, to: Path) -> Iterator[tuple[str, str]]:
         options = ["-B", "-ntp", "-q", f"-Dartifact={jar.coordinates}", f"-DoutputDirectory={to.parent}"]
         yield "Maven", _run([maven, _MAVEN_GOAL, *options])
     try:
-        environment = {**os.environ, "JAVA_HOME": str(java.home())}
+        # With an address Spark does not look up this machine's host name, which may not resolve.
+        environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "JAVA_HOME": str(java.home())}
     except java.NoJava as error:
         yield "Spark's resolver", str(error)
         return
@@ -201,7 +202,7 @@ def repositories_tried(report: str, jar: Jar) -> list[str]:
 def _cause(report: str) -> str:
     """The reason in a resolver's report: one line, no stack trace."""
     lines = [line.strip().removeprefix("[ERROR] ") for line in report.splitlines() if line.strip()]
-    for words in ("Server access error", "Could not transfer", "not found"):
+    for words in ("Server access error", "Could not transfer", "Caused by: ", "not found"):
         if found := next((line for line in lines if words in line), None):
             return found[:400]
     return lines[-1][:400] if lines else "no report"

@@ -54,9 +54,15 @@ def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> l
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """What the worker reads from its environment: how to reach the store, and how to authenticate itself."""
+    """What the worker reads from its environment: how to reach the store, how to authenticate itself, and
+    its own address if Spark runs on this machine alone.
+    """
     names = ("s3_endpoint", "s3_region", "s3_access_key_id", "s3_secret_access_key", "s3_path_style")
-    return settings.as_environment(*names, "worker_credential", "worker_token")
+    given = settings.as_environment(*names, "worker_credential", "worker_token")
+    if settings.spark_master.startswith("local"):
+        # With an address Spark does not look up this machine's host name, which may not resolve.
+        given["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return given
 
 
 def credentials(settings: Settings) -> dict[str, str]:

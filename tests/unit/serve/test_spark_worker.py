@@ -13,7 +13,7 @@ import pytest
 
 from calve.opening import open_database
 from calve.serve import spark_worker
-from calve.serve.spark_worker import STARTING, SparkWorker, missing
+from calve.serve.spark_worker import STARTING, SparkWorker, environment, missing
 from calve.settings import Settings
 from catalog.identity.oauth import Client, ClientCredentials
 from catalog.identity.tokens import TokenIdentity
@@ -182,3 +182,11 @@ def test_a_server_that_starts_leaves_the_credentials_of_other_servers_alone(tmp_
         assert token_of(first) != token_of(second)
     finally:
         database.close()
+
+
+def test_a_local_spark_does_not_look_up_the_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    assert environment(Settings(spark_master="local[2]"))["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "SPARK_LOCAL_IP" not in environment(Settings(spark_master="spark://spark.example:7077"))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "192.0.2.7")
+    assert environment(Settings())["SPARK_LOCAL_IP"] == "192.0.2.7"
