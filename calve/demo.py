@@ -349,7 +349,7 @@ def _panel(figures: Figures, url: str) -> Group:
     parts: list[Any] = [head, Text(), numbers, Text(), tables]
     if figures.reason:
         parts += [Text(), Text(figures.reason, style="yellow")]
-    return Group(*parts, Text(), Text(f"Try next:  {first_query(url)}", style="dim"))
+    return Group(*parts, Text(), Text(_HINT.format(namespace=NAMESPACE), style="dim"))
 
 
 def first_query(url: str) -> str:
@@ -370,6 +370,8 @@ def next_steps(url: str, *, with_token: bool) -> str:
     return f"{shell}\n" + _DUCKDB.format(url=url, access=access, secret=secret, namespace=NAMESPACE)
 
 
+_HINT = """Try next, in DuckDB after the ATTACH that the server printed:
+  SELECT state, count(*) FROM lake.{namespace}.orders GROUP BY state;"""
 _DUCKDB = """In DuckDB:
 
   INSTALL iceberg; LOAD iceberg;{secret}

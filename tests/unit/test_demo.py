@@ -97,6 +97,6 @@ def test_the_view_on_a_terminal() -> None:
         "0.9 s",
         "1,017",
         "Spark worker [red]starting",
-        "Try next:",
+        "FROM lake.demo.orders GROUP BY state;",
     ):
         assert part in shown
