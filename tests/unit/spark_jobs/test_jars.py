@@ -225,3 +225,23 @@ def test_without_java_and_maven_the_message_says_what_to_do(
     monkeypatch.setattr(java, "_brought", lambda: None)
     with pytest.raises(jars.JarsMissing, match=r"Java 17 or 21 missing.*set CALVE_MAVEN_REPOSITORY"):
         jars.fetch()
+
+
+@pytest.mark.parametrize("variable", ["PIP_PROXY", "http_proxy"])
+def test_python_fetches_through_the_proxy_that_pip_uses(
+    repository: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repository itself plays the proxy: a proxy is asked for the whole address."""
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "PIP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    download.pip_settings.cache_clear()
+    proxy = os.environ["CALVE_MAVEN_REPOSITORY"].rstrip("/")
+    monkeypatch.setenv("CALVE_MAVEN_REPOSITORY", "http://repository.invalid/maven2")
+    _put(repository / "http:" / "repository.invalid" / "maven2", BYTES)
+    with pytest.raises(jars.JarsMissing):
+        jars.fetch()
+    download.pip_settings.cache_clear()
+    monkeypatch.setenv(variable, proxy)
+    jars.fetch()
+    assert [path.read_bytes() for path in jars.installed()] == [BYTES]
+    download.pip_settings.cache_clear()
