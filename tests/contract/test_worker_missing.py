@@ -13,7 +13,15 @@ from tests.contract.test_serving import wait_for_log
 from tests.harness.stacks import STACKS, StackName, Stacks
 
 JARS_MISSING = "not running: jars missing, run `make setup`"
-CHANGE = {"table": "shop.orders", "operation": "INSERT", "sequence": 1, "rowId": "1", "after": {"id": 1}}
+CHANGE = {
+    "table": "shop.orders",
+    "operation": "INSERT",
+    "sequence": 1,
+    "timestamp": 1_794_960_000_000,
+    "rowId": "1",
+    "before": None,
+    "after": {"id": 1},
+}
 
 
 def _until_told(url: str) -> dict[str, Any]:
