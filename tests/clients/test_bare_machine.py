@@ -42,6 +42,8 @@ class BareMachine:
         bootstrap = [str(program("debootstrap")), "--variant=minbase", f"--include={PACKAGES}", RELEASE]
         subprocess.run([*bootstrap, str(self.folder)], check=True, timeout=SETUP_S)
         shutil.copy("/etc/resolv.conf", self.folder / "etc")
+        # Debian's installer writes this file and debootstrap does not. The host name stays unknown.
+        (self.folder / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
         # A proxy that answers for the registries has its certificate among those of this machine.
         shutil.copy(CERTIFICATES, self.folder / CERTIFICATES.relative_to("/"))
 
