@@ -183,6 +183,15 @@ def test_without_a_token_the_answer_is_401(closed: CalveServer, operation: Opera
     case.validate_response(answer, checks=CHECKS)
 
 
+def test_the_caller_is_judged_before_the_body(closed: CalveServer) -> None:
+    with_body = [operation for operation in SECURED if operation.request_schema is not None]
+    for operation in with_body:
+        path = operation.path.format(**{name: NAMES[name] for name in operation.path_parameters})
+        answer = requests.post(f"{closed.url}{path}", data=b'{"not JSON', timeout=60)
+        assert answer.status_code == 401, operation.id
+    assert len(with_body) > 5
+
+
 def test_a_principal_gets_a_token_as_described(closed: CalveServer) -> None:
     created = closed.command("principal", "create", "loader", "--role", "writer")
     assert created.returncode == 0, created.stderr

@@ -9,18 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import (
     AdminWarehouse,
-    CallerDep,
     CatalogDep,
     ReaderWarehouse,
     TableDep,
+    WriteContextWithoutKey,
     WriterWarehouse,
+    WriteSlot,
 )
 from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
 from catalog.errors import Invalid
 from catalog.names import Identifier, Namespace, WarehouseRef, check_name, namespace_from_levels
 from catalog.rows import Dropped
 from catalog.service import reports, tables
-from catalog.service.writing import Asked
 
 router = APIRouter(tags=["Tables"])
 TABLE = "/{warehouse}/namespaces/{namespace}/tables/{table}"
@@ -83,9 +83,10 @@ def list_dropped(catalog: CatalogDep, warehouse: ReaderWarehouse, page: PageDep)
 @router.post("/{warehouse}/dropped/{dropped_id}/undrop", operation_id="undrop", response_model=UndropAnswer)
 def undrop(
     catalog: CatalogDep,
-    caller: CallerDep,
     warehouse: WriterWarehouse,
     dropped_id: str,
+    context: WriteContextWithoutKey,
+    _: WriteSlot,
     body: UndropRequest | None = None,
 ) -> Any:
     """Bring a dropped table or view back, whole, under its own name or another."""
@@ -95,7 +96,7 @@ def undrop(
             raise Invalid("Give both namespace and name, or neither")
         target = Identifier(namespace_from_levels(body.namespace), check_name(body.name, "table"))
     state = catalog.state(WarehouseRef(warehouse))
-    entry = tables.undrop(catalog, state, Asked(caller.name), dropped_id, target)
+    entry = tables.undrop(catalog, state, context, dropped_id, target)
     return {"kind": entry.kind, "namespace": entry.namespace.split("\x1f"), "name": entry.name}
 
 
@@ -107,7 +108,7 @@ def load_protection(catalog: CatalogDep, warehouse: ReaderWarehouse, identifier:
 
 @router.put(TABLE + "/protection", operation_id="setProtection", response_model=Protection)
 def set_protection(
-    catalog: CatalogDep, warehouse: AdminWarehouse, identifier: TableDep, body: Protection
+    catalog: CatalogDep, warehouse: AdminWarehouse, identifier: TableDep, body: Protection, _: WriteSlot
 ) -> Any:
     """Refuse, or allow again, to drop, purge, unregister or overwrite a table."""
     tables.protect(catalog, catalog.state(WarehouseRef(warehouse)), identifier, body.protected)

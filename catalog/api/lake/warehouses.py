@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, ServerAdmin
+from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, ServerAdmin, WriteSlot
 from catalog.api.pagination import Paged, PageDep
 from catalog.rows import Warehouse
 from catalog.service import warehouses
@@ -43,7 +43,7 @@ def list_warehouses(catalog: CatalogDep, caller: CallerDep, page: PageDep) -> An
 
 
 @router.post("/warehouses", operation_id="createWarehouse", response_model=WarehouseAnswer)
-def create_warehouse(catalog: CatalogDep, _caller: ServerAdmin, body: WarehouseRequest) -> Any:
+def create_warehouse(catalog: CatalogDep, _caller: ServerAdmin, body: WarehouseRequest, _: WriteSlot) -> Any:
     """Make a warehouse with a storage root of its own."""
     return _answer(catalog, warehouses.create(catalog, body.name, body.root))
 
@@ -55,7 +55,7 @@ def load_warehouse(catalog: CatalogDep, warehouse: ReaderWarehouse) -> Any:
 
 
 @router.delete("/warehouses/{warehouse}", operation_id="dropWarehouse", status_code=204)
-def drop_warehouse(catalog: CatalogDep, _caller: ServerAdmin, warehouse: str) -> None:
+def drop_warehouse(catalog: CatalogDep, _caller: ServerAdmin, warehouse: str, _: WriteSlot) -> None:
     """Drop an empty warehouse. Its files are left alone."""
     warehouses.drop(catalog, warehouse)
 
