@@ -12,7 +12,9 @@ from starlette.middleware.gzip import GZipMiddleware
 from calve import __version__
 from calve.http.raw_path import RawPathMiddleware
 from calve.ingestion import Ingest, ingest_routers, open_ingest
+from calve.openapi import describe
 from calve.opening import open_catalog, reader_connections
+from calve.pages import add_pages
 from calve.serve.middleware import App, Edge
 from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
@@ -93,6 +95,8 @@ def assemble(
         app.state.render_metrics = lambda: ingest.api.render_metrics(metrics.render)
         for router in ingest_routers():
             app.include_router(router)
+    add_pages(app)
+    describe(app)
     add_exception_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES_MIN, compresslevel=1)
     return app

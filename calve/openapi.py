@@ -1,119 +1,87 @@
-"""Keeps `openapi/` equal to what the code serves.
+"""The OpenAPI description of the server.
 
-- `iceberg-rest.yaml`: everything above `components:` is written from the routes under `/v1`; the components
-  are written by hand in that file and left as they are.
-- `lake.yaml`: Calve's own routes, from the running app's description of itself.
+`describe` makes `app.openapi()` return the description of all routes; `/openapi.json` and `/docs` show it.
+`write` and `check` keep the two files of `openapi/` equal to it: `iceberg-rest.yaml` has the operations of
+the Iceberg REST specification, `lake.yaml` everything else.
 
-`write` brings the files up to date, `check` says which are not. Neither starts a server.
+FastAPI describes the routes. The operations of the specification replace that by the `openapi_extra` of their
+routes, whose names are components in `iceberg_components.yaml`.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 
 ICEBERG_FILE = "iceberg-rest.yaml"
 LAKE_FILE = "lake.yaml"
+COMPONENTS_FILE = Path(__file__).with_name("iceberg_components.yaml")
 
 Node = dict[str, Any]
 
 _VERSION = "3.1.1"
-_COMPONENTS = re.compile(r"^components:$", re.MULTILINE)
-_ICEBERG_NOTE = (
-    "# `calve openapi` writes everything above `components` from the routes under /v1.\n"
-    "# The components are written by hand: edit them here.\n"
-)
 _LAKE_NOTE = "# Written by `calve openapi` from the routes of the app. Edit the routes, not this file.\n"
-
-TAGS = ("Configuration API", "OAuth2 API", "Catalog API")
+_ICEBERG_NOTE = (
+    "# Written by `calve openapi` from the routes under /v1 and calve/iceberg_components.yaml.\n"
+    "# Edit those, not this file.\n"
+)
+_TAGS = ("Configuration API", "OAuth2 API", "Catalog API")
 _METHODS = ("get", "head", "post", "put", "patch", "delete")
 
-
-def write(directory: Path, app: FastAPI) -> None:
-    """Bring both files up to date."""
-    for name, text in _generated(directory, app).items():
-        (directory / name).write_text(text, encoding="utf-8")
-
-
-def check(directory: Path, app: FastAPI) -> list[str]:
-    """A sentence for each file that is not what the code says."""
-    return [
-        f"{directory / name} is not current: run `calve openapi`"
-        for name, text in _generated(directory, app).items()
-        if not (directory / name).is_file() or (directory / name).read_text(encoding="utf-8") != text
-    ]
-
-
-def iceberg_text(current: str, app: FastAPI) -> str:
-    """The text of `iceberg-rest.yaml`: generated down to `components:`, from there on as in `current`."""
-    marks = list(_COMPONENTS.finditer(current))
-    if len(marks) != 1:
-        raise ValueError(f"{ICEBERG_FILE} must hold exactly one line 'components:', found {len(marks)}")
-    by_hand = current[marks[0].start() :]
-    components = yaml.safe_load(by_hand)["components"]
-    return _ICEBERG_NOTE + _dump(_iceberg_head(components, app)) + by_hand
+# Errors that routes under /lake may answer with, whatever they declare; all but one are the specification's.
+_LAKE_ERRORS = {
+    "400": "BadRequestErrorResponse",
+    "401": "UnauthorizedResponse",
+    "403": "ForbiddenResponse",
+    "404": "NotFoundResponse",
+    "409": "ConflictResponse",
+    "413": "PayloadTooLargeResponse",
+    "503": "ServiceUnavailableResponse",
+    "5XX": "ServerErrorResponse",
+}
+_ERROR_CONTENT: Node = {"application/json": {"schema": {"$ref": "#/components/schemas/IcebergErrorResponse"}}}
+_NOT_FOUND: Node = {"description": "It does not exist.", "content": _ERROR_CONTENT}
 
 
-def lake_document(app: FastAPI) -> Node:
-    """Calve's own routes: the app's description without the spec's paths, with errors in Iceberg's form."""
-    document = copy.deepcopy(app.openapi())
+def describe(app: FastAPI) -> None:
+    """Make `app.openapi()` return the description of all routes."""
+
+    def openapi() -> Node:
+        if app.openapi_schema is None:
+            app.openapi_schema = document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def document(app: FastAPI) -> Node:
+    """The whole description."""
+    lake, iceberg = lake_document(app), iceberg_document(app)
+    components = {kind: dict(found) for kind, found in iceberg["components"].items()}
+    for kind, found in lake["components"].items():
+        components.setdefault(kind, {}).update(found)
+    info = {**lake["info"], "title": app.title}
+    return {**iceberg, "info": info, "paths": {**lake["paths"], **iceberg["paths"]}, "components": components}
+
+
+def iceberg_document(app: FastAPI) -> Node:
+    """The operations of the Iceberg REST specification."""
+    components = _iceberg_components()
     paths: dict[str, Node] = {}
-    for path, item in sorted(document.get("paths", {}).items()):
-        if _is_iceberg(path):
-            continue
-        for method in _METHODS:
-            if method in item:
-                _set_errors(path, method, item[method])
-        paths[path] = _without_titles(item)
-    schemas = _without_titles(document.get("components", {}).get("schemas", {}), names=True)
-    used = set(_references(paths))
-    responses = {
-        name: {"description": words, "content": _error_content()}
-        for _, name, words in _LAKE_ERRORS
-        if f"#/components/responses/{name}" in used
-    }
-    return {
-        "openapi": _VERSION,
-        "info": {
-            "title": "Calve: the lake",
-            "version": document["info"]["version"],
-            "description": "What Calve answers beside the operations of the Iceberg REST specification.",
-        },
-        "servers": [{"url": "/"}],
-        "security": [{"BearerAuth": []}, {}],
-        "paths": paths,
-        "components": {
-            "securitySchemes": {"BearerAuth": {"type": "http", "scheme": "bearer"}},
-            "responses": responses,
-            "schemas": _reachable([paths, responses], {**schemas, **_ERROR_SCHEMAS}),
-        },
-    }
-
-
-def _generated(directory: Path, app: FastAPI) -> dict[str, str]:
-    current = (directory / ICEBERG_FILE).read_text(encoding="utf-8")
-    return {ICEBERG_FILE: iceberg_text(current, app), LAKE_FILE: _LAKE_NOTE + _dump(lake_document(app))}
-
-
-# The spec's operations
-
-
-def _iceberg_head(components: Node, app: FastAPI) -> Node:
-    paths: dict[str, Node] = {}
-    routes = sorted(_iceberg_routes(app), key=lambda route: TAGS.index(str(route.tags[0])))
-    for route in routes:
+    for route in sorted(_iceberg_routes(app), key=lambda route: _TAGS.index(str(route.tags[0]))):
         names = re.findall(r"\{([^}]+)\}", route.path)
         shared = {"parameters": [_ref("parameters", name) for name in names]} if names else {}
         item = paths.setdefault(route.path, shared)
         for method in route.methods or ():
-            item[method.lower()] = _operation_node(route, method, components)
+            item[method.lower()] = _iceberg_operation(route, method, components)
     return {
         "openapi": _VERSION,
         "info": {
@@ -125,9 +93,81 @@ def _iceberg_head(components: Node, app: FastAPI) -> Node:
         "servers": [{"url": "/"}],
         # The empty choice: a server that runs open, on loopback only, asks for no token.
         "security": [{"OAuth2": ["catalog"]}, {"BearerAuth": []}, {}],
-        "tags": [{"name": tag} for tag in TAGS],
+        "tags": [{"name": tag} for tag in _TAGS],
         "paths": paths,
+        "components": components,
     }
+
+
+def lake_document(app: FastAPI) -> Node:
+    """All other routes, as FastAPI describes them, with errors in Iceberg's form."""
+    described = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    paths: dict[str, Node] = {}
+    for path, item in sorted(described.get("paths", {}).items()):
+        if _is_iceberg(path):
+            continue
+        for method in _METHODS:
+            if method in item:
+                _set_errors(path, method, item[method])
+        paths[path] = _without_titles(item)
+    own = _without_titles(described.get("components", {}).get("schemas", {}), names=True)
+    iceberg = _iceberg_components()
+    components = {
+        "headers": iceberg["headers"],
+        "responses": {**iceberg["responses"], "NotFoundResponse": _NOT_FOUND},
+        "schemas": {**own, **iceberg["schemas"]},
+    }
+    return {
+        "openapi": _VERSION,
+        "info": {
+            "title": "Calve: the lake",
+            "version": app.version,
+            "description": "All routes of Calve beside the operations of the Iceberg REST specification.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"BearerAuth": []}, {}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"BearerAuth": iceberg["securitySchemes"]["BearerAuth"]},
+            **_used(paths, components),
+        },
+    }
+
+
+def write(directory: Path, app: FastAPI) -> None:
+    """Write both files."""
+    for name, text in _files(app).items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def check(directory: Path, app: FastAPI) -> list[str]:
+    """A sentence for each file that differs from the description of the routes."""
+    return [
+        f"{directory / name} is not current: run `calve openapi`"
+        for name, text in _files(app).items()
+        if not (directory / name).is_file() or (directory / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def _files(app: FastAPI) -> dict[str, str]:
+    head = iceberg_document(app)
+    del head["components"]
+    components = COMPONENTS_FILE.read_text(encoding="utf-8")
+    return {
+        # The components as they are written by hand, line by line.
+        ICEBERG_FILE: _ICEBERG_NOTE + _dump(head) + components[components.index("components:\n") :],
+        LAKE_FILE: _LAKE_NOTE + _dump(lake_document(app)),
+    }
+
+
+# The operations of the specification
+
+
+@cache
+def _iceberg_components() -> Node:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    components: Node = yaml.load(COMPONENTS_FILE.read_bytes(), loader)["components"]  # noqa: S506 - safe
+    return components
 
 
 def _iceberg_routes(app: FastAPI) -> Iterator[APIRoute]:
@@ -137,20 +177,20 @@ def _iceberg_routes(app: FastAPI) -> Iterator[APIRoute]:
             yield route
 
 
-def _operation_node(route: APIRoute, method: str, components: Node) -> Node:
+def _iceberg_operation(route: APIRoute, method: str, components: Node) -> Node:
     node: Node = {"tags": list(route.tags), "operationId": route.operation_id, "summary": route.summary}
     if route.deprecated:
         node["deprecated"] = True
     extra = route.openapi_extra or {}
     node |= {name: extra[name] for name in ("security", "parameters", "requestBody") if name in extra}
     node["responses"] = {
-        status: _response_node(response, method, components)
+        status: _iceberg_response(response, method, components)
         for status, response in extra["responses"].items()
     }
     return node
 
 
-def _response_node(response: Node, method: str, components: Node) -> Node:
+def _iceberg_response(response: Node, method: str, components: Node) -> Node:
     if method != "HEAD":
         return response
     # HTTP gives a response to HEAD no body, so none is described.
@@ -158,47 +198,15 @@ def _response_node(response: Node, method: str, components: Node) -> Node:
     return {key: value for key, value in described.items() if key != "content"}
 
 
+def _is_iceberg(path: str) -> bool:
+    return path.startswith("/v1/")
+
+
 def _ref(kind: str, name: str) -> Node:
     return {"$ref": f"#/components/{kind}/{name}"}
 
 
-# Calve's own routes
-
-# Status codes that routes under /lake may answer with, whatever they declare themselves.
-_LAKE_ERRORS = (
-    ("400", "BadRequestErrorResponse", "The request cannot be understood."),
-    ("401", "UnauthorizedResponse", "No caller, or a token that is wrong or over."),
-    ("403", "ForbiddenResponse", "The caller may not do this, or the warehouse is read-only."),
-    ("404", "NotFoundResponse", "There is no such thing."),
-    ("409", "ConflictResponse", "The state of the catalog is against it."),
-    ("413", "PayloadTooLargeResponse", "The body is larger than the server takes."),
-    ("503", "ServiceUnavailableResponse", "Surely not done; try again later."),
-    ("5XX", "ServerErrorResponse", "The server failed."),
-)
-_ERROR_SCHEMAS: Node = {
-    "IcebergErrorResponse": {
-        "description": "The one form of every error.",
-        "type": "object",
-        "required": ["error"],
-        "properties": {"error": {"$ref": "#/components/schemas/ErrorModel"}},
-        "additionalProperties": False,
-    },
-    "ErrorModel": {
-        "description": "What went wrong.",
-        "type": "object",
-        "required": ["message", "type", "code"],
-        "properties": {
-            "message": {"type": "string"},
-            "type": {"type": "string"},
-            "code": {"type": "integer", "minimum": 400, "maximum": 600},
-            "stack": {"type": "array", "items": {"type": "string"}},
-        },
-    },
-}
-
-
-def _is_iceberg(path: str) -> bool:
-    return path.startswith("/v1/")
+# All other routes
 
 
 def _set_errors(path: str, method: str, operation: Node) -> None:
@@ -206,12 +214,12 @@ def _set_errors(path: str, method: str, operation: Node) -> None:
     responses = operation.setdefault("responses", {})
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]
-    for status, name, _ in _LAKE_ERRORS:
+    for status, name in _LAKE_ERRORS.items():
         if status not in responses and _may_answer(status, path, method, operation):
             responses[status] = _ref("responses", name)
     for status, response in responses.items():
         if status[0] in "45" and "$ref" not in response and "content" not in response:
-            response["content"] = _error_content()
+            response["content"] = _ERROR_CONTENT
     operation["responses"] = dict(sorted(responses.items()))
 
 
@@ -223,12 +231,8 @@ def _may_answer(status: str, path: str, method: str, operation: Node) -> bool:
     return status != "413" or "requestBody" in operation
 
 
-def _error_content() -> Node:
-    return {"application/json": {"schema": _ref("schemas", "IcebergErrorResponse")}}
-
-
 def _without_titles(node: Any, *, names: bool = False) -> Any:
-    """Without the titles that are made from names. `names`: the keys of `node` are names, not keywords."""
+    """Without the titles that FastAPI makes. `names`: the keys of `node` are names, not keywords."""
     if isinstance(node, dict):
         return {
             key: _without_titles(value, names=key == "properties" and not names)
@@ -240,16 +244,21 @@ def _without_titles(node: Any, *, names: bool = False) -> Any:
     return node
 
 
-def _reachable(root: object, schemas: Node) -> Node:
-    """The schemas that `root` needs, in the order of their names."""
-    found: set[str] = set()
+def _used(root: object, components: Node) -> Node:
+    """The components that `root` refers to, directly or not, sorted by name."""
+    used: set[str] = set()
     waiting = list(_references(root))
     while waiting:
-        name = waiting.pop().rsplit("/", 1)[-1]
-        if name in schemas and name not in found:
-            found.add(name)
-            waiting.extend(_references(schemas[name]))
-    return {name: schemas[name] for name in sorted(found)}
+        reference = waiting.pop()
+        if reference not in used:
+            used.add(reference)
+            kind, name = reference.rsplit("/", 2)[1:]
+            waiting.extend(_references(components[kind][name]))
+    found = {
+        kind: {name: held[name] for name in sorted(held) if f"#/components/{kind}/{name}" in used}
+        for kind, held in components.items()
+    }
+    return {kind: held for kind, held in found.items() if held}
 
 
 def _references(node: object) -> Iterator[str]:
@@ -268,7 +277,7 @@ def _references(node: object) -> Iterator[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists indented below their key; no anchors, since a reader should find each thing written out."""
+    """Indents lists below their key and writes no anchors: a reader finds each thing written out."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

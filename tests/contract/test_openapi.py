@@ -191,13 +191,20 @@ def test_lake_document_drops_made_up_titles_but_no_field_of_that_name() -> None:
     }
 
 
-def test_components_written_by_hand_survive_generation(tmp_path: Path) -> None:
-    current = (DIRECTORY / openapi.ICEBERG_FILE).read_text(encoding="utf-8")
-    by_hand = current[current.index("\ncomponents:\n") :]
+def test_a_stale_or_missing_file_is_named(tmp_path: Path) -> None:
+    app = fastapi_app(Settings(home=tmp_path / "home"))
+    openapi.write(tmp_path, app)
+    assert openapi.check(tmp_path, app) == []
+    (tmp_path / openapi.LAKE_FILE).unlink()
+    (tmp_path / openapi.ICEBERG_FILE).write_text("openapi: 3.1.1\n")
+    assert len(openapi.check(tmp_path, app)) == 2
+
+
+def test_both_documents_may_be_merged(tmp_path: Path) -> None:
+    """No name of a component means two things."""
     app = fastapi_app(Settings(home=tmp_path))
-    assert openapi.iceberg_text("stale\n" + by_hand, app) == current
-
-
-def test_a_file_without_components_is_refused() -> None:
-    with pytest.raises(ValueError, match="exactly one line 'components:'"):
-        openapi.iceberg_text("openapi: 3.1.1\n", toy_app())
+    lake, iceberg = openapi.lake_document(app), openapi.iceberg_document(app)
+    for kind, components in lake["components"].items():
+        for name in components.keys() & iceberg["components"].get(kind, {}).keys():
+            assert components[name] == iceberg["components"][kind][name]
+    assert not lake["paths"].keys() & iceberg["paths"].keys()

@@ -286,7 +286,6 @@ def test_an_offer_of_http2_in_chunks_keeps_the_body(server: CalveServer) -> None
 # -- routes and methods
 
 NO_ROUTES = [
-    "/",
     "/v1",
     "/v1/",
     "/v2/config",
@@ -315,8 +314,13 @@ NO_ROUTES = [
     "/%ff",
     "/v1/%ff",
     "/.git/config",
-    "/docs",
-    "/openapi.json",
+    "/redoc",
+    "/docs/",
+    "/docs/static/",
+    "/docs/static/../__init__.py",
+    "/docs/static/..%2f__init__.py",
+    "/docs/static/%2e%2e/core.py",
+    "/openapi.yaml",
     "/favicon.ico",
 ]
 

@@ -127,16 +127,10 @@ def test_no_operation_answers_without_a_valid_token(guarded: Guarded) -> None:
 
 def test_only_the_known_paths_are_open(guarded: Guarded) -> None:
     with guarded.client() as http:
-        assert {path: http.get(path).status_code for path in ("/health", "/ready", "/metrics")} == {
-            "/health": 200,
-            "/ready": 200,
-            "/metrics": 200,
-        }
+        for path in ("/", "/docs", "/openapi.json", "/health", "/ready", "/metrics"):
+            assert http.get(path).status_code == 200, path
         for path in (
-            "/",
-            "/docs",
             "/redoc",
-            "/openapi.json",
             "/v1",
             "/v1/",
             "/lake",
