@@ -1,1 +1,1 @@
-"""The front door for changes: producers' formats, the journal, batches and the jobs that land them."""
+"""Ingest: the API for changes, the formats of producers, the journal, batches and the jobs that land them."""

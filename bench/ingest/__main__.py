@@ -1,4 +1,4 @@
-"""Measures the front door for changes: how quickly they are durable, and how quickly every engine sees them.
+"""Measures ingest: how quickly changes are durable, and how quickly every engine sees them.
 
     python -m bench.ingest [--part ack|end-to-end|freshness|mirror] [--quick] [--workers N] [--json FILE]
 

@@ -1,6 +1,6 @@
 """Where the processor's time of one event goes: each step alone, in this process, one after the other.
 
-The steps are those of the door (bytes to COMMIT) and of the staging process (journal to Parquet). What a
+The steps are those of the API (bytes to COMMIT) and of the staging process (journal to Parquet). What a
 request costs beside them is HTTP and the event loop: the servers' own figures have it in them.
 """
 

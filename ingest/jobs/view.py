@@ -1,4 +1,4 @@
-"""The landing side as the door sees it: what is visible, what waits, who works on it."""
+"""The landing side for the API: what is visible, what waits, which workers are alive."""
 
 from __future__ import annotations
 

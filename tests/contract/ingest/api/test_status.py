@@ -1,4 +1,4 @@
-"""GET /status: how the door stands."""
+"""GET /status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_everything_that_is_pending_and_known(
 ) -> None:
     client.post("/cdc", json=[event(1), event(2, table="shop.items")], headers={"X-Source-Id": "till"})
     with connect(f"{server.ws_url}?warehouse={warehouse}") as socket:
-        socket.send(batch(9, [event(9)], sourceDoId="door"))
+        socket.send(batch(9, [event(9)], sourceDoId="gate"))
         socket.recv()
         told = client.get("/status").json()
     assert told["state"] in ("receiving", "idle")
@@ -27,9 +27,9 @@ def test_everything_that_is_pending_and_known(
     assert told["head"] == 2
     assert told["connections"]["open"] == 1
     sources = {state["id"]: state for state in told["sourceStates"]}
-    assert set(sources) == {"till", "door"}
+    assert set(sources) == {"till", "gate"}
     assert (sources["till"]["lastReceivedSequence"], sources["till"]["lastAckedSequence"]) == (2, 2)
-    assert (sources["door"]["batches"], sources["door"]["events"]) == (1, 1)
+    assert (sources["gate"]["batches"], sources["gate"]["events"]) == (1, 1)
     assert told["loadLevel"] == "normal"
     assert told["circuitBreakerState"] == "closed"
     assert told["landing"]["workers"] == []
