@@ -59,6 +59,7 @@ class Ingest:
         self.pool.close()
         self.journal.close()
         self.api.close()
+        self.journal.database.close()
 
 
 def open_ingest(

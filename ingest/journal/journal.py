@@ -165,6 +165,10 @@ class Journal:
         """Forget identities whose window is over. To be called every few seconds, by any process."""
         trimming.sweep(self._database, now_ms)
 
+    @property
+    def database(self) -> Database:
+        return self._database
+
     def close(self) -> None:
         """Answer all that wait, and end. The database stays open: it is the caller's."""
         self._committer.close()

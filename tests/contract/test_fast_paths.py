@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -75,7 +74,7 @@ class Both:
 
 def _settings(stacks: Stacks, name: str, folder: Path, auth: str) -> Settings:
     database = stacks.postgres.database() if name != "embedded" else f"sqlite:///{folder}/catalog.db"
-    return Settings(home=folder, database=database, auth=auth, log_level="error")  # type: ignore[arg-type]
+    return Settings(home=folder, database=database, auth=auth, log_level="error")
 
 
 KINDS = [(name, auth) for name in STACKS for auth in ("open", "tokens")]
@@ -89,7 +88,7 @@ def both(
     settings = _settings(stacks, request.param[0], folder, request.param[1])
     _migrate(settings)
     with asyncio.Runner() as runner:
-        apps = [create_app(settings), create_app(dataclasses.replace(settings, fast_paths=False))]
+        apps = [create_app(settings), create_app(settings.model_copy(update={"fast_paths": False}))]
         clients = [
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")  # type: ignore[arg-type]
             for app in apps
@@ -157,8 +156,8 @@ def _fill(both: Both, folder: Path) -> None:
         "default-namespace": ["db"],
         "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
     }
-    body = {"name": "view", "schema": SCHEMA, "view-version": version, "properties": {}}
-    both.ok("POST", "/v1/main/namespaces/db/views", json=body)
+    view = {"name": "view", "schema": SCHEMA, "view-version": version, "properties": {}}
+    both.ok("POST", "/v1/main/namespaces/db/views", json=view)
 
 
 paths = st.one_of(
@@ -224,7 +223,7 @@ def _authorization(both: Both, caller: str) -> list[tuple[str, str]]:
 
 
 def _current_etag(both: Both, url: str, sent: list[tuple[str, str]]) -> str:
-    return both.call(both.plain, "GET", url, headers=sent).headers.get("etag", '"none"')
+    return str(both.call(both.plain, "GET", url, headers=sent).headers.get("etag", '"none"'))
 
 
 def _write(both: Both, write: str) -> None:
