@@ -10,6 +10,9 @@ PYTHON ?= python3
 TEST_PROCESSES ?= 2
 ARGS ?=
 
+# Run once more without fast paths. The rest of the suite differs in nothing that they touch.
+PLAIN_TESTS := $(addprefix tests/contract/test_,commits.py tables.py transactions.py namespaces.py warehouses.py)
+
 BIN := .venv/bin
 SOURCES := $(wildcard calve catalog ingest query spark_jobs tests bench scripts)
 PYTEST := $(BIN)/pytest -q -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
@@ -37,6 +40,8 @@ run: setup ## serve on http://127.0.0.1:8181 with everything under ./lake
 test: setup components check ## check, then run all tests on SQLite + files and on PostgreSQL + S3
 	@echo 'tests         on SQLite with files and on PostgreSQL with S3, $(TEST_PROCESSES) processes'
 	@$(PYTEST) $(ARGS)
+	@echo 'tests         of the core contract without fast paths'
+	@CALVE_TEST_FAST_PATHS=false $(PYTEST) $(PLAIN_TESTS)
 
 check: setup ## lint, format, types, import direction, dependencies
 	$(call stage,lint,$(BIN)/ruff check .)

@@ -34,6 +34,7 @@ class CalveServer:
             "CALVE_HOST": "127.0.0.1",
             "CALVE_PORT": str(self.port),
             "CALVE_WORKER": "no",  # a test that lands changes says so: Spark is not for every server
+            **_chosen_for_all(),
             **(settings or {}),
         }
         self._child = Child(
@@ -107,6 +108,12 @@ class CalveServer:
             return False  # not listening yet, or just being born
         finally:
             connection.close()
+
+
+def _chosen_for_all() -> dict[str, str]:
+    """`CALVE_TEST_FAST_PATHS=0 pytest …` runs every server without its fast paths."""
+    chosen = os.environ.get("CALVE_TEST_FAST_PATHS")
+    return {} if chosen is None else {"CALVE_FAST_PATHS": chosen}
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
