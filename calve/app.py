@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter
 from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
 
 from calve import __version__
-from calve.http.raw_path import RawPathMiddleware
-from calve.ingestion import Ingest, ingest_routers, open_ingest
+from calve.bootstrap import (
+    Ingest,
+    ingest_routers,
+    open_catalog,
+    open_identity,
+    open_ingest,
+    reader_connections,
+)
+from calve.http import wrap
 from calve.openapi import describe
-from calve.opening import open_catalog, reader_connections
 from calve.pages import add_pages
-from calve.serve.middleware import App, Edge
-from calve.serve.origins import foreign, public_names
 from calve.settings import Settings
-from calve.telemetry.metrics import metrics
+from calve.telemetry.metrics import render as render_metrics
 from catalog import fast
 from catalog.api import routers
 from catalog.api.dependencies import WRITERS_MAX, check_query
@@ -32,35 +37,27 @@ from catalog.service.catalog import Catalog
 GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 
 
-def create_app(settings: Settings) -> App:
+def create_app(settings: Settings) -> ASGIApp:
     """The whole application, ready to serve. Call it after a fork: it opens connections and threads."""
     app = fastapi_app(settings)
-    served: App = RawPathMiddleware(app)
-    if settings.fast_paths:
-        served = fast.install(
-            served,
+
+    def fast_reads(inner: ASGIApp) -> ASGIApp:
+        return fast.install(
+            inner,
             app.state.catalog,
             app.state.identity,
             separator=app.state.separator,
             connections_max=reader_connections(settings),
         )
-    return Edge.of(served, settings)
+
+    return wrap(app, settings, fast_reads if settings.fast_paths else None)
 
 
 def fastapi_app(settings: Settings) -> FastAPI:
     """The FastAPI application on its database and storage, without the middleware around it."""
     catalog = open_catalog(settings)
-    identity = (
-        OpenIdentity()
-        if settings.auth == "open"
-        else TokenIdentity(catalog.database, token_lifetime_s=settings.token_lifetime_s)
-    )
-    own_names = public_names(settings)
-
-    def refuse_origin(headers: Mapping[bytes, bytes]) -> str | None:
-        return foreign(headers, own_names) if settings.auth == "open" else None
-
-    return assemble(settings, catalog, identity, open_ingest(settings, catalog, identity, refuse_origin))
+    identity = open_identity(settings, catalog)
+    return assemble(settings, catalog, identity, open_ingest(settings, catalog, identity))
 
 
 def assemble(
@@ -88,11 +85,11 @@ def assemble(
     app.state.ingest = ingest
     app.state.probe = Probe(catalog, ingest.view.readiness if ingest is not None else dict)
     app.state.metrics_auth = settings.metrics_auth
-    app.state.render_metrics = metrics.render
+    app.state.render_metrics = render_metrics
     for router in routers():
         app.include_router(router)
     if ingest is not None:
-        app.state.render_metrics = lambda: ingest.api.render_metrics(metrics.render)
+        app.state.render_metrics = lambda: ingest.api.render_metrics(render_metrics)
         for router in ingest_routers():
             app.include_router(router)
     add_pages(app)

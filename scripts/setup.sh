@@ -35,4 +35,4 @@ progress "installing Calve itself, editable"
 scripts/install.sh --no-deps --no-build-isolation --editable .
 
 # What the server imports is compiled now, once, and not at its first start.
-env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import calve.app, calve.serve.run, calve.serve.worker'
+env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import calve.app, calve.server.run'

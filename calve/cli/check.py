@@ -21,7 +21,7 @@ def command(settings: Settings, repair: bool) -> int:
       calve check
       calve check --repair --database postgresql://calve@db/calve
     """
-    from calve.opening import open_catalog
+    from calve.bootstrap import open_catalog
     from catalog.service.checks import check
 
     catalog = open_catalog(settings)

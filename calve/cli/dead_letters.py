@@ -156,7 +156,7 @@ class _Letters:
 def _letters(settings: Settings, uri: str | None, token: str | None, warehouse: str) -> Iterator[_Letters]:
     import httpx
 
-    from calve.serve.hints import address
+    from calve.server.banner import address
 
     base = (uri or address(settings, settings.port)).rstrip("/")
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -25,7 +25,7 @@ def command(settings: Settings, uri: str | None, token: str | None, rate: int, s
       calve demo --rate 1000 --seconds 60
     """
     from calve.demo import run_demo
-    from calve.serve.hints import address
+    from calve.server.banner import address
 
     return run_demo(
         (uri or address(settings, settings.port)).rstrip("/"),

@@ -20,8 +20,7 @@ def command(settings: Settings) -> None:
     Example:
       calve migrate --database postgresql://calve@db/calve
     """
-    from calve.ingestion import migrate_ingest
-    from calve.opening import reach_database
+    from calve.bootstrap import migrate_ingest, reach_database
     from calve.startup import StartupError
     from catalog.store.migrations import SchemaMismatch, migrate
 

@@ -210,7 +210,7 @@ def delete(settings: Settings, name: str) -> None:
 
 @contextmanager
 def _principals(settings: Settings, *, may_create: bool = False) -> Iterator[tuple[PrincipalStore, Database]]:
-    from calve.opening import open_database
+    from calve.bootstrap import open_database
     from catalog.identity.principals import PrincipalStore
 
     # SQLite creates a missing file, but a mistyped folder must not look like an empty catalog.
@@ -249,7 +249,7 @@ def _roles(roles: Mapping[str, Role]) -> dict[str, str]:
 
 
 def _print_secret(name: str, secret: str, settings: Settings) -> None:
-    from calve.serve.hints import address
+    from calve.server.banner import address
 
     uri = address(settings, settings.port)
     tokens = f"{uri}/v1/oauth/tokens"

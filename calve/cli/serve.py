@@ -22,6 +22,6 @@ def command(settings: Settings) -> int:
       calve serve --auth tokens --host 0.0.0.0 \\
         --database postgresql://calve@db/calve --warehouse-root s3://bucket/lake
     """
-    from calve.serve.run import serve
+    from calve.server.run import serve
 
     return serve(settings)

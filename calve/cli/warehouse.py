@@ -34,7 +34,7 @@ def create(settings: Settings, name: str, root: str | None) -> None:
     Example:
       calve warehouse create analytics --root s3://bucket/analytics
     """
-    from calve.opening import open_catalog
+    from calve.bootstrap import open_catalog
     from catalog.service import warehouses
 
     made = warehouses.create(open_catalog(settings), name, root)
@@ -51,7 +51,7 @@ def list_(settings: Settings, form: str | None) -> None:
     Example:
       calve warehouse list --format json
     """
-    from calve.opening import open_catalog
+    from calve.bootstrap import open_catalog
 
     catalog = open_catalog(settings)
     rows = [
@@ -71,7 +71,7 @@ def drop(settings: Settings, name: str) -> None:
     Example:
       calve warehouse drop analytics
     """
-    from calve.opening import open_catalog
+    from calve.bootstrap import open_catalog
     from catalog.service import warehouses
 
     warehouses.drop(open_catalog(settings), name)

@@ -35,8 +35,8 @@ def command(settings: Settings, uri: str | None, conf: tuple[str, ...]) -> None:
     Example:
       calve worker --uri http://lake.example:8181 --master spark://spark.example:7077
     """
-    from calve.serve import spark_worker
-    from calve.serve.hints import address
+    from calve.server import spark_worker
+    from calve.server.banner import address
 
     words = spark_worker.command(settings, uri or address(settings, settings.port))
     words += [word for pair in conf for word in ("--conf", pair)]

@@ -33,7 +33,7 @@ from catalog.ports import Files
 from catalog.store.present import READ_HEAD
 from catalog.store.schema import heads, warehouses
 
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

@@ -1,6 +1,6 @@
 """The HTTP and WebSocket API of ingest: changes in, the journal behind it.
 
-    app.state.ingest.api = ApiContext(journal, landing, identity, catalog, ApiSettings(), metrics)
+    app.state.ingest.api = ApiContext(journal, landing, identity, catalog, ApiSettings())
     for router in routers():
         app.include_router(router)
 

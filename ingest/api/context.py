@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,7 +19,7 @@ from catalog.shutdown import stopping
 from ingest import formats
 from ingest.api.access import Access
 from ingest.api.metrics import IngestMetrics
-from ingest.api.ports import Landing, Metrics
+from ingest.api.ports import Landing
 from ingest.api.responses import RequestSummary
 from ingest.api.settings import ApiSettings
 from ingest.api.sources import Sources
@@ -33,7 +33,6 @@ from ingest.journal.receipts import Fill, Receipt
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-RefuseOrigin = Callable[[Mapping[bytes, bytes]], str | None]
 
 FAILURES_UNTIL_OPEN = 5
 PARSE_WAIT_S = 0.01
@@ -57,11 +56,7 @@ class PendingAppend:
 
 
 class ApiContext:
-    """Create it after a fork: it has threads.
-
-    `refuse_origin` returns why the headers of a WebSocket handshake are refused, or None. A browser lets any
-    page connect to any server, so a server that asks for no token must check where the page comes from.
-    """
+    """Create it in the process that serves: it has threads."""
 
     def __init__(
         self,
@@ -70,16 +65,13 @@ class ApiContext:
         identity: Identity,
         catalog: Catalog,
         settings: ApiSettings,
-        metrics: Metrics,
-        refuse_origin: RefuseOrigin | None = None,
     ) -> None:
         self.journal = journal
         self.landing = landing
         self.catalog = catalog
         self.settings = settings
-        self.refuse_origin = refuse_origin
         self.access = Access(identity, catalog, settings)
-        self.metrics = IngestMetrics(metrics)
+        self.metrics = IngestMetrics()
         # Two pools: changes are accepted while many queries wait for a database that does not answer.
         self.parse_threads = ThreadPoolExecutor(settings.parse_threads_max, thread_name_prefix="parse")
         self.query_threads = ThreadPoolExecutor(settings.query_threads_max, thread_name_prefix="query")
@@ -181,8 +173,8 @@ class ApiContext:
             usage = self.query_threads.submit(self.buffer_usage).result(USAGE_WAIT_S_MAX)
         except (CatalogError, TimeoutError):
             usage = self.last_usage  # the database does not answer
-        with self.metrics.common(usage):
-            return render()
+        self.metrics.buffer_usage(usage)
+        return render()
 
 
 async def committed(receipt: Future[Receipt]) -> Receipt:

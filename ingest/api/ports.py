@@ -6,7 +6,7 @@ raise `Unavailable` if the database does not answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from ingest.change import TableName
@@ -62,27 +62,3 @@ class Landing(Protocol):
 
         `schema` (an Iceberg schema), `key` (names of its key columns, or null), `settings` (of the table).
         """
-
-
-class Child(Protocol):
-    def add(self, amount: float = 1) -> None: ...
-
-    def set(self, value: float) -> None: ...
-
-    def observe(self, value: float) -> None: ...
-
-
-class Family(Protocol):
-    def labels(self, *values: str) -> Child: ...
-
-
-class Metrics(Protocol):
-    """Where numbers are kept; the server's own metrics are one."""
-
-    def counter(self, name: str, doc: str, labels: tuple[str, ...] = ()) -> Family: ...
-
-    def gauge(self, name: str, doc: str, labels: tuple[str, ...] = ()) -> Family: ...
-
-    def histogram(
-        self, name: str, doc: str, labels: tuple[str, ...] = (), bounds: Sequence[float] = ...
-    ) -> Family: ...

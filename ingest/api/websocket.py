@@ -27,11 +27,6 @@ REASONS: dict[Refusal, str] = {
 
 @router.websocket("/ws")
 async def changes_websocket(websocket: WebSocket, api: ContextOf) -> None:
-    origin = api.refuse_origin(dict(websocket.scope["headers"])) if api.refuse_origin is not None else None
-    if origin is not None:
-        body = error_body(origin, "ForbiddenException", 403)
-        await websocket.send_denial_response(Response(body, 403, media_type=JSON))
-        return
     address = websocket.client.host if websocket.client is not None else ""
     client = _name(websocket, "x-client-id")
     refusal = api.connections.enter(address, client, time.monotonic())

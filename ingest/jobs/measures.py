@@ -1,10 +1,12 @@
-"""The numbers of the landing side, for an operator."""
+"""Metrics of landing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from prometheus_client import Counter, Histogram
 
 from ingest.landing.tables import Step
 
@@ -12,48 +14,29 @@ SECONDS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0,
 EVENTS = (1, 10, 100, 1_000, 5_000, 10_000, 50_000, 100_000, 500_000)
 
 
-class Child(Protocol):
-    def add(self, amount: float = 1) -> None: ...
-    def observe(self, value: float) -> None: ...
-
-
-class Family(Protocol):
-    def labels(self, *values: str) -> Child: ...
-
-
-class Metrics(Protocol):
-    def counter(self, name: str, doc: str, labels: tuple[str, ...] = ()) -> Family: ...
-    def histogram(
-        self, name: str, doc: str, labels: tuple[str, ...] = (), bounds: Sequence[float] = ...
-    ) -> Family: ...
+_visible = Histogram(
+    "calve_landing_visible_seconds",
+    "Time from the acknowledgement of a batch's oldest change to its visibility.",
+    buckets=SECONDS,
+)
+_events = Histogram("calve_landing_batch_events", "Changes in one published batch.", buckets=EVENTS)
+_write = Histogram(
+    "calve_landing_write_seconds", "Time that Spark took to write and merge a batch.", buckets=SECONDS
+)
+_failures = Counter(
+    "calve_landing_failures_total", "Batches that could not be staged, written or published.", ("at",)
+)
 
 
 class Measures:
-    def __init__(self, metrics: Metrics) -> None:
-        self._visible = metrics.histogram(
-            "calve_landing_visible_seconds",
-            "Time from the acknowledgement of a batch's oldest change to its visibility.",
-            (),
-            SECONDS,
-        ).labels()
-        self._events = metrics.histogram(
-            "calve_landing_batch_events", "Changes in one published batch.", (), EVENTS
-        ).labels()
-        self._write = metrics.histogram(
-            "calve_landing_write_seconds", "Time that Spark took to write and merge a batch.", (), SECONDS
-        ).labels()
-        self._failures = metrics.counter(
-            "calve_landing_failures_total", "Batches that could not be staged, written or published.", ("at",)
-        )
-
     def published(self, steps: Sequence[Step], metrics: dict[str, Any]) -> None:
         now_ms = time.time_ns() // 1_000_000
         oldest_ms = min((step.oldest_ms for step in steps if step.oldest_ms), default=now_ms)
-        self._visible.observe(max(0.0, (now_ms - oldest_ms) / 1000))
-        self._events.observe(sum(step.events for step in steps))
+        _visible.observe(max(0.0, (now_ms - oldest_ms) / 1000))
+        _events.observe(sum(step.events for step in steps))
         took_ms = metrics.get("write-ms")
         if isinstance(took_ms, int | float):
-            self._write.observe(took_ms / 1000)
+            _write.observe(took_ms / 1000)
 
     def failed(self, at: str) -> None:
-        self._failures.labels(at).add()
+        _failures.labels(at).inc()

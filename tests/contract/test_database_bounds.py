@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from calve.ingestion import JOURNAL_POOL_SIZE
+from calve.bootstrap import JOURNAL_POOL_SIZE
 from catalog.errors import Unavailable
 from catalog.store.database import Database
 from tests.harness.postgres import PostgresServer

@@ -16,8 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from calve.app import create_app
-from calve.ingestion import migrate_ingest
-from calve.opening import reach_database
+from calve.bootstrap import migrate_ingest, reach_database
 from calve.settings import Settings
 from catalog.identity.principals import PrincipalStore
 from catalog.identity.roles import Role

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +23,7 @@ from tests.clients.duckdb_client import connected
 from tests.harness import components
 from tests.harness.process import Child
 from tests.harness.server import CalveServer, environment
-from tests.unit.serve.child import head, read_answers
+from tests.unit.server.child import head, read_answers
 
 OFFER = {
     "Connection": "Upgrade, HTTP2-Settings",
@@ -214,10 +213,9 @@ def test_a_database_that_is_newer_than_the_program(tmp_path: Path, workers: str)
 
 def test_nothing_heavy_is_imported_to_serve(tmp_path: Path) -> None:
     """A start within two seconds is a matter of what is not imported."""
-    heavy: Any = {"pyiceberg", "pyarrow", "pyspark", "pandas", "numpy", "s3fs", "boto3", "duckdb"}
-    code = (
-        f"import sys, calve.app, calve.serve.run; found = {heavy} & set(sys.modules); assert not found, found"
-    )
+    heavy = {"pyiceberg", "pyarrow", "pyspark", "pandas", "numpy", "s3fs", "boto3", "duckdb"}
+    imports = "import sys, calve.app, calve.server.run"
+    code = f"{imports}; found = {heavy} & set(sys.modules); assert not found, found"
     child = Child([sys.executable, "-c", code], log=tmp_path / "imports.log", folder=components.ROOT)
     child.start(lambda: True)
     assert child.wait(120) == 0, child.tail()

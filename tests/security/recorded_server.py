@@ -12,16 +12,14 @@ So a test can say of a refused request: storage was not asked for anything.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from calve.app import assemble
-from calve.http.raw_path import RawPathMiddleware
-from calve.opening import open_database
-from calve.serve.ground import listen
-from calve.serve.middleware import App, Edge
-from calve.serve.server import ServerProcess
+from calve.bootstrap import open_database
+from calve.http import wrap
 from calve.settings import Settings
 from catalog.errors import FileNotFound
 from catalog.identity.open import OpenIdentity
@@ -29,6 +27,7 @@ from catalog.locations import Location
 from catalog.ports import READ_BYTES_MAX
 from catalog.service.catalog import Catalog, Limits
 from catalog.service.warehouses import ensure_main
+from tests.harness.thread_server import ThreadServer
 
 Call = tuple[str, str]  # method of the port, location
 
@@ -97,11 +96,8 @@ class RecordedServer:
         self.root = root
         self.files = MemoryFiles()
         self.settings = Settings(home=folder, port=0, log_level="error")
-        self._listener = listen("127.0.0.1", 0)
-        self.port = int(self._listener.getsockname()[1])
-        self._is_ready = threading.Event()
-        self._process = ServerProcess(self.settings, self._application, self._is_ready.set)
-        self._thread = threading.Thread(target=self._process.run, args=(self._listener,), daemon=True)
+        self._server = ThreadServer(self._application(self.settings), self.settings)
+        self.port = self._server.port
 
     @classmethod
     @contextlib.contextmanager
@@ -115,26 +111,22 @@ class RecordedServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self._server.url
 
     @property
     def catalog(self) -> Catalog:
         return self._catalog
 
     def start(self) -> None:
-        self._thread.start()
-        assert self._is_ready.wait(60), "the server did not start"
+        self._server.start()
 
     def stop(self) -> None:
-        self._process.stop()
-        self._thread.join(60)
-        self._listener.close()
-        assert not self._thread.is_alive(), "the server did not stop"
+        self._server.stop()
 
-    def _application(self, settings: Settings) -> App:
+    def _application(self, settings: Settings) -> ASGIApp:
         self._catalog = Catalog(open_database(settings), self.files, Limits(), lambda root: {})
         ensure_main(self._catalog, self.root)
-        return Edge.of(RawPathMiddleware(assemble(settings, self._catalog, OpenIdentity())), settings)
+        return wrap(assemble(settings, self._catalog, OpenIdentity()), settings)
 
 
 def _key(location: str) -> str:

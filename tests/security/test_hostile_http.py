@@ -28,9 +28,14 @@ H2C = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CalveServer]:
-    settings = {"CALVE_BODY_BYTES_MAX": str(LIMIT), "CALVE_REQUEST_TIMEOUT_S": "3"}
+@pytest.fixture(scope="module", params=["zttp", "h11"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CalveServer]:
+    settings = {
+        "CALVE_BODY_BYTES_MAX": str(LIMIT),
+        "CALVE_REQUEST_TIMEOUT_S": "3",
+        "CALVE_KEEP_ALIVE_TIMEOUT_S": "3",  # also the time for a head that never ends
+        "CALVE_HTTP_PARSER": request.param,
+    }
     with CalveServer.started(tmp_path_factory.mktemp("hostile"), settings) as started:
         yield started
         assert started.running, "the server did not survive"
@@ -70,7 +75,7 @@ BROKEN_FRAMES = {
     "negative length": {"Content-Length": "-1"},
     "length with a sign": {"Content-Length": "+20"},
     "length in hex": {"Content-Length": "0x14"},
-    "length with a comma": {"Content-Length": "20, 20"},
+    "two lengths in one header": {"Content-Length": "20, 3"},
     "length that is no number": {"Content-Length": "many"},
     "length beyond 64 bits": {"Content-Length": "9" * 30},
     "length and chunks": {"Content-Length": "20", "Transfer-Encoding": "chunked"},
@@ -123,7 +128,7 @@ def test_broken_chunks_are_refused(server: CalveServer, line: bytes) -> None:
     answer = ask(
         server.port, head("POST", NAMESPACES, {"Transfer-Encoding": "chunked"}) + line + b"0\r\n\r\n"
     )
-    _assert_refused(answer, 400, 413, 431)
+    _assert_refused(answer, 400, 408, 413)  # 408: h11 waits for a chunk of any size, within the deadline
     assert "x" not in _names(server)
 
 
@@ -161,7 +166,7 @@ def test_a_head_that_is_too_large_is_refused(server: CalveServer, way: str) -> N
         except (ConnectionResetError, BrokenPipeError):
             answer = None  # it may be refused while the client still sends
     if answer is not None:
-        _assert_refused(answer, 400, 414, 431)
+        _assert_refused(answer, 400)
     _alive(server)
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from calve.ingestion import Ingest, open_ingest
-from calve.opening import open_catalog
+from calve.bootstrap import Ingest, open_catalog, open_ingest
 from calve.settings import Settings
 from catalog.errors import Unavailable
 from catalog.identity.open import OpenIdentity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
@@ -14,7 +13,6 @@ import pytest
 
 from calve.telemetry import logs
 from calve.telemetry.redaction import MASK, Redactor
-from calve.telemetry.request_log import LINES_MAX, RequestLog
 
 SECRET = 'canary/+"\\ü=1234'
 
@@ -151,75 +149,3 @@ def test_plain_text_is_left_alone() -> None:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-class Output(io.TextIOWrapper):
-    """A stream whose writes are counted."""
-
-    def __init__(self) -> None:
-        self.raw_bytes = io.BytesIO()
-        super().__init__(self.raw_bytes)
-
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.raw_bytes.getvalue().splitlines()]
-
-
-def facts(number: int) -> tuple[Any, ...]:
-    return str(number), "GET", b'/a"b\\\xff' + b"a" * 5000, 200, 0.0123456, "loadTable", None
-
-
-def test_request_lines_are_written_together_and_in_order() -> None:
-    output = Output()
-    log = RequestLog(stream=output)
-
-    async def add(count: int) -> None:
-        for number in range(count):
-            log.add(*facts(number))
-
-    asyncio.run(add(3))
-    assert output.lines() == []
-    log.flush()
-    assert [entry["request_id"] for entry in output.lines()] == ["0", "1", "2"]
-    first = output.lines()[0]
-    assert first.pop("path").startswith('/a"b\\\ufffda')
-    assert first.pop("ts").endswith("Z")
-    assert first == {
-        "level": "info",
-        "message": "request",
-        "request_id": "0",
-        "method": "GET",
-        "status": 200,
-        "duration_ms": 12.345,
-        "operation": "loadTable",
-        "caller": None,
-    }
-    asyncio.run(add(LINES_MAX + 1))
-    assert len(output.lines()) == 3 + LINES_MAX
-
-
-def test_request_lines_do_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    output = Output()
-    log = RequestLog(stream=output)
-    monkeypatch.setattr("calve.telemetry.request_log.DELAY_S", 0.01)
-
-    async def add() -> None:
-        log.add(*facts(1))
-        for _ in range(500):
-            if output.lines():
-                break
-            await asyncio.sleep(0.01)
-
-    asyncio.run(add())
-    assert len(output.lines()) == 1
-
-
-def test_a_reader_that_is_gone_does_not_matter() -> None:
-    output = Output()
-    log = RequestLog(stream=output)
-    output.close()
-
-    async def add() -> None:
-        log.add(*facts(1))
-        log.flush()
-
-    asyncio.run(add())

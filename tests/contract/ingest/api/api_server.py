@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
-import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,15 +15,11 @@ from typing import Any, Self
 
 import httpx
 import orjson
-import uvicorn
 from fastapi import FastAPI
 
-from calve.opening import open_catalog
-from calve.serve.middleware import Edge
-from calve.serve.protocol import Protocol
+from calve.bootstrap import open_catalog
+from calve.http import wrap
 from calve.settings import Settings
-from calve.telemetry.metrics import Metrics
-from calve.telemetry.request_log import RequestLog
 from catalog.api.errors import add_exception_handlers
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
@@ -37,6 +31,7 @@ from ingest.change import TableName
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
 from ingest.journal.limits import JournalLimits
+from tests.harness.thread_server import ThreadServer
 
 BODY_BYTES_MAX = 4 * 2**20
 
@@ -111,40 +106,21 @@ class ApiServer:
         *,
         body_bytes_max: int = BODY_BYTES_MAX,
         timeout_s: float = 60.0,
-        foreign: Any = None,
     ) -> None:
         self.catalog, self.journal = catalog, journal
-        self.metrics = Metrics()
         self.landing = HandMovedLanding(journal)
-        self.api = ApiContext(journal, self.landing, identity, catalog, settings, self.metrics, foreign)
-        edge = Edge(
-            application(self.api),
+        self.api = ApiContext(journal, self.landing, identity, catalog, settings)
+        served = Settings(
             body_bytes_max=body_bytes_max,
-            timeout_s=timeout_s,
-            request_log=RequestLog(),
-            log_from_status=600,
-            log_reads=False,
+            request_timeout_s=timeout_s,
+            shutdown_timeout_s=2,
+            log_level="error",
         )
-        config = uvicorn.Config(
-            edge,
-            http=Protocol,
-            interface="asgi3",
-            log_config=None,
-            lifespan="off",
-            access_log=False,
-            proxy_headers=False,
-            ws="websockets-sansio",
-            ws_max_size=16 * 2**20,
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = uvicorn.Server(config)
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=2048)
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._server = ThreadServer(wrap(web_app(self.api), served), served)
 
     @property
     def port(self) -> int:
-        return int(self._socket.getsockname()[1])
+        return self._server.port
 
     @property
     def url(self) -> str:
@@ -155,21 +131,14 @@ class ApiServer:
         return f"ws://127.0.0.1:{self.port}/ws"
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.005)
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
-        self._socket.close()
+        self._server.stop()
         self.api.close()
         self.journal.close()
         self.journal._database.close()
-
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
 
 
 def web_app(api: ApiContext) -> FastAPI:
@@ -180,18 +149,6 @@ def web_app(api: ApiContext) -> FastAPI:
         app.include_router(router)
     add_exception_handlers(app)
     return app
-
-
-def application(api: ApiContext) -> Any:
-    """The app on undecoded paths."""
-    app = web_app(api)
-
-    async def raw(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            scope["path"] = scope["raw_path"].decode("ascii", "replace")
-        await app(scope, receive, send)
-
-    return raw
 
 
 def catalog_at(folder: Path, database: str | None = None) -> Catalog:

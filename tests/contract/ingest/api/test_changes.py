@@ -12,6 +12,7 @@ import orjson
 import pytest
 import zstandard
 
+from calve.telemetry.metrics import render
 from ingest.api import ApiSettings
 from tests.contract.ingest.api.api_server import ApiServer, Producer, event, events_in, served
 
@@ -253,7 +254,7 @@ def test_another_method(client: httpx.Client) -> None:
 
 def test_what_is_measured(server: ApiServer, client: httpx.Client) -> None:
     def measured(name: str) -> float:
-        for line in server.metrics.render().decode().splitlines():
+        for line in render().decode().splitlines():
             if line.startswith(name + " "):
                 return float(line.rpartition(" ")[2])
         return 0

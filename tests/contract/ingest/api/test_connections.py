@@ -12,6 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from calve.telemetry.metrics import render
 from ingest.api import ApiSettings
 from tests.contract.ingest.api.api_server import ApiServer, batch, event, served
 
@@ -57,7 +58,7 @@ def left_one(server: ApiServer, count: int) -> None:
     """Until the server has noticed that a connection has ended."""
     name = "calve_ingest_connections "
     while True:
-        line = next(line for line in server.metrics.render().decode().splitlines() if line.startswith(name))
+        line = next(line for line in render().decode().splitlines() if line.startswith(name))
         if float(line.removeprefix(name)) == count:
             return
 

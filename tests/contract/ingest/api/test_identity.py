@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from calve.serve.origins import foreign
 from catalog.identity.oauth import Client, ClientCredentials
 from catalog.identity.principals import PrincipalStore
 from catalog.identity.roles import Role
@@ -144,8 +142,7 @@ def test_with_tokens_a_signature_alone_is_enough_for_its_warehouse(tmp_path: Pat
 
 
 def test_a_web_page_of_another_site_cannot_connect(tmp_path: Path) -> None:
-    ours = partial(foreign, names=frozenset())
-    with served(tmp_path, foreign=ours) as server:
+    with served(tmp_path) as server:
         assert refusal(server, {"Origin": "http://evil.example"}) == 403
         assert refusal(server, {"Origin": "http://localhost:3000"}) == 101
         assert refusal(server, {}) == 101

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from calve.opening import open_database
-from calve.serve import spark_worker
-from calve.serve.spark_worker import STARTING, SparkWorker, environment, missing
+from calve.bootstrap import open_database
+from calve.server import spark_worker
+from calve.server.spark_worker import STARTING, SparkWorker, environment, missing
 from calve.settings import Settings
 from catalog.identity.oauth import Client, ClientCredentials
 from catalog.identity.tokens import TokenIdentity

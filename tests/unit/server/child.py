@@ -45,8 +45,9 @@ class SmallServer:
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
+        self.parser = (settings or {}).get("CALVE_HTTP_PARSER", "zttp")
         self.child = Child(
-            [sys.executable, "-m", "tests.unit.serve.app"],
+            [sys.executable, "-m", "tests.unit.server.app"],
             log=folder / "server.log",
             environment=environment(
                 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from calve.serve.middleware import Edge
-from calve.serve.protocol import Protocol
+from calve.http import wrap
+from calve.server.protocol import PROTOCOLS
 from calve.settings import Settings
-from tests.unit.serve.app import application
-from tests.unit.serve.child import chunked, head
-from tests.unit.serve.test_protocol import OFFER
+from tests.unit.server.app import application
+from tests.unit.server.child import chunked, head
+from tests.unit.server.test_protocol import OFFER
 
 STREAM = b"".join(
     (
@@ -37,6 +38,9 @@ EXPECTED = [
     ("PUT", "/four%20and", 3),
     ("POST", "/five", 2),
 ]
+
+
+BOTH = pytest.mark.parametrize("parser", PROTOCOLS)
 
 
 class Transport(asyncio.Transport):
@@ -63,51 +67,57 @@ class Transport(asyncio.Transport):
         """Nothing is read here."""
 
 
-async def answers_to(segments: list[bytes], count: int) -> list[Any]:
-    """What the application answers when the bytes arrive like this: what it was asked."""
-    app = Edge.of(application, Settings(log_level="error"))
-    config = uvicorn.Config(app, http=Protocol, log_config=None, interface="asgi3", proxy_headers=False)
+async def answers_to(parser: str, segments: list[bytes], count: int) -> list[Any]:
+    """What the application answers when the bytes arrive like this: what was requested."""
+    app, protocol_class = wrap(application, Settings(log_level="error")), PROTOCOLS[parser]
+    config = uvicorn.Config(app, http=protocol_class, log_config=None, interface="asgi3", proxy_headers=False)
     config.load()
-    protocol = Protocol(config, ServerState(), {}, asyncio.get_running_loop())
+    protocol = protocol_class(config, ServerState(), {}, asyncio.get_running_loop())
     transport = Transport()
     protocol.connection_made(transport)
     for segment in segments:
         protocol.data_received(segment)
         await asyncio.sleep(0)
-    for _ in range(count * 20):
+    for _ in range(count * 100):
+        if transport.written.count(b'"pid":') == count:
+            break
         await asyncio.sleep(0)
     protocol.connection_lost(None)
-    parts = bytes(transport.written).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    parts = re.split(rb"HTTP/1.1 200 (?:OK)?\r\n", bytes(transport.written))[1:]
     return [json.loads(part.partition(b"\r\n\r\n")[2]) for part in parts]
 
 
-def requests_of(segments: list[bytes]) -> list[tuple[str, str, int]]:
-    answers = asyncio.run(answers_to(segments, len(EXPECTED)))
+def requests_of(parser: str, segments: list[bytes]) -> list[tuple[str, str, int]]:
+    answers = asyncio.run(answers_to(parser, segments, len(EXPECTED)))
     return [(answer["method"], answer["path"], answer["length"]) for answer in answers]
 
 
-@pytest.mark.parametrize("cut", range(0, len(STREAM), 7))
-def test_one_cut(cut: int) -> None:
+@BOTH
+@pytest.mark.parametrize("cut", range(1, len(STREAM), 7))
+def test_one_cut(cut: int, parser: str) -> None:
     for at in range(cut, min(cut + 7, len(STREAM))):
-        assert requests_of([STREAM[:at], STREAM[at:]]) == EXPECTED
+        assert requests_of(parser, [STREAM[:at], STREAM[at:]]) == EXPECTED
 
 
+@BOTH
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 64])
-def test_equal_pieces(size: int) -> None:
+def test_equal_pieces(size: int, parser: str) -> None:
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
-    assert requests_of(pieces) == EXPECTED
+    assert requests_of(parser, pieces) == EXPECTED
 
 
-@given(st.sets(st.integers(1, len(STREAM) - 1), max_size=12))
+@BOTH
+@given(cuts=st.sets(st.integers(1, len(STREAM) - 1), max_size=12))
 @settings(deadline=None, max_examples=60)
-def test_any_cuts(cuts: set[int]) -> None:
+def test_any_cuts(parser: str, cuts: set[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
     pieces = [STREAM[start:end] for start, end in itertools.pairwise(places)]
-    assert requests_of(pieces) == EXPECTED
+    assert requests_of(parser, pieces) == EXPECTED
 
 
-def test_many_offers_in_one_segment() -> None:
+@BOTH
+def test_many_offers_in_one_segment(parser: str) -> None:
     """Hundreds of pipelined offers are neither deep recursion nor lost."""
     one = head("POST", "/one", {**OFFER, "Content-Length": "2"}) + b"{}"
-    answers = asyncio.run(answers_to([one * 1200], 1200))
+    answers = asyncio.run(answers_to(parser, [one * 1200], 1200))
     assert [answer["length"] for answer in answers] == [2] * 1200

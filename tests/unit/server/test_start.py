@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from calve.serve.ground import listen, prepare_home
-from calve.serve.hints import _warn_if_not_ready, address, hints, worker_line
+from calve.server.banner import _warn_if_not_ready, address, hints, worker_line
+from calve.server.run import listen, prepare_home
 from calve.settings import Settings
 from calve.startup import StartupError
 

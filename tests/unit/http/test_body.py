@@ -12,8 +12,10 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
 
-from calve.serve.bodies import Disconnected, Message, Receive, Refused, declared_length, expand, read
+from calve.http.body import Refused, declared_length, expand, read
 
 LIMIT = 10_000
 
@@ -54,7 +56,7 @@ def test_the_limit_counts_real_bytes() -> None:
 
 
 def test_a_client_that_leaves() -> None:
-    with pytest.raises(Disconnected):
+    with pytest.raises(ClientDisconnect):
         asyncio.run(read(receive_of(request(b"a", more=True), {"type": "http.disconnect"}), 5, LIMIT))
 
 

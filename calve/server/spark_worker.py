@@ -72,7 +72,7 @@ def credentials(settings: Settings) -> dict[str, str]:
     """
     if settings.auth == "open" or settings.worker_credential or settings.worker_token:
         return {}
-    from calve.opening import open_database
+    from calve.bootstrap import open_database
     from catalog.identity.principals import PrincipalStore
     from catalog.identity.roles import EVERY_WAREHOUSE, Role
 
@@ -99,7 +99,7 @@ def report_to_database(settings: Settings, uri: str) -> Report:
     place = f"{socket.gethostname()}:{urlsplit(uri).port}"
 
     def report(worker: str | None, reason: str | None) -> None:
-        from calve.opening import open_database
+        from calve.bootstrap import open_database
         from calve.startup import StartupError
         from catalog.errors import CatalogError
         from ingest.jobs.workers import supervisor_row

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.unit.serve.app import DETAIL
-from tests.unit.serve.child import SmallServer, chunked, head, read_answers
-from tests.unit.serve.conftest import BODY_BYTES_MAX
+from tests.unit.http.conftest import BODY_BYTES_MAX
+from tests.unit.server.app import DETAIL
+from tests.unit.server.child import SmallServer, chunked, head, read_answers
 
 
 def post(body: bytes, headers: dict[str, str] | None = None, path: str = "/echo") -> bytes:

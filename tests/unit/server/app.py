@@ -1,8 +1,8 @@
-"""A small application behind the real edge and the real server, for tests of serving.
+"""A small application inside the real middleware and the real server, for tests of serving.
 
-    python -m tests.unit.serve.app          serves with the settings of the CALVE_* variables
+    python -m tests.unit.server.app          serves with the settings of the CALVE_* variables
 
-CALVE_TEST_FAIL=create|lifespan|crash makes it fail at start; /echo, /sleep and so on do as they say.
+CALVE_TEST_FAIL=create|lifespan makes it fail at start; /echo, /sleep and so on do as they say.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import orjson
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from calve.serve.bodies import Receive
-from calve.serve.exchange import Scope, Send
-from calve.serve.middleware import App, Edge
-from calve.serve.run import serve
+from calve.server.run import serve
 from calve.settings import Settings
 from calve.startup import StartupError
-from calve.telemetry.metrics import CONTENT_TYPE, metrics
 
 FAIL = os.environ.get("CALVE_TEST_FAIL", "")
 DETAIL = "SELECT secret FROM principals"
@@ -65,10 +62,9 @@ async def websocket(receive: Receive, send: Send) -> None:
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """What arrived: by the scope and by `receive`, which must agree."""
+    """What arrived."""
     message = await receive()
     body = message["body"]
-    assert body == scope["calve.body"]
     assert not message["more_body"]
     seen = {
         "method": scope["method"],
@@ -111,7 +107,10 @@ async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
 
 
 async def render(_scope: Scope, _receive: Receive, send: Send) -> None:
-    await answer(send, metrics.render(), kind=CONTENT_TYPE)
+    from calve.telemetry.metrics import CONTENT_TYPE
+    from calve.telemetry.metrics import render as render_metrics
+
+    await answer(send, render_metrics(), kind=CONTENT_TYPE)
 
 
 ROUTES: dict[str, Any] = {
@@ -125,18 +124,22 @@ ROUTES: dict[str, Any] = {
 }
 
 
-def create_app(settings: Settings) -> App:
+def check(_settings: Settings) -> None:
     if FAIL == "create":
         raise StartupError("the lake is frozen.")
-    if FAIL == "crash":
-        os._exit(7)
-    return Edge.of(application, settings)
+
+
+def create_app(settings: Settings) -> ASGIApp:
+    from calve.http import wrap  # it imports prometheus_client, which `serve` has to prepare
+
+    check(settings)
+    return wrap(application, settings)
 
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            sys.exit(serve(Settings(), create_app))
+            sys.exit(serve(Settings(), create_app, check))
         except StartupError as problem:
             print(f"calve: {problem}", file=sys.stderr)
             sys.exit(2)

@@ -1,0 +1,1 @@
+"""The server process: start checks, uvicorn, and the Spark worker beside it."""
