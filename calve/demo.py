@@ -31,7 +31,7 @@ from calve.demo_shop import NAMESPACE, TABLES, Shop
 TICK_S = 0.25
 LINE_EVERY_S = 1.0
 ROWS_EVERY_S = 1.0
-SETTLE_S = 90.0
+SETTLE_S = 240.0  # on a busy machine Spark may need minutes to start; Ctrl-C ends the wait
 TIMEOUT_S = 30.0
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 RETRIED = frozenset({429, 500, 502, 503, 504})

@@ -27,7 +27,7 @@ def test_a_demo_against_the_embedded_default(stacks: Stacks, tmp_path: Path) -> 
     with stacks.started("embedded", tmp_path, settings) as stack:
         words = [str(components.calve()), "demo", "--uri", stack.url, "--seconds", "3", "--rate", "100"]
         ended = subprocess.run(
-            words, env=environment({}), capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
+            words, env=environment({}), capture_output=True, text=True, timeout=400, check=False, cwd=tmp_path
         )
         assert ended.returncode == 0, ended.stderr
         assert "SELECT sum(balance)" in ended.stdout
