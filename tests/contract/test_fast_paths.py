@@ -89,8 +89,7 @@ def both(
     with asyncio.Runner() as runner:
         apps = [create_app(settings), create_app(settings.model_copy(update={"fast_paths": False}))]
         clients = [
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")  # type: ignore[arg-type]
-            for app in apps
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") for app in apps
         ]
         made = Both(clients[0], clients[1], runner)
         if settings.auth == "tokens":
