@@ -166,6 +166,22 @@ def test_a_stop_is_graceful_and_a_start_finds_everything_again(tmp_path: Path) -
     assert server.stop() == 0
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_long_poll_ends_when_the_server_stops(tmp_path: Path, workers: str) -> None:
+    """The server waits for requests in flight, and this one would take 30 s."""
+    server = CalveServer(tmp_path, {"CALVE_WORKERS": workers})
+    server.start()
+    head_number = httpx.get(f"{server.url}/lake/v1/main/events").json()["head"]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(head("GET", f"/lake/v1/main/events?after={head_number}&wait_s=30"))
+        deadline = time.monotonic() + 30
+        while "calve_http_requests_in_flight 2.0" not in httpx.get(f"{server.url}/metrics").text:
+            assert time.monotonic() < deadline, "the poll did not begin"
+        os.kill(server.pid, signal.SIGTERM)
+        assert read_answers(connection, 1)[0].status == 200
+    assert server.stop() == 0
+
+
 def test_a_busy_port(server: CalveServer, tmp_path: Path) -> None:
     ended = serve(tmp_path, "--port", str(server.port))
     assert_one_sentence(ended, f"port {server.port} on 127.0.0.1 is in use")
