@@ -12,6 +12,7 @@ from catalog.errors import Invalid
 from catalog.metadata import types
 from catalog.metadata.types import primitive
 from catalog.metadata.validation import (
+    COLUMN_NAME_CHARS_MAX,
     FIELD_ID_MAX,
     FORMAT_VERSION_MAX,
     SCHEMA_DEPTH_MAX,
@@ -89,6 +90,8 @@ class _Walk:
         for position, field in enumerate(objects(struct, "fields", at)):
             field_at = f"{at}.fields[{position}]"
             name = text(field, "name", field_at)
+            if len(name) > COLUMN_NAME_CHARS_MAX:
+                raise Invalid(f"{field_at}: name is longer than {COLUMN_NAME_CHARS_MAX} characters")
             id_ = integer(field, "id", field_at, high=FIELD_ID_MAX)
             required = boolean(field, "required", field_at)
             if not isinstance(field.get("doc", ""), str):

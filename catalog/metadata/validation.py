@@ -20,6 +20,7 @@ SCHEMA_FIELDS_MAX = 20_000
 SCHEMA_DEPTH_MAX = 64
 SPEC_FIELDS_MAX = 1_000
 TYPE_TEXT_CHARS_MAX = 1_000
+COLUMN_NAME_CHARS_MAX = 10_000
 # orjson writes at most 254 levels, and the document adds a few around what a client sends.
 JSON_DEPTH_MAX = 200
 # Java readers refuse a document whose logs go back by more than this.

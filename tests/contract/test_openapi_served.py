@@ -22,10 +22,13 @@ from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests
 
 from calve import openapi
+from tests.concurrency.seeds import seed
 from tests.contract import example_lake
 from tests.contract.example_lake import ExampleLake
 from tests.harness.operations import BY_ID, OPERATIONS, Operation
 from tests.harness.server import CalveServer
+
+__all__ = ["seed"]
 
 DIRECTORY = Path(__file__).parents[2] / "openapi"
 CHECKS = [
@@ -61,11 +64,14 @@ LAKE_OPERATIONS = [
 
 
 @functools.cache
-def described(name: str, *, random: int, borders: bool = True) -> Any:
-    """One file as Schemathesis reads it: `random` requests for each operation, with border cases or not."""
+def described(name: str, *, random: int, borders: bool = True, seed: int = 1) -> Any:
+    """One file as Schemathesis reads it: `random` requests for each operation, with border cases or not.
+
+    The short form has a fixed seed, so that a failure is a change of the code; the long form a new one.
+    """
     config = schemathesis.Config.from_dict(
         {
-            "seed": 1,
+            "seed": seed,
             "generation": {
                 "max-examples": random,
                 "database": "none",
@@ -233,12 +239,12 @@ def test_lake(asker: Asker, operation_id: str) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("operation_id", ICEBERG_OPERATIONS)
-def test_iceberg_long(asker: Asker, operation_id: str) -> None:
-    ask_everything(asker, described(openapi.ICEBERG_FILE, random=RANDOM_LONG), operation_id)
+def test_iceberg_long(asker: Asker, operation_id: str, seed: int) -> None:
+    ask_everything(asker, described(openapi.ICEBERG_FILE, random=RANDOM_LONG, seed=seed), operation_id)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("operation_id", LAKE_OPERATIONS)
-def test_lake_long(asker: Asker, operation_id: str) -> None:
-    ask_everything(asker, described(openapi.LAKE_FILE, random=RANDOM_LONG), operation_id)
+def test_lake_long(asker: Asker, operation_id: str, seed: int) -> None:
+    ask_everything(asker, described(openapi.LAKE_FILE, random=RANDOM_LONG, seed=seed), operation_id)

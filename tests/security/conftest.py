@@ -72,7 +72,8 @@ def guarded_stacks(
 
         def start(name: StackName) -> Guarded:
             folder = tmp_path_factory.mktemp(f"guarded-{name}")
-            stack = running.enter_context(stacks.started(name, folder, {"CALVE_AUTH": "tokens"}))
+            settings = {"CALVE_AUTH": "tokens", "CALVE_FRESHNESS_TARGET_MS": "0"}  # batches are due at once
+            stack = running.enter_context(stacks.started(name, folder, settings))
             return running.enter_context(contextlib.closing(Guarded(stack)))
 
         yield StartedOnce(start)

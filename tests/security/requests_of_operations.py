@@ -1,24 +1,31 @@
 """One sound request for every operation there is, made against things that are really there.
 
-The list of operations comes from the code that serves them. An operation without a request here fails every
-test that asks for one, so a new route cannot be forgotten: it fails closed.
+The list of operations comes from both files in openapi/, which tests/contract/test_openapi.py keeps equal to
+the code. An operation without a request here fails every test that asks for one, so a new route cannot be
+forgotten: it fails closed.
 """
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
 import httpx
-from fastapi import FastAPI
+import yaml
 
-from catalog.api.lake import lake_router
-from tests.harness.operations import OPERATIONS
+from tests.contract.ingest.hand import Hand, Job
+from tests.harness.components import ROOT
 from tests.harness.rest import SCHEMA, Rest, identified
+
+METHODS = frozenset({"get", "head", "post", "put", "patch", "delete"})
+INGEST_TAGS = frozenset({"Changes", "Jobs", "Dead letters"})
+# Answered without a token. Whatever else is to be open must say so here.
+OPEN = frozenset({"getToken", "health", "ready", "metrics"})
+LETTERS_AT_ONCE = 8
 
 _numbers = itertools.count()
 
@@ -30,29 +37,44 @@ class Served:
     id: str
     method: str
     path: str
-    writes: bool
+    tags: tuple[str, ...]
+    takes_key: bool
+
+    @property
+    def writes(self) -> bool:
+        return self.method not in ("GET", "HEAD")
+
+    @property
+    def is_ingest(self) -> bool:
+        return not INGEST_TAGS.isdisjoint(self.tags)
 
 
-def _lake() -> list[Served]:
-    app = FastAPI()
-    app.include_router(lake_router())
-    return [
-        Served(operation["operationId"], method.upper(), path, method != "get")
-        for path, methods in app.openapi()["paths"].items()
-        for method, operation in methods.items()
-    ]
+def _described(file: str) -> Iterator[Served]:
+    document = yaml.safe_load((ROOT / "openapi" / file).read_text(encoding="utf-8"))
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method in METHODS:
+                parameters = str(operation.get("parameters"))
+                takes_key = "#/components/parameters/idempotency-key" in parameters
+                tags = tuple(operation.get("tags", ()))
+                yield Served(operation["operationId"], method.upper(), path, tags, takes_key)
 
 
-SPEC = [Served(o.id, o.method, o.path, o.writes) for o in OPERATIONS if o.secured]
-LAKE = _lake()
+SPEC = [served for served in _described("iceberg-rest.yaml") if served.id not in OPEN]
+LAKE = [served for served in _described("lake.yaml") if served.id not in OPEN]
 ALL = [*SPEC, *LAKE]
-# Those that are about one warehouse; the rest is about the server or about the caller.
+CATALOG = [served for served in ALL if not served.is_ingest]
+INGEST = [served for served in ALL if served.is_ingest]
+# A worker's calls name a job. The job's warehouse decides who may make them.
+OF_JOBS = [served for served in INGEST if served.path.startswith("/lake/v1/jobs/")]
+# Those that are about the server or about the caller.
+SERVER_WIDE = frozenset({"listWarehouses", "createWarehouse", "dropWarehouse"})
+# All others name one warehouse, in the path or in the query.
 OF_A_WAREHOUSE = [
     served
     for served in ALL
-    if "{prefix}" in served.path or "{warehouse}" in served.path or served.id == "getConfig"
+    if served not in OF_JOBS and served.id not in ("listWarehouses", "createWarehouse")
 ]
-SERVER_WIDE = frozenset({"listWarehouses", "createWarehouse", "dropWarehouse"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +101,7 @@ class Maker:
     def __init__(self, rest: Rest) -> None:
         self.rest = rest
         self.warehouse = rest.prefix
+        self._letters: list[str] = []
         self.namespace = rest.fresh_namespace()
         rest.create(self.namespace, "t")
         rest.ok("POST", rest.namespace_path(self.namespace, "views"), json=view_body("v", self.namespace))
@@ -127,6 +150,82 @@ class Maker:
         answer = self.rest.lake("POST", f"{self.warehouse}/transactions", json={"name": name})
         assert answer.status_code == 200, answer.text
         return name
+
+    # -- ingest
+
+    def changes(self, *rows: dict[str, Any], table: str | None = None) -> dict[str, Any]:
+        """Rows as inserts, in Calve's own format."""
+        name = f"{self.namespace}.{table or self.name()}"
+        events = [
+            {
+                "sequence": number,
+                "timestamp": 1_700_000_000_000,
+                "operation": "INSERT",
+                "table": name,
+                "rowId": str(row["id"]),
+                "after": row,
+            }
+            for number, row in enumerate(rows or ({"id": 1},), start=1)
+        ]
+        return {"events": events}
+
+    def post(self, body: dict[str, Any]) -> str:
+        """Append changes; the token of their position."""
+        headers = {"X-Source-Id": uuid.uuid4().hex}
+        path = f"/cdc?warehouse={self.warehouse}"
+        answer = self.rest.call("POST", path, json=body, headers=headers)
+        assert answer.is_success, answer.text
+        token: str = answer.json()["token"]
+        return token
+
+    def leased(self) -> tuple[Hand, Job]:
+        """A batch that a worker of this warehouse has, and the worker."""
+        self.post(self.changes())
+        hand = self._hand()
+        for _ in range(60):
+            answer = hand.ask(1)
+            if answer.status_code == 200:
+                job: Job = answer.json()
+                return hand, job
+        raise AssertionError("no batch became due")
+
+    def _hand(self) -> Hand:
+        return Hand(self.rest.url, headers={"Authorization": self.rest.http.headers["Authorization"]})
+
+    def held(self, **more: Any) -> dict[str, Any]:
+        """A job as its worker speaks of it."""
+        _, job = self.leased()
+        return {"job": job["id"], "body": {"epoch": job["epoch"], **more}}
+
+    def worked_on(self) -> dict[str, Any]:
+        """A job that can be published."""
+        hand, job = self.leased()
+        hand.work(job)
+        return {"job": job["id"], "body": {"epoch": job["epoch"], "transaction": hand.transaction}}
+
+    def letter(self) -> str:
+        """A dead letter that is open: a row that does not fit the columns of its table."""
+        if not self._letters:
+            table = self.name()
+            self.post(self.changes({"id": 0, "n": 1}, table=table))
+            self._land()
+            rows = [{"id": number, "n": {"not": "a number"}} for number in range(LETTERS_AT_ONCE)]
+            self.post(self.changes(*rows, table=table))
+            self._land()
+            query = {"table": f"{self.namespace}.{table}"}
+            found = self.rest.lake("GET", f"{self.warehouse}/dead-letters", params=query).json()
+            self._letters = [letter["id"] for letter in found["dead-letters"]]
+        return self._letters.pop()
+
+    def _land(self) -> None:
+        """Publish everything that waits in this warehouse."""
+        hand = self._hand()
+        for _ in range(100):
+            answer = hand.ask(1)
+            if answer.status_code == 204:
+                return
+            hand.land(answer.json())
+        raise AssertionError("batches do not end")
 
     def rename(self, name: str) -> dict[str, Any]:
         return {
@@ -205,4 +304,30 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "loadProtection": lambda m: {},
     "setProtection": lambda m: {"body": {"protected": False}},
     "listReports": lambda m: {},
+    # Changes, jobs and dead letters
+    "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
+    "postTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
+    "postTopic": lambda m: {
+        "topic": m.name(),
+        "query": f"warehouse={m.warehouse}",
+        "body": {"records": [{"value": {"id": next(_numbers)}}]},
+    },
+    "explainChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
+    "explainTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
+    "flush": lambda m: {"query": f"warehouse={m.warehouse}", "body": {"wait": False}},
+    "ingestStatus": lambda m: {"query": f"warehouse={m.warehouse}"},
+    "landed": lambda m: {"query": f"token={m.post(m.changes())}"},
+    "loadIngestSettings": lambda m: {},
+    "setIngestSettings": lambda m: {"table": m.name(), "body": {"mode": "mirror+changes"}},
+    "leaseJob": lambda m: {"body": {"worker": m.name(), "wait-s": 0}},
+    "listJobs": lambda m: {},
+    "loadJob": lambda m: {"job": m.leased()[1]["id"]},
+    "keepJob": Maker.held,
+    "failJob": lambda m: m.held(error="a test"),
+    "publishJob": Maker.worked_on,
+    "listDeadLetters": lambda m: {},
+    "loadDeadLetter": lambda m: {"letter": m.letter()},
+    "fixDeadLetter": lambda m: {"letter": m.letter(), "body": {"event": m.changes()["events"][0]}},
+    "dropDeadLetter": lambda m: {"letter": m.letter()},
+    "replayDeadLetters": lambda m: {"body": {"ids": [m.letter()]}},
 }

@@ -16,12 +16,12 @@ from tests.harness.rest import Rest, uuid7
 from tests.harness.stacks import Stack
 from tests.security.answers import assert_error, is_error
 from tests.security.entry_points import Lake
-from tests.security.requests_of_operations import ALL, Maker, Request, Served
+from tests.security.requests_of_operations import CATALOG, Maker, Request, Served
 
 # Operations that read their body. An absent one means something to `undrop` only.
 WITH_BODY = [
     served
-    for served in ALL
+    for served in CATALOG
     if served.method in ("POST", "PUT") and served.id not in ("unregisterTable", "publishTransaction")
 ]
 OPTIONAL_BODY = {"undrop"}

@@ -17,27 +17,7 @@ from tests.security.answers import assert_error
 from tests.security.races import at_once
 from tests.security.requests_of_operations import SPEC, Maker
 
-KEYED = [
-    served
-    for served in SPEC
-    if served.id
-    in {
-        "createNamespace",
-        "dropNamespace",
-        "updateProperties",
-        "createTable",
-        "registerTable",
-        "updateTable",
-        "dropTable",
-        "unregisterTable",
-        "renameTable",
-        "commitTransaction",
-        "replaceView",
-        "dropView",
-        "renameView",
-        "registerView",
-    }
-]
+KEYED = [served for served in SPEC if served.takes_key]
 
 
 @pytest.fixture

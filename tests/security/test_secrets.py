@@ -18,6 +18,7 @@ from tests.harness.server import CalveServer
 from tests.harness.stacks import Stacks
 
 CANARY = "canary4f9c1e"
+LOG_TIMEOUT_S = 30
 DATABASE_PASSWORD = "canary7d20aa%2Fx"
 
 
@@ -100,8 +101,13 @@ def _sent(watched: Watched, secret: str, *, authorized: bool) -> list[str]:
 
 
 def _log(server: CalveServer) -> str:
-    time.sleep(0.5)  # lines are written several at a time
-    return Path(server.log).read_text()
+    """The log, with the line of a request that is made now: so all lines before it are there too."""
+    last = httpx.get(f"{server.url}/v1/nowhere", timeout=60).headers["x-request-id"]
+    until_s = time.monotonic() + LOG_TIMEOUT_S
+    while last not in (text := Path(server.log).read_text()):
+        assert time.monotonic() < until_s, "a request that failed is not in the log"
+        time.sleep(0.05)
+    return text
 
 
 @pytest.mark.parametrize("authorized", [False, True])

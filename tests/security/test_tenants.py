@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import httpx
@@ -11,7 +12,7 @@ from catalog.identity.roles import Role
 from tests.harness.rest import uuid7
 from tests.security.answers import assert_error
 from tests.security.guarded import ABSENT, TENANTS, Guarded
-from tests.security.requests_of_operations import OF_A_WAREHOUSE, SERVER_WIDE, Maker, Request
+from tests.security.requests_of_operations import OF_A_WAREHOUSE, OF_JOBS, SERVER_WIDE, Maker, Request
 
 # What differs from answer to answer whatever was asked.
 ITS_OWN = {"x-request-id", "date"}
@@ -51,6 +52,22 @@ def test_what_belongs_to_others_looks_absent(guarded: Guarded, own: str) -> None
     assert not wrong
     assert cases >= 2 * len(BY_ID)
     assert guarded.heads() == before
+
+
+def test_a_job_of_another_tenant_looks_absent(guarded: Guarded) -> None:
+    """A job has no warehouse in its address: the id alone must not be enough."""
+    made = {served: guarded.makers["blue"].request(served) for served in OF_JOBS if "{job}" in served.path}
+    assert len(made) == 4
+    unknown = uuid.uuid4().hex
+    with guarded.client(guarded.admins["acme"]) as http:
+        for served, request in made.items():
+            known = request.path.split("/")[4]
+            absent = Request(request.method, request.path.replace(known, unknown), request.body)
+            there = _seen(request.send(http), known)
+            assert there == _seen(absent.send(http), unknown), served.id
+            assert there[0] == 404
+    for served, request in made.items():
+        assert request.send(guarded.makers["blue"].rest.http).is_success, served.id
 
 
 @pytest.mark.parametrize("own", TENANTS)
@@ -96,7 +113,7 @@ def test_lists_hold_what_is_ones_own_only(guarded: Guarded) -> None:
         rest = guarded.rest(guarded.admins[own], own)
         listed = rest.lake("GET", "warehouses").json()["warehouses"]
         assert [warehouse["name"] for warehouse in listed] == [own]
-        for path in ("events", "dropped", "transactions"):
+        for path in ("events", "dropped", "transactions", "jobs", "dead-letters"):
             text = rest.lake("GET", f"{own}/{path}").text
             assert not [other for other in TENANTS if other != own and f"/warehouse-{other}" in text], path
 

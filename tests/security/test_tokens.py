@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import itertools
-import json
+import os
 import uuid
-from typing import Any
 
 import httpx
 import pytest
@@ -17,56 +15,66 @@ from catalog.identity.roles import Role
 from tests.security.answers import is_error
 from tests.security.guarded import Guarded
 from tests.security.raw_http import ask, head
-from tests.security.requests_of_operations import ALL, Served
-
-OPEN_PATHS = {"/health", "/ready", "/metrics", "/v1/oauth/tokens"}
+from tests.security.requests_of_operations import ALL, INGEST, MAKERS, OPEN, Served
 
 
-def _part(value: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
-
-
-def _jwt(header: dict[str, Any], claims: dict[str, Any], key: bytes = b"public key") -> str:
-    text = f"{_part(header)}.{_part(claims)}"
-    signature = hmac.new(key, text.encode(), hashlib.sha256).digest()
-    return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+def _swapped(token: str, position: int) -> str:
+    """The token with one of its random characters changed."""
+    other = "A" if token[position] != "A" else "B"
+    return token[:position] + other + token[position + 1 :]
 
 
 def _forged(guarded: Guarded) -> dict[str, str | None]:
     """Authorization headers that are all wrong."""
-    token, claims = guarded.root.token, {"sub": "root", "aud": "calve", "iss": "calve", "exp": 2**40}
+    token, secret = guarded.root.token, guarded.root.secret
+    random_part = token.removeprefix("calve_")
+    hashed = hashlib.sha256(token.encode())
+    jwt_header = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    jwt_claims = base64.urlsafe_b64encode(b'{"sub":"root","exp":1099511627776}').decode().rstrip("=")
     bearer = {
-        "unsigned": f"{_part({'alg': 'none'})}.{_part(claims)}.",
-        "unsigned, capitals": f"{_part({'alg': 'NONE'})}.{_part(claims)}.",
-        "signed with a public key": _jwt({"alg": "HS256"}, claims),
-        "signed with nothing": _jwt({"alg": "HS256"}, claims, b""),
-        "key id as a path": _jwt({"alg": "HS256", "kid": "../../../../dev/null"}, claims, b""),
-        "key id as SQL": _jwt({"alg": "HS256", "kid": "x' UNION SELECT 'a"}, claims, b"a"),
-        "key by address": _jwt({"alg": "RS256", "jku": "http://169.254.169.254/jwks"}, claims),
-        "certificate by address": _jwt({"alg": "RS256", "x5u": "http://127.0.0.1:1/x"}, claims),
-        "key inside": _jwt({"alg": "HS256", "jwk": {"kty": "oct", "k": "YQ"}}, claims, b"a"),
-        "wrong issuer": _jwt({"alg": "HS256"}, claims | {"iss": "evil"}),
-        "wrong audience": _jwt({"alg": "HS256"}, claims | {"aud": "evil"}),
-        "without an end": _jwt({"alg": "HS256"}, {"sub": "root"}),
-        "expired": _jwt({"alg": "HS256"}, claims | {"exp": 1}),
+        "a JWT without a signature": f"{jwt_header}.{jwt_claims}.",
+        "a JWT that ends in the token": f"{jwt_header}.{jwt_claims}.{token}",
         "made up": f"calve_{'A' * 43}",
-        "one letter changed": token[:-1] + ("A" if token[-1] != "A" else "B"),
+        "random": f"calve_{base64.urlsafe_b64encode(os.urandom(32)).decode().rstrip('=')}",
+        "first letter changed": _swapped(token, len("calve_")),
+        "letter in the middle changed": _swapped(token, 25),
+        "last letter changed": _swapped(token, len(token) - 1),
+        "two letters exchanged": _exchanged(token),
+        "reversed": f"calve_{random_part[::-1]}",
+        "halves of two tokens": token[:25] + guarded.reader.token[25:],
         "one letter more": token + "A",
         "one letter less": token[:-1],
+        "with padding": token + "=",
         "capitals": token.upper(),
-        "its hash": hashlib.sha256(token.encode()).hexdigest(),
-        "the secret": guarded.root.secret,
+        "capital prefix": f"CALVE_{random_part}",
+        "letters in the other case": f"calve_{random_part.swapcase()}",
+        "without the prefix": random_part,
+        "prefix only": "calve_",
+        "prefix twice": f"calve_{token}",
+        "another prefix": f"calve-{random_part}",
+        "base64 of the other kind": token.replace("-", "+").replace("_", "/"),
+        "its hash": hashed.hexdigest(),
+        "its hash as a token": f"calve_{base64.urlsafe_b64encode(hashed.digest()).decode().rstrip('=')}",
+        "the hash as it is stored": f"calve_{hashed.hexdigest()}",
+        "the secret": secret,
+        "the secret as a token": f"calve_{secret.removeprefix('calve_secret_')}",
+        "the name of a principal": "root",
+        "name and secret": f"root:{secret}",
+        "name and token": f"root:{token}",
         "twice": f"{token},{token}",
+        "and another": f"{token} {guarded.reader.token}",
         "with a quote": f"{token}' OR '1'='1",
         "with a percent": "%",
-        "pattern": "calve_" + "_" * 43,
+        "a pattern of LIKE": "calve_" + "_" * 43,
+        "a look-alike letter": f"calve_\u0430{random_part[1:]}",
+        "percent-encoded": f"calve%5F{random_part}",
         "null": "null",
         "undefined": "undefined",
         "long": "A" * 50_000,
         "quoted": f'"{token}"',
         "path": "../../etc/passwd",
     }
-    basic = base64.b64encode(f"root:{guarded.root.secret}".encode()).decode()
+    basic = base64.b64encode(f"root:{secret}".encode()).decode()
     whole = {
         "nothing": None,
         "no scheme": token,
@@ -84,10 +92,25 @@ def _forged(guarded: Guarded) -> dict[str, str | None]:
     return {**{label: f"Bearer {text}" for label, text in bearer.items()}, **whole}
 
 
+def _exchanged(token: str) -> str:
+    """Two neighbours that differ, in each other's place."""
+    at = next(n for n in range(6, len(token) - 1) if token[n] != token[n + 1])
+    return token[:at] + token[at + 1] + token[at] + token[at + 2 :]
+
+
 def _path(served: Served) -> str:
     """Any path of the operation: who calls is asked before anything is looked for."""
     values = {"prefix": "acme", "warehouse": "acme", "namespace": "n", "table": "t", "view": "v", "name": "x"}
-    return served.path.format(**values, dropped_id=str(uuid.uuid4()))
+    values |= {name: str(uuid.uuid4()) for name in ("dropped_id", "job", "letter", "topic")}
+    return served.path.format(**values)
+
+
+def test_every_secured_operation_has_a_request() -> None:
+    """Whoever adds an operation says here how it is called, or that it is open."""
+    described = {served.id for served in ALL}
+    assert set(MAKERS) == described
+    assert len(INGEST) == 21
+    assert OPEN.isdisjoint(described)
 
 
 def test_every_forged_token_is_refused(guarded: Guarded) -> None:
@@ -97,7 +120,8 @@ def test_every_forged_token_is_refused(guarded: Guarded) -> None:
     with guarded.client() as http:
         refusals = set()
         for label, header in forged.items():
-            answer = http.get("/v1/acme/namespaces", headers={"Authorization": header} if header else {})
+            sent = {"Authorization": header.encode()} if header else {}
+            answer = http.get("/v1/acme/namespaces", headers=sent)
             refusals.add((answer.status_code, answer.text, answer.headers.get("www-authenticate")))
             if answer.status_code != 401 or not is_error(answer):
                 wrong[label] = answer.text

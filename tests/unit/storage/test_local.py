@@ -102,17 +102,28 @@ def test_a_torn_file_after_kill_disturbs_nobody(files: StorageFiles, root: Path)
     assert files.delete([f"file://{root}/t/metadata/1.json"]) == 1
 
 
-def test_a_file_is_synchronised_before_it_is_there_for_others(
+def test_a_file_is_synchronised_whole_before_create_returns(
     files: StorageFiles, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(_name(descriptor)))
-    files.create(f"file://{root}/ns/t/metadata/1", b"")
-    assert synced == [f"{root}/ns/t/metadata/1"]
+    """Under its own name: nobody looks for it before a row points to it, and that comes after the sync."""
+    synced: list[tuple[str, bytes]] = []
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((str(path), path.read_bytes()))
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    files.create(f"file://{root}/ns/t/metadata/1", b"whole")
+    assert synced == [(f"{root}/ns/t/metadata/1", b"whole")]
 
 
-def _name(descriptor: int) -> str:
-    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+def test_a_file_that_cannot_be_synchronised_is_not_there(
+    files: StorageFiles, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fdatasync", fails(errno.EIO))
+    with pytest.raises(Unavailable):
+        files.create(f"file://{root}/t/1", b"whole")
+    assert list((root / "t").iterdir()) == []
 
 
 def test_a_known_directory_is_not_looked_at_again(
