@@ -15,6 +15,7 @@ metadata = sa.MetaData()
 Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
+# Versions are in Alembic's own table. This one tells programs from before it that they are too old.
 schema_version = sa.Table("schema_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
 warehouses = sa.Table(

@@ -221,7 +221,7 @@ def test_a_database_that_is_newer_than_the_program(tmp_path: Path, workers: str)
     server.start()
     assert server.stop() == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "lake" / "catalog.db")) as database, database:
-        database.execute("UPDATE schema_version SET version = 10000")
+        database.execute("UPDATE alembic_version SET version_num = '10000'")
     assert_one_sentence(
         serve(tmp_path, "--workers", workers), "schema version 10000, newer than this program"
     )
@@ -229,7 +229,7 @@ def test_a_database_that_is_newer_than_the_program(tmp_path: Path, workers: str)
 
 def test_nothing_heavy_is_imported_to_serve(tmp_path: Path) -> None:
     """A start within two seconds is a matter of what is not imported."""
-    heavy = {"pyiceberg", "pyarrow", "pyspark", "pandas", "numpy", "s3fs", "boto3", "duckdb"}
+    heavy = {"pyiceberg", "pyarrow", "pyspark", "pandas", "numpy", "s3fs", "boto3", "duckdb", "alembic"}
     imports = "import sys, calve.app, calve.server.run"
     code = f"{imports}; found = {heavy} & set(sys.modules); assert not found, found"
     child = Child([sys.executable, "-c", code], log=tmp_path / "imports.log", folder=components.ROOT)

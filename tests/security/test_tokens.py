@@ -120,7 +120,7 @@ def test_every_forged_token_is_refused(guarded: Guarded) -> None:
     with guarded.client() as http:
         refusals = set()
         for label, header in forged.items():
-            sent = {"Authorization": header.encode()} if header else {}
+            sent = {b"Authorization": header.encode()} if header else {}
             answer = http.get("/v1/acme/namespaces", headers=sent)
             refusals.add((answer.status_code, answer.text, answer.headers.get("www-authenticate")))
             if answer.status_code != 401 or not is_error(answer):

@@ -1,37 +1,26 @@
 """Versions of the database schema, and the refusal of a database that is newer than the program.
 
-A step runs in one transaction with the version it reaches, so that a crash leaves the old version or the new
-one.
+Alembic runs the steps in versions/. Its import takes half a second, so the version is read with plain SQL and
+Alembic is imported only if there is something to do.
+
+A new step: change catalog/store/schema.py, then `alembic -x database=sqlite:////tmp/catalog.db revision
+--autogenerate --rev-id 0004 -m "what it does"`, read what it wrote, and set NEWEST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import sqlalchemy as sa
 
-from catalog.store import schema
 from catalog.store.database import Database, lift_time_limits
+from catalog.store.schema import schema_version
+
+NEWEST = 3
+
+_alembic_version = sa.table("alembic_version", sa.column("version_num"))
 
 
 class SchemaMismatch(Exception):
     """The database is not of the version that this program needs; the message says what to do."""
-
-
-def _first(connection: sa.Connection) -> None:
-    schema.metadata.create_all(connection)
-
-
-def _second(connection: sa.Connection) -> None:
-    """Lists of transactions, and of what is to be purged, without a look at every row."""
-    new = {"transactions_by_time", "dropped_to_purge"}
-    for index in (*schema.transactions.indexes, *schema.dropped.indexes):
-        if index.name in new:
-            index.create(connection, checkfirst=True)
-
-
-STEPS: tuple[Callable[[sa.Connection], None], ...] = (_first, _second)
-NEWEST = len(STEPS)
 
 
 def version(database: Database) -> int:
@@ -41,7 +30,10 @@ def version(database: Database) -> int:
 
 
 def migrate(database: Database) -> tuple[int, int]:
-    """Bring the database to this program's version. Answers (before, after). Safe to run by many at once."""
+    """Bring the database to this program's version. Answers (before, after). Safe to run by many at once.
+
+    All steps run in one transaction, so that a crash leaves the old version or the new one.
+    """
 
     def work(connection: sa.Connection) -> tuple[int, int]:
         if connection.dialect.name == "postgresql":
@@ -49,14 +41,15 @@ def migrate(database: Database) -> tuple[int, int]:
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(4205337)"))
         before = _version(connection)
         _refuse_newer(before)
-        for step in STEPS[before:]:
-            step(connection)
         if before != NEWEST:
-            connection.execute(sa.delete(schema.schema_version))
-            connection.execute(sa.insert(schema.schema_version).values(version=NEWEST))
+            from catalog.store.migrations.upgrade import upgrade
+
+            upgrade(connection, before)
         return before, NEWEST
 
-    return database.write(work)
+    found = version(database)
+    _refuse_newer(found)
+    return (found, found) if found == NEWEST else database.write(work)
 
 
 def require_current(database: Database) -> None:
@@ -78,6 +71,10 @@ def _refuse_newer(found: int) -> None:
 
 
 def _version(connection: sa.Connection) -> int:
-    if not sa.inspect(connection).has_table(schema.schema_version.name):
-        return 0
-    return connection.execute(sa.select(sa.func.max(schema.schema_version.c.version))).scalar() or 0
+    tables = sa.inspect(connection)
+    if tables.has_table(_alembic_version.name):
+        number = connection.execute(sa.select(_alembic_version.c.version_num)).scalar()
+        return int(number or 0)
+    if tables.has_table(schema_version.name):  # versions 1 and 2 had no Alembic
+        return connection.execute(sa.select(sa.func.max(schema_version.c.version))).scalar() or 0
+    return 0
