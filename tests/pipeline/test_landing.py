@@ -100,3 +100,16 @@ def test_plain_rows_are_appended(pipeline: Pipeline) -> None:
     )
     assert answer.json()["committed"] is True, answer.text
     assert pipeline.rows(f"SELECT x, y FROM lake.{space}.log") == [(1, "a"), (1, "a")]
+
+
+def test_arrays_of_one_type_become_lists_and_others_json_text(pipeline: Pipeline, produced: Make) -> None:
+    space = fresh()
+    shop = produced(pipeline, f"shop-{space}")
+    table = f"{space}.t"
+    shop.send([shop.event("INSERT", table, None, {"id": 1, "tags": ["a", None], "mixed": [1, "a"]})])
+    flush(pipeline.url)
+    shop.send([shop.event("UPDATE", table, {"id": 1}, {"id": 1, "tags": [], "mixed": [2]})])
+    shop.send([shop.event("INSERT", table, None, {"id": 2, "tags": ["b"], "mixed": []})])
+    flush(pipeline.url)
+    found = pipeline.rows(f"SELECT id, tags, mixed FROM lake.{table} ORDER BY id")
+    assert found == [(1, [], "[2]"), (2, ["b"], "[]")]
