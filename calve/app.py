@@ -32,7 +32,7 @@ from catalog.api.health import Probe
 from catalog.fast.commit_queue import CommitQueue
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 
 GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 
@@ -102,7 +102,7 @@ def assemble(
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    state.catalog.purging.start()
+    state.catalog.purge_worker.start()
     if state.ingest is not None:
         state.ingest.upkeep.start()
     yield
@@ -111,5 +111,5 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     # A write whose client has been answered with 504 may still run: it ends before the database is closed.
     for _ in range(WRITERS_MAX):
         await state.write_slots.acquire_on_behalf_of(object())
-    state.catalog.purging.stop()
+    state.catalog.purge_worker.stop()
     state.catalog.database.close()

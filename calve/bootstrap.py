@@ -17,13 +17,13 @@ from calve.startup import StartupError
 from catalog import fast
 from catalog.errors import CatalogError
 from catalog.fast.document_cache import DocumentCache
+from catalog.identity.base import Identity
 from catalog.identity.open import OpenIdentity
-from catalog.identity.ports import Identity
 from catalog.identity.tokens import TokenIdentity
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.warehouses import ensure_main
+from catalog.services.catalog import Catalog, Limits
+from catalog.services.warehouses import ensure_main
 from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch, migrate, require_current
 from catalog.store.migrations import version as schema_version

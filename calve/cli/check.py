@@ -22,7 +22,7 @@ def command(settings: Settings, repair: bool) -> int:
       calve check --repair --database postgresql://calve@db/calve
     """
     from calve.bootstrap import open_catalog
-    from catalog.service.checks import check
+    from catalog.services.check import check
 
     catalog = open_catalog(settings)
     checked, problems = 0, 0

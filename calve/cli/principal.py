@@ -16,7 +16,7 @@ import click
 from calve.cli.options import Function, flat, format_option, print_rows, settings_options
 from calve.settings import Settings
 from calve.startup import StartupError
-from catalog.identity.roles import EVERY_WAREHOUSE, Role
+from catalog.models import EVERY_WAREHOUSE, Role
 
 if TYPE_CHECKING:
     from catalog.identity.principals import PrincipalStore

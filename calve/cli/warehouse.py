@@ -35,7 +35,7 @@ def create(settings: Settings, name: str, root: str | None) -> None:
       calve warehouse create analytics --root s3://bucket/analytics
     """
     from calve.bootstrap import open_catalog
-    from catalog.service import warehouses
+    from catalog.services import warehouses
 
     made = warehouses.create(open_catalog(settings), name, root)
     print(f"{made.name}\t{made.root}")
@@ -55,7 +55,7 @@ def list_(settings: Settings, form: str | None) -> None:
 
     catalog = open_catalog(settings)
     rows = [
-        (found.name, found.root, (catalog.present.number(found.name) or (0, 0))[0])
+        (found.name, found.root, (catalog.entries.number(found.name) or (0, 0))[0])
         for found in catalog.warehouses.all()
     ]
     print_rows(("name", "root", "commits"), rows, form)
@@ -72,6 +72,6 @@ def drop(settings: Settings, name: str) -> None:
       calve warehouse drop analytics
     """
     from calve.bootstrap import open_catalog
-    from catalog.service import warehouses
+    from catalog.services import warehouses
 
     warehouses.drop(open_catalog(settings), name)

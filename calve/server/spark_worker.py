@@ -74,7 +74,7 @@ def credentials(settings: Settings) -> dict[str, str]:
         return {}
     from calve.bootstrap import open_database
     from catalog.identity.principals import PrincipalStore
-    from catalog.identity.roles import EVERY_WAREHOUSE, Role
+    from catalog.models import EVERY_WAREHOUSE, Role
 
     database = open_database(settings)
     try:

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Request, Response
 from catalog.api import spec
 from catalog.api.dependencies import CallerDep, CatalogDep, state_for, visible_role
 from catalog.api.responses import json_response
-from catalog.identity.roles import Caller
+from catalog.models import Caller
 from catalog.names import WarehouseRef, warehouse_ref
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 
 DEFAULT_WAREHOUSE = "main"
 

@@ -24,7 +24,6 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.requests import HTTPConnection
 
-from catalog.changes import Record
 from catalog.errors import (
     CatalogError,
     CommitFailed,
@@ -34,7 +33,7 @@ from catalog.errors import (
     NoSuchWarehouse,
     Unavailable,
 )
-from catalog.identity.roles import EVERY_WAREHOUSE, Caller, Role
+from catalog.models import EVERY_WAREHOUSE, Caller, IdempotencyRecord, Role, Transaction
 from catalog.names import (
     Identifier,
     Namespace,
@@ -45,11 +44,10 @@ from catalog.names import (
     namespace_from_segment,
     warehouse_ref,
 )
-from catalog.rows import Transaction
-from catalog.service import transactions
-from catalog.service.catalog import Catalog
-from catalog.service.states import State, TransactionState
-from catalog.service.writing import Asked
+from catalog.services import transactions
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import TransactionState, WarehouseState
+from catalog.services.writes import WriteContext
 
 WRITERS_MAX = 16  # of the 40 threads that AnyIO has: reads go on while writes wait for storage
 DEADLINE_MARGIN_S = 0.1  # a 503 (surely not done) must leave before the 504 (unknown) of the deadline
@@ -126,7 +124,7 @@ def own_transaction(catalog: Catalog, caller: Caller, warehouse: str, name: str)
     return found
 
 
-def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> State:
+def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseState:
     """The state that the reference selects. CommitFailed if it is a transaction that is closed."""
     visible_role(caller, ref.name)
     try:
@@ -140,14 +138,14 @@ def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> State:
     return state
 
 
-def reader_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> State:
+def reader_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> WarehouseState:
     try:
         return state_for(catalog, caller, warehouse_ref(unquote(prefix)))
     except CommitFailed as error:  # to a reader, a closed transaction does not exist
         raise NoSuchWarehouse(error.message) from error
 
 
-def writer_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> State:
+def writer_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> WarehouseState:
     """As `reader_state`, for a caller with the role writer. A closed transaction is a conflict: 409."""
     ref = warehouse_ref(unquote(prefix))
     state = state_for(catalog, caller, ref)
@@ -156,8 +154,8 @@ def writer_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> State:
     return state
 
 
-ReaderState = Annotated[State, Depends(reader_state)]
-WriterState = Annotated[State, Depends(writer_state)]
+ReaderState = Annotated[WarehouseState, Depends(reader_state)]
+WriterState = Annotated[WarehouseState, Depends(writer_state)]
 
 
 # A warehouse by its plain name, below /lake/v1
@@ -289,12 +287,12 @@ JsonBody = Annotated[dict[str, Any], Depends(json_body)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 
-async def write_context_without_key(request: Request, caller: CallerDep) -> Asked:
+async def write_context_without_key(request: Request, caller: CallerDep) -> WriteContext:
     """Who writes, and until when."""
-    return Asked(caller.name, deadline_s=request.scope.get("calve.deadline_s"))
+    return WriteContext(caller.name, deadline_s=request.scope.get("calve.deadline_s"))
 
 
-WriteContextWithoutKey = Annotated[Asked, Depends(write_context_without_key)]
+WriteContextWithoutKey = Annotated[WriteContext, Depends(write_context_without_key)]
 
 
 async def write_context(
@@ -303,7 +301,7 @@ async def write_context(
     state: WriterState,
     context: WriteContextWithoutKey,
     key: IdempotencyKey = None,
-) -> Asked:
+) -> WriteContext:
     """The same with the record that the Idempotency-Key of the request will leave."""
     if key is None:
         return context
@@ -311,7 +309,7 @@ async def write_context(
         raise Invalid("Idempotency-Key must be a UUID of 36 characters")
     body = await request.body()
     query: bytes = request.scope["query_string"]
-    record = Record(
+    record = IdempotencyRecord(
         principal=context.principal,
         operation=request.scope["route"].operation_id,
         target=f"{state.warehouse.name}:{_path_hash(request)}",
@@ -333,7 +331,7 @@ def _body_hash(body: bytes, query: bytes) -> str:
     return hashlib.sha256(body + b"\0" + query).hexdigest()
 
 
-WriteContext = Annotated[Asked, Depends(write_context)]
+WriteContextDep = Annotated[WriteContext, Depends(write_context)]
 
 
 async def write_slot(request: Request) -> AsyncIterator[None]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from catalog.api.dependencies import get_caller
 from catalog.errors import CatalogError
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 
 PROBE_EVERY_S = 5.0  # the probe writes to storage, so it is not run for every request
 

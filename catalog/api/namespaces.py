@@ -10,7 +10,7 @@ from catalog.api.dependencies import (
     JsonBody,
     NamespaceDep,
     ReaderState,
-    WriteContext,
+    WriteContextDep,
     WriterState,
     WriteSlot,
     parse_namespace,
@@ -19,8 +19,8 @@ from catalog.api.dependencies import (
 from catalog.api.pagination import SpecPageDep
 from catalog.api.responses import json_response, no_content
 from catalog.names import Namespace, namespace_from_levels
-from catalog.service import namespaces
-from catalog.service.idempotency import run_once
+from catalog.services import namespaces
+from catalog.services.idempotency import run_once
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -58,7 +58,7 @@ def list_namespaces(request: Request, state: ReaderState, page: SpecPageDep) -> 
     ),
 )
 def create_namespace(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     namespace = namespace_from_levels(body.get("namespace"))
     properties = run_once(
@@ -100,7 +100,7 @@ def namespace_exists(state: ReaderState, namespace: NamespaceDep) -> Response:
     ),
 )
 def drop_namespace(
-    catalog: CatalogDep, state: WriterState, namespace: NamespaceDep, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, namespace: NamespaceDep, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     run_once(
         catalog,
@@ -128,7 +128,7 @@ def update_properties(
     state: WriterState,
     namespace: NamespaceDep,
     body: JsonBody,
-    context: WriteContext,
+    context: WriteContextDep,
     _: WriteSlot,
 ) -> Response:
     result = run_once(

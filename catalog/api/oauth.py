@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from catalog.api import spec
 from catalog.api.responses import JSON
+from catalog.identity.base import TokenIssuer
 from catalog.identity.oauth import RESPONSE_HEADERS, parse_token_request
-from catalog.identity.ports import TokenIssuer
 
 router = APIRouter(tags=["OAuth2 API"])
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from fastapi import Response
 
-from catalog.changes import Entry
+from catalog.models import CatalogEntry
 from catalog.names import Namespace
 
 JSON = "application/json"
@@ -28,7 +28,7 @@ def no_content() -> Response:
     return Response(status_code=204)
 
 
-def etag(entry: Entry, snapshots: str = "all") -> str:
+def etag(entry: CatalogEntry, snapshots: str = "all") -> str:
     """Differs with the version of the table and with the value of the parameter `snapshots`."""
     text = f"{entry.uuid}\0{entry.version}\0{entry.metadata_location}\0{snapshots}"
     return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
@@ -38,30 +38,30 @@ def etag_matches(if_none_match: str, tag: str) -> bool:
     return any(part.strip() in ("*", tag, f"W/{tag}") for part in if_none_match.split(","))
 
 
-def table_result(entry: Entry, document: bytes) -> bytes:
+def table_result(entry: CatalogEntry, document: bytes) -> bytes:
     """LoadTableResult and CommitTableResponse: the stored text of the document, not parsed again."""
     return _with_location(entry, document, b',"config":{}}')
 
 
-def table_response(entry: Entry, document: bytes | None = None, snapshots: str = "all") -> Response:
+def table_response(entry: CatalogEntry, document: bytes | None = None, snapshots: str = "all") -> Response:
     """The table with its whole document, or with `document` if that is given."""
     body = table_result(entry, document if document is not None else _document(entry))
     return Response(body, headers={"ETag": etag(entry, snapshots)}, media_type=JSON)
 
 
-def unregister_response(entry: Entry) -> Response:
+def unregister_response(entry: CatalogEntry) -> Response:
     return Response(_with_location(entry, _document(entry), b"}"), media_type=JSON)
 
 
-def view_response(entry: Entry) -> Response:
+def view_response(entry: CatalogEntry) -> Response:
     return Response(_with_location(entry, _document(entry), b',"config":{}}'), media_type=JSON)
 
 
-def _document(entry: Entry) -> bytes:
+def _document(entry: CatalogEntry) -> bytes:
     assert entry.document is not None
     return entry.document
 
 
-def _with_location(entry: Entry, document: bytes, end: bytes) -> bytes:
+def _with_location(entry: CatalogEntry, document: bytes, end: bytes) -> bytes:
     location = orjson.dumps(entry.metadata_location)
     return b"".join((b'{"metadata-location":', location, b',"metadata":', document, end))

@@ -16,7 +16,7 @@ from catalog.api.dependencies import (
     NamespaceDep,
     ReaderState,
     TableDep,
-    WriteContext,
+    WriteContextDep,
     WriterState,
     WriteSlot,
     parse_namespace,
@@ -33,14 +33,14 @@ from catalog.api.responses import (
     table_response,
     unregister_response,
 )
-from catalog.changes import Entry
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
+from catalog.models import CatalogEntry
 from catalog.names import Identifier, check_name, decode_segment, identifier_from_body
-from catalog.service import commits, garbage, namespaces, reports, tables
-from catalog.service.catalog import Catalog
-from catalog.service.idempotency import restore_entry, restore_from_file, run_once
-from catalog.service.states import State
+from catalog.services import commits, namespaces, reports, tables
+from catalog.services.catalog import Catalog
+from catalog.services.idempotency import restore_entry, restore_from_file, run_once
+from catalog.services.warehouse_state import WarehouseState
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -99,7 +99,7 @@ def commit_table(
     state: WriterState,
     table: TableDep,
     body: JsonBody,
-    context: WriteContext,
+    context: WriteContextDep,
     _turn: CommitTurn,
     _slot: WriteSlot,
 ) -> Response:
@@ -135,7 +135,7 @@ def drop_table(
     catalog: CatalogDep,
     state: WriterState,
     table: TableDep,
-    context: WriteContext,
+    context: WriteContextDep,
     _: WriteSlot,
     purge_requested: Annotated[str, Query(alias="purgeRequested")] = "false",
 ) -> Response:
@@ -145,7 +145,7 @@ def drop_table(
     run_once(
         catalog,
         context,
-        work=lambda: garbage.drop_table(catalog, state, context, table, purge=purge),
+        work=lambda: tables.drop_table(catalog, state, context, table, purge=purge),
         restore=lambda _saved: None,
     )
     return no_content()
@@ -182,7 +182,7 @@ def create_table(
     state: WriterState,
     namespace: NamespaceDep,
     body: JsonBody,
-    context: WriteContext,
+    context: WriteContextDep,
     _: WriteSlot,
 ) -> Response:
     table = Identifier(namespace, check_name(body.get("name"), "table"))
@@ -216,7 +216,7 @@ def register_table(
     state: WriterState,
     namespace: NamespaceDep,
     body: JsonBody,
-    context: WriteContext,
+    context: WriteContextDep,
     _: WriteSlot,
 ) -> Response:
     table = Identifier(namespace, check_name(body.get("name"), "table"))
@@ -238,7 +238,7 @@ def register_table(
     **spec.operation("UnregisterTableResponse", errors=spec.NO_TABLE, writes=True, takes_key=True),
 )
 def unregister_table(
-    catalog: CatalogDep, state: WriterState, table: TableDep, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, table: TableDep, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     entry = run_once(
         catalog,
@@ -261,7 +261,7 @@ def unregister_table(
     ),
 )
 def rename_table(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     source = identifier_from_body(body.get("source"))
     target = identifier_from_body(body.get("destination"))
@@ -288,7 +288,7 @@ def report_metrics(
     return no_content()
 
 
-def _require_file(catalog: Catalog, state: State, entry: Entry) -> None:
+def _require_file(catalog: Catalog, state: WarehouseState, entry: CatalogEntry) -> None:
     # A past version may have lost its file; it is then rebuilt from the later ones.
     if state.is_present:
         tables.require_file(catalog, entry)

@@ -7,13 +7,13 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import CatalogDep, JsonBody, WriteContext, WriterState, WriteSlot
+from catalog.api.dependencies import CatalogDep, JsonBody, WriteContextDep, WriterState, WriteSlot
 from catalog.api.requests import list_field
 from catalog.api.responses import no_content
 from catalog.errors import Invalid
 from catalog.names import identifier_from_body
-from catalog.service import commits
-from catalog.service.idempotency import run_once
+from catalog.services import commits
+from catalog.services.idempotency import run_once
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["Catalog API"])
     ),
 )
 def commit_transaction(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     changes = [_table_commit(change) for change in list_field(body, "table-changes")]
     if not changes:

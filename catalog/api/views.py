@@ -11,7 +11,7 @@ from catalog.api.dependencies import (
     NamespaceDep,
     ReaderState,
     ViewDep,
-    WriteContext,
+    WriteContextDep,
     WriteContextWithoutKey,
     WriterState,
     WriteSlot,
@@ -20,8 +20,8 @@ from catalog.api.pagination import SpecPageDep
 from catalog.api.requests import list_field, require_same_identifier
 from catalog.api.responses import identifiers_response, no_content, view_response
 from catalog.names import Identifier, check_name, identifier_from_body
-from catalog.service import namespaces, tables, views
-from catalog.service.idempotency import restore_entry, run_once
+from catalog.services import namespaces, tables, views
+from catalog.services.idempotency import restore_entry, run_once
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -89,7 +89,7 @@ def replace_view(
     state: WriterState,
     view: ViewDep,
     body: JsonBody,
-    context: WriteContext,
+    context: WriteContextDep,
     _: WriteSlot,
 ) -> Response:
     require_same_identifier(view, body)
@@ -110,7 +110,7 @@ def replace_view(
     **spec.operation(errors=spec.NO_VIEW, writes=True, takes_key=True),
 )
 def drop_view(
-    catalog: CatalogDep, state: WriterState, view: ViewDep, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, view: ViewDep, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     run_once(
         catalog,
@@ -144,7 +144,7 @@ def view_exists(state: ReaderState, view: ViewDep) -> Response:
     ),
 )
 def rename_view(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContext, _: WriteSlot
+    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
 ) -> Response:
     source = identifier_from_body(body.get("source"))
     target = identifier_from_body(body.get("destination"))
@@ -174,7 +174,7 @@ def register_view(
     state: WriterState,
     namespace: NamespaceDep,
     body: JsonBody,
-    context: WriteContext,
+    context: WriteContextDep,
     _: WriteSlot,
 ) -> Response:
     view = Identifier(namespace, check_name(body.get("name"), "view"))

@@ -10,7 +10,7 @@ from catalog.fast.readers import PostgresReader, Reader, SqliteReader
 from catalog.fast.reads import App, FastReads
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from catalog.store.database import Database, Writer
 
 READER_SHARE = 4  # one of so many connections of a process belongs to the reads on the event loop

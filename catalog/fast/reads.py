@@ -20,17 +20,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from catalog.api.responses import etag, etag_matches
-from catalog.changes import Entry
 from catalog.errors import Unavailable
 from catalog.fast.document_cache import DocumentCache
 from catalog.fast.readers import Reader
 from catalog.identity.open import ANONYMOUS
-from catalog.identity.records import READ_CALLER
-from catalog.identity.roles import Caller
+from catalog.identity.principals import READ_CALLER
 from catalog.identity.tokens import bearer_hash, caller_from_rows
+from catalog.models import Caller, CatalogEntry
 from catalog.names import namespace_from_segment
-from catalog.ports import Files
-from catalog.store.present import READ_HEAD
+from catalog.storage.base import Files
+from catalog.store.entries import READ_HEAD
 from catalog.store.schema import heads, warehouses
 
 Scope = MutableMapping[str, Any]
@@ -158,7 +157,7 @@ class FastReads:
         snapshots = _TABLE_QUERIES.get(query)
         if snapshots is None or not await self._has_file(rows[0][3]):
             return None
-        entry = Entry("table", space, name, rows[0][1], rows[0][2], rows[0][3])
+        entry = CatalogEntry("table", space, name, rows[0][1], rows[0][2], rows[0][3])
         return ("loadTable", etag(entry, snapshots), compressed)
 
     async def _has_file(self, location: str) -> bool:

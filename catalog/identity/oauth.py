@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
-from catalog.identity.hashing import SECRET_CHARS_MAX
-from catalog.identity.roles import is_principal_name
+from catalog.identity.secrets import SECRET_CHARS_MAX
+from catalog.models import is_principal_name
 
 BODY_BYTES_MAX = 16 * 1024
 AUTHORIZATION_CHARS_MAX = 2 * 1024

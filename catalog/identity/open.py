@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from catalog.identity.oauth import Grant, OAuthError
-from catalog.identity.roles import EVERY_WAREHOUSE, Caller, Role
+from catalog.models import EVERY_WAREHOUSE, Caller, Role
 
 ANONYMOUS = Caller("anonymous", {EVERY_WAREHOUSE: Role.ADMIN})
 

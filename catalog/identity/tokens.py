@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from catalog.errors import CommitStateUnknown, NotAuthorized, Unavailable
-from catalog.identity.hashing import is_secret, new_token, token_hash
 from catalog.identity.oauth import (
     ACCESS_TOKEN_TYPE,
     Client,
@@ -22,8 +21,9 @@ from catalog.identity.oauth import (
     TokenExchange,
     invalid_client,
 )
-from catalog.identity.records import Holder, Records
-from catalog.identity.roles import Caller, Role
+from catalog.identity.principals import Holder, Records
+from catalog.identity.secrets import is_secret, new_token, token_hash
+from catalog.models import Caller, Role
 from catalog.store.database import Database
 
 log = logging.getLogger(__name__)

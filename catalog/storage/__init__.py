@@ -1,7 +1,7 @@
 """Files of the lake on `file://` and `s3://`: one adapter for each, one front (`StorageFiles`) for both.
 
 ```
-files.py      StorageFiles: keeps `catalog.ports.Files`, chooses the adapter by scheme
+files.py      StorageFiles: keeps `catalog.storage.base.Files`, chooses the adapter by scheme
 local.py      file://
 syncing.py    waiting for the disk
 s3.py         s3://, over obstore (chosen by bench/storage.py); s3_client.py sets it up

@@ -1,4 +1,4 @@
-"""`StorageFiles`: the port `catalog.ports.Files` over both kinds of storage, and what engines are told of it.
+"""`StorageFiles`: `Files` over local folders and S3, and the storage properties for engines.
 
 Only `file` and `s3` are schemes here, and every location passes `Location.parse_file` before an adapter
 sees it.
@@ -13,16 +13,15 @@ from typing import Protocol
 
 from catalog.errors import CatalogError
 from catalog.locations import Location
-from catalog.ports import READ_BYTES_MAX
+from catalog.storage.base import READ_BYTES_MAX
 from catalog.storage.local import LocalFiles
-from catalog.storage.s3 import S3Files
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Files, S3Settings
 
 _DELETE_CHUNK = 1_000
 
 
 class _Adapter(Protocol):
-    """What one kind of storage does; the contract is that of `catalog.ports.Files`."""
+    """What one kind of storage does; the contract is that of `catalog.storage.base.Files`."""
 
     def read(self, location: Location, bytes_max: int) -> bytes: ...
     def create(self, location: Location, data: bytes) -> None: ...
@@ -36,7 +35,7 @@ class _Adapter(Protocol):
 
 
 class StorageFiles:
-    """Keeps `catalog.ports.Files`, from any thread. Made after a fork, not before: its client has threads."""
+    """Implements `Files`, for any thread. Make it after a fork: its client has threads."""
 
     def __init__(self, s3: S3Settings | None = None, *, file_roots: Iterable[str] = ()) -> None:
         """`file_roots` are the local warehouse roots known at the start; `probe` adds others."""

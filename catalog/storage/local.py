@@ -15,16 +15,17 @@ not noticed. A file itself is never opened through a link.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
 import uuid
 from collections.abc import Iterable
-from typing import NoReturn
+from functools import cache
+from typing import Any, NoReturn
 
 from catalog.errors import FileNotFound, Forbidden, TooLarge, Unavailable
 from catalog.locations import Location
-from catalog.storage.syncing import sync_file_system
 
 _DIRECTORIES_MAX = 10_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -41,8 +42,24 @@ _REASONS = {
 }
 
 
+def sync_file_system(descriptor: int) -> None:
+    """Of the file system that an open file or directory is on; OSError if the disk refused something."""
+    syncfs = _syncfs()
+    if syncfs is None:  # not Linux: all of them
+        os.sync()
+    elif syncfs(descriptor) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+@cache
+def _syncfs() -> Any:
+    """Python has no name for it."""
+    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+
 class LocalFiles:
-    """The `file://` half of `catalog.ports.Files`; every location given to it has that scheme."""
+    """The `file://` half of `catalog.storage.base.Files`; every location given to it has that scheme."""
 
     def __init__(self, roots: Iterable[Location] = ()) -> None:
         self._roots = {_path(root) for root in roots}

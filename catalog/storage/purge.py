@@ -21,7 +21,7 @@ from typing import Any
 
 from catalog.errors import Forbidden, Invalid, Unavailable
 from catalog.locations import Location
-from catalog.ports import Files
+from catalog.storage.base import Files
 from catalog.storage.reachable import Reachable
 
 _CHUNK = 1_000
@@ -57,17 +57,17 @@ def purge(
     metadata_location: str | None,
     root: str,
     *,
-    go_on: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> PurgeReport:
     """Delete the table's files below `root`, the root of its warehouse.
 
-    `go_on` is called before every step and ends the purge by raising. `Unavailable` if the storage fails in
+    `check` is called before every step and ends the purge by raising. `Unavailable` if the storage fails in
     between; everything that is left is found again by the next call.
     """
     places = own_places(metadata, root)
 
     def may_read(location: str) -> bool:
-        go_on()
+        check()
         return places.hold(location)
 
     walk = Reachable(files, metadata, metadata_location, may_read=may_read)
@@ -77,7 +77,7 @@ def purge(
         if number == 0 and data_kept:
             continue
         while chunk := list(islice(group, _CHUNK)):
-            go_on()
+            check()
             deleted += _deleted(files, places, places.own(chunk))
     _remove_directories(files, places)
     return PurgeReport(

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from catalog.errors import FileNotFound, Forbidden, TooLarge
-from catalog.ports import Files
 from catalog.storage.avro import NotAvro, strings
+from catalog.storage.base import Files
 
 _SEEN_MAX = 1_000_000
 _MANIFEST_PATH = ("manifest_path",)

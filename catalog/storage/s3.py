@@ -7,32 +7,160 @@ comparing the bytes, and only a second try may be answered so.
 
 from __future__ import annotations
 
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, S3Config, S3Credential
 import logging
 import os
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import S3Store
+from obstore.exceptions import AlreadyExistsError
 
 from catalog.errors import FileNotFound, TooLarge, Unavailable
 from catalog.locations import Location
-from catalog.storage.s3_client import judged, opened, status_of
-from catalog.storage.settings import S3Settings
 
+_STATUS = re.compile(r"status code: (\d{3})")
+_TRANSIENT_STATUS = (408, 429)
+# Where the client asks for credentials when none are configured.
+_CREDENTIALS = ("/latest/api/token", "/latest/meta-data", "AssumeRoleWithWebIdentity", "/v2/credentials")
 _log = logging.getLogger("calve.storage")
-
 _DELETE_CHUNK = 1_000  # the most that one DeleteObjects request may name
 _BUCKETS_MAX = 1_000
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.05, 1.0
 _NOT_IMPLEMENTED = 501
-
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """The one S3 store of this server. `ValueError` with a sentence if the values do not fit together."""
+
+    endpoint: str | None = None
+    """`http://host:port` or `https://host`; None for AWS, by region."""
+    region: str = "us-east-1"
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    """Both keys or neither; without them the usual chain: environment, web identity, container, instance."""
+    path_style: bool = True
+    """`endpoint/bucket/key`; otherwise `bucket.endpoint/key`."""
+    connect_timeout_s: float = 2.0
+    request_timeout_s: float = 4.0
+    """For one try, from the connect to the last byte of the answer."""
+    retries_max: int = 3
+    total_timeout_s: float = 9.0
+    """No try is begun that could end later than this after the first began."""
+
+    def __post_init__(self) -> None:
+        if self.endpoint is not None:
+            _check_endpoint(self.endpoint)
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("S3 needs both an access key id and a secret access key, or neither")
+        if not self.region:
+            raise ValueError("S3 needs a region; stores that have none take us-east-1")
+        if min(self.connect_timeout_s, self.request_timeout_s, self.total_timeout_s) <= 0:
+            raise ValueError("S3 timeouts must be longer than 0 seconds")
+        if self.retries_max < 0:
+            raise ValueError("the number of S3 retries must not be negative")
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname, parts.port  # an unusable port raises
+    except ValueError as error:
+        raise ValueError("the S3 endpoint is not a URL") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError("the S3 endpoint must be http://host[:port] or https://host[:port]")
+    if parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("the S3 endpoint must have neither user, path nor query")
+    if _is_link_local(host):
+        raise ValueError("the S3 endpoint must not be a link-local address: clouds keep their secrets there")
+
+
+def _is_link_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False  # a name
+
+
+def judged(error: BaseError) -> tuple[str, bool]:
+    """Why a try failed, in words that may be shown, and whether the next one may succeed."""
+    text = str(error)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return "access denied", False
+    if any(address in text for address in _CREDENTIALS):
+        return "no S3 credentials were found: configure an access key, or a role", True
+    status = status_of(error)
+    if status is not None:
+        return f"the object store answered {status}", status >= 500 or status in _TRANSIENT_STATUS
+    if "kind: Timeout" in text:
+        return "the object store did not answer in time", True
+    if "kind: Connect" in text:
+        return "the object store cannot be reached", True
+    return "the object store broke off", True
+
+
+def status_of(error: BaseError) -> int | None:
+    """The status that the store answered; None if it did not."""
+    found = _STATUS.search(str(error))
+    return None if found is None else int(found[1])
+
+
+def opened(settings: S3Settings, bucket: str) -> S3Store:
+    config: S3Config = {"region": settings.region, "virtual_hosted_style_request": not settings.path_style}
+    if settings.endpoint is not None:
+        # This name, because it wins over all others, also over those in the environment.
+        config["aws_endpoint_url_s3"] = _endpoint(settings.endpoint, bucket, path_style=settings.path_style)
+    if settings.access_key_id is not None:
+        config["skip_signature"] = False  # the environment may say otherwise
+    options: ClientConfig = {
+        "allow_http": settings.endpoint is not None and settings.endpoint.startswith("http://"),
+        "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
+        "timeout": timedelta(seconds=settings.request_timeout_s),
+        "user_agent": "calve",
+    }
+    return S3Store(
+        bucket,
+        config=config,
+        client_options=options,
+        retry_config={"max_retries": 0},
+        credential_provider=_credentials(settings),
+    )
+
+
+def _endpoint(endpoint: str, bucket: str, *, path_style: bool) -> str:
+    parts = urlsplit(endpoint)
+    host = parts.netloc if path_style else f"{bucket}.{parts.netloc}"
+    return f"{parts.scheme}://{host}"
+
+
+def _credentials(settings: S3Settings) -> Callable[[], S3Credential] | None:
+    """A provider: as plain settings the keys would be joined with a session token of the environment."""
+    key_id, secret = settings.access_key_id, settings.secret_access_key
+    if key_id is None or secret is None:
+        return None
+
+    def provide() -> S3Credential:
+        return {"access_key_id": key_id, "secret_access_key": secret, "token": None, "expires_at": None}
+
+    return provide
 
 
 class _InFlight(Exception):
@@ -40,7 +168,7 @@ class _InFlight(Exception):
 
 
 class S3Files:
-    """The `s3://` half of `catalog.ports.Files`; every location given to it has that scheme."""
+    """The `s3://` half of `catalog.storage.base.Files`; every location given to it has that scheme."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings

@@ -7,12 +7,11 @@ from typing import Any
 import sqlalchemy as sa
 import zstandard
 
-from catalog.changes import Entry, Kind, Record
-from catalog.rows import Dropped
+from catalog.models import CatalogEntry, Dropped, IdempotencyRecord, Kind
 from catalog.store.database import Database
-from catalog.store.documents import unpack
+from catalog.store.entries import unpack
 from catalog.store.schema import dropped, entries, idempotency, reports
-from catalog.store.writing import OVERLAPPING, overlapping_params
+from catalog.store.writes import OVERLAPPING, overlapping_params
 
 EXPIRED_KEYS_A_TIME_MAX = 100
 
@@ -91,7 +90,7 @@ class RecordStore:
 
     # -- idempotency
 
-    def record(self, wanted: Record, now_ms: int) -> Record | None:
+    def record(self, wanted: IdempotencyRecord, now_ms: int) -> IdempotencyRecord | None:
         params = {
             "principal": wanted.principal,
             "operation": wanted.operation,
@@ -102,7 +101,7 @@ class RecordStore:
         row = self._database.fetch_one(READ_RECORD, params)
         if row is None:
             return None
-        return Record(
+        return IdempotencyRecord(
             wanted.principal,
             wanted.operation,
             wanted.target,
@@ -113,13 +112,13 @@ class RecordStore:
             row[2],
         )
 
-    def remember(self, record: Record, now_ms: int) -> None:
+    def remember(self, record: IdempotencyRecord, now_ms: int) -> None:
         """Keep the answer of a request that changed nothing; the first of two writers wins.
 
         Drops a few old keys.
         """
         insert = _insert(self._database)
-        values = {name: getattr(record, name) for name in Record.__slots__}
+        values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
 
         def work(connection: sa.Connection) -> None:
             connection.execute(insert(idempotency).values(**values).on_conflict_do_nothing())
@@ -205,10 +204,10 @@ class RecordStore:
 
     # -- everything, for `calve check`
 
-    def entries_after(self, warehouse: str, namespace: str, name: str, limit: int) -> list[Entry]:
+    def entries_after(self, warehouse: str, namespace: str, name: str, limit: int) -> list[CatalogEntry]:
         params = {"warehouse": warehouse, "namespace": namespace, "name": name, "limit": limit}
         return [
-            Entry(row[2], row[0], row[1], row[3], row[4], row[5], _unpacked(row[6]), bool(row[7]))
+            CatalogEntry(row[2], row[0], row[1], row[3], row[4], row[5], _unpacked(row[6]), bool(row[7]))
             for row in self._database.fetch_all(READ_ALL_ENTRIES, params)
         ]
 
@@ -216,7 +215,7 @@ class RecordStore:
 def _dropped(row: Any) -> Dropped:
     kind: Kind = row[1]
     document = unpack(row[6]) if row[6] is not None else None
-    entry = Entry(kind, row[2], row[3], row[4], 0, row[5], document)
+    entry = CatalogEntry(kind, row[2], row[3], row[4], 0, row[5], document)
     return Dropped(row[0], entry, row[7], row[8], row[9])
 
 

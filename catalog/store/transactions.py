@@ -12,13 +12,22 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from catalog.changes import Change, Entry, Kind, LostRace, Write
+from catalog import faults
 from catalog.errors import CommitFailed, Conflict, NoSuchWarehouse
-from catalog.rows import Staged, Transaction, TransactionStatus
+from catalog.models import (
+    CatalogEntry,
+    ConcurrentUpdate,
+    EntryChange,
+    Kind,
+    StagedChange,
+    Transaction,
+    TransactionStatus,
+    WriteRequest,
+)
 from catalog.store.database import Database
-from catalog.store.documents import pack, unpack
+from catalog.store.entries import pack, unpack
 from catalog.store.schema import heads, staged, transactions
-from catalog.store.writing import remember
+from catalog.store.writes import Also, apply, remember
 
 _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = (
@@ -167,12 +176,12 @@ class TransactionStore:
 
     # -- what is held back
 
-    def staged(self, transaction_id: str, namespace: str, name: str) -> Staged | None:
+    def staged(self, transaction_id: str, namespace: str, name: str) -> StagedChange | None:
         params = {"transaction_id": transaction_id, "namespace": namespace, "name": name}
         row = self._database.fetch_one(READ_STAGED, params)
         return _staged(row) if row else None
 
-    def all_staged(self, transaction_id: str) -> list[Staged]:
+    def all_staged(self, transaction_id: str) -> list[StagedChange]:
         return [
             _staged(row)
             for row in self._database.fetch_all(READ_ALL_STAGED, {"transaction_id": transaction_id})
@@ -182,7 +191,7 @@ class TransactionStore:
         rows = self._database.fetch_all(READ_STAGED_NAMES, {"transaction_id": transaction_id})
         return [(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
-    def stage(self, transaction: Transaction, wanted: Write) -> None:
+    def stage(self, transaction: Transaction, wanted: WriteRequest) -> None:
         """Hold the changes back. LostRace if a name moved inside the transaction meanwhile."""
 
         def work(connection: sa.Connection) -> None:
@@ -242,7 +251,7 @@ def _delete(connection: sa.Connection, ids: list[str]) -> None:
     connection.execute(sa.delete(transactions).where(transactions.c.id.in_(ids)))
 
 
-def _stage_one(connection: sa.Connection, transaction_id: str, change: Change) -> None:
+def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChange) -> None:
     where = (
         staged.c.transaction_id == transaction_id,
         staged.c.namespace == change.namespace,
@@ -284,7 +293,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: Change) -
         or (expected.uuid, expected.version) == (stands_now.uuid, stands_now.version)
     )
     if not same:
-        raise LostRace(change.key)
+        raise ConcurrentUpdate(change.key)
     values |= {
         "version": row.version + 1,
         "operation": _joined_operation(held, change),
@@ -294,7 +303,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: Change) -
     connection.execute(sa.update(staged).where(*where).values(**values))
 
 
-def _joined_operation(held: Staged, change: Change) -> str:
+def _joined_operation(held: StagedChange, change: EntryChange) -> str:
     """One word for all that a transaction did to a name: a table made and then written to was created."""
     if change.after is None:
         return change.operation
@@ -308,11 +317,11 @@ def _joined_detail(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any
     return joined | {"added-snapshots": added} if added else joined
 
 
-def _staged(row: Any) -> Staged:
+def _staged(row: Any) -> StagedChange:
     (_, namespace, name, kind, operation, present, uuid, version, location, document, *rest) = row
     base_uuid, base_version, base_location, requests, detail = rest
-    entry = Entry(kind, namespace, name, uuid, version, location, unpack(document))
-    return Staged(
+    entry = CatalogEntry(kind, namespace, name, uuid, version, location, unpack(document))
+    return StagedChange(
         namespace,
         name,
         kind,
@@ -325,3 +334,24 @@ def _staged(row: Any) -> Staged:
         orjson.loads(unpack(requests)),
         orjson.loads(detail),
     )
+
+
+def publish(
+    database: Database, transaction: Transaction, wanted: WriteRequest, also: Also | None = None
+) -> int | None:
+    """The number that everything became visible under; None if there was nothing to publish.
+
+    Raises as `writing.write` does, and CommitFailed if the transaction is no longer open.
+    """
+
+    def work(connection: sa.Connection) -> int | None:
+        lock_open(connection, transaction, wanted.now_ms)
+        faults.reach("publish.locked")
+        number = apply(connection, transaction.warehouse, wanted).number if wanted.changes else None
+        if also is not None:
+            also(connection, number or transaction.base_number)
+        faults.reach("publish.before-close")
+        close(connection, transaction.id, "committed", wanted.now_ms, number)
+        return number
+
+    return database.write(work)

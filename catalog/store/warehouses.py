@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from catalog.errors import AlreadyExists, Conflict, Invalid, NoSuchWarehouse
 from catalog.locations import Location
-from catalog.rows import Warehouse
+from catalog.models import Warehouse
 from catalog.store.database import Database
 from catalog.store.schema import (
     dropped,

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 
 from catalog.errors import Forbidden, NoSuchWarehouse, NotAuthorized
+from catalog.identity.base import Identity
 from catalog.identity.open import OpenIdentity
-from catalog.identity.ports import Identity
-from catalog.identity.roles import Caller, Role
+from catalog.models import Caller, Role
 from catalog.names import check_warehouse_name
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from ingest.api import signatures
 from ingest.api.settings import ApiSettings
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from catalog.errors import CatalogError, CommitStateUnknown, Invalid, Unavailable
-from catalog.identity.ports import Identity
-from catalog.service.catalog import Catalog
+from catalog.identity.base import Identity
+from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
 from ingest import formats
 from ingest.api.access import Access

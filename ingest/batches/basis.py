@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from catalog.names import Namespace
-from catalog.service.states import PresentState
+from catalog.services.warehouse_state import CurrentState
 from ingest.batches.cut import UNROUTED, Cut, Expected, Ground
 from ingest.change import TableName
 from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
@@ -44,14 +44,14 @@ def bases(ground: Ground, cut: Cut, expected: Expected | None = None) -> dict[Ta
     for mark in ground.tables.watermarks(cut.warehouse):
         marks.setdefault(mark.table, {})[mark.source] = mark.position
     catalog = ground.catalog
-    state = PresentState(catalog.database, catalog.present, cut.warehouse, catalog.documents)
+    state = CurrentState(catalog.database, catalog.entries, cut.warehouse, catalog.documents)
     found = {table: _basis(state, landed[table], marks.get(table, {})) for table in cut.spans}
     if expected is None:
         return found
     return {table: _after(basis, table, expected) for table, basis in found.items()}
 
 
-def _basis(state: PresentState, landed: LandedTable, marks: dict[str, str]) -> Basis:
+def _basis(state: CurrentState, landed: LandedTable, marks: dict[str, str]) -> Basis:
     *levels, name = landed.table or UNROUTED  # rejects that name no table
     namespace = Namespace(tuple(levels)).key
 
@@ -70,11 +70,11 @@ def _basis(state: PresentState, landed: LandedTable, marks: dict[str, str]) -> B
 def metadata_of(ground: Ground, warehouse: str, table: TableName) -> Metadata | None:
     """The document of a table as it is now; None if there is no table of that name."""
     catalog = ground.catalog
-    state = PresentState(catalog.database, catalog.present, warehouse, catalog.documents)
+    state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
     return _metadata(state, Namespace(table[:-1]).key, table[-1])
 
 
-def _metadata(state: PresentState, namespace: str, name: str) -> Metadata | None:
+def _metadata(state: CurrentState, namespace: str, name: str) -> Metadata | None:
     entry = state.load(namespace, name)
     if entry is None or entry.kind != "table":
         return None
@@ -82,7 +82,7 @@ def _metadata(state: PresentState, namespace: str, name: str) -> Metadata | None
     return document
 
 
-def _is_table(state: PresentState, namespace: str, name: str) -> bool:
+def _is_table(state: CurrentState, namespace: str, name: str) -> bool:
     entry = state.entry(namespace, name)
     return entry is not None and entry.kind == "table"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.errors import CatalogError
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.tables import LandingTables, Step

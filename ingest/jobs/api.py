@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, refuse_invisible
-from catalog.identity.roles import Caller, Role
-from catalog.service.catalog import Catalog
+from catalog.models import Caller, Role
+from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
 from ingest.jobs.dispatch import Dispatch, NoSuchJob
 from ingest.landing.jobs import Job, Jobs

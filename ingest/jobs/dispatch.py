@@ -16,10 +16,10 @@ import sqlalchemy as sa
 
 from catalog import faults
 from catalog.errors import CatalogError, CommitFailed, NotFound
+from catalog.models import StagedChange
 from catalog.names import Namespace
-from catalog.rows import Staged
-from catalog.service import transactions
-from catalog.service.catalog import Catalog
+from catalog.services import transactions
+from catalog.services.catalog import Catalog
 from ingest.batches.cut import UNROUTED, Cut
 from ingest.jobs.landings import Landing
 from ingest.jobs.lanes import Lanes
@@ -177,7 +177,7 @@ def described(job: Job, epoch: int) -> dict[str, Any]:
     return answer | {"epoch": epoch}
 
 
-def _snapshot_id(item: Staged) -> int | None:
+def _snapshot_id(item: StagedChange) -> int | None:
     if item.after is None or item.after.document is None or item.kind != "table":
         return None
     found = orjson.loads(item.after.document).get("current-snapshot-id")

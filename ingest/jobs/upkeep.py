@@ -10,7 +10,7 @@ import threading
 import time
 
 from catalog.errors import CatalogError
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from ingest.batches.cut import staged_folder
 from ingest.jobs.recovery import unfinished_work
 from ingest.journal.journal import Journal

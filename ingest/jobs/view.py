@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from catalog.names import Namespace
-from catalog.service.catalog import Catalog
-from catalog.service.states import PresentState
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import CurrentState
 from ingest.batches.keys import current_schema, key_of_table
 from ingest.change import TableName
 from ingest.jobs.dispatch import Dispatch
@@ -63,8 +63,8 @@ class LandingView:
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
         settings = self._tables.one(warehouse, table).settings
-        state = PresentState(
-            self._catalog.database, self._catalog.present, warehouse, self._catalog.documents
+        state = CurrentState(
+            self._catalog.database, self._catalog.entries, warehouse, self._catalog.documents
         )
         entry = state.load(Namespace(tuple(table[:-1])).key, table[-1])
         if entry is None or entry.kind != "table":

@@ -12,7 +12,7 @@ from calve.app import assemble
 from calve.http.raw_path import RawPathMiddleware
 from calve.settings import Settings
 from catalog.identity.open import OpenIdentity
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from tests.harness.operations import BY_ID
 
 

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catalog.names import Identifier, Namespace, warehouse_ref
-from catalog.service import namespaces, tables
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.checks import check
-from catalog.service.states import State
-from catalog.service.warehouses import ensure_main
-from catalog.service.writing import Asked
+from catalog.services import namespaces, tables
+from catalog.services.catalog import Catalog, Limits
+from catalog.services.check import check
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.warehouses import ensure_main
+from catalog.services.writes import WriteContext
 from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
 from tests.harness.places import s3_settings
 from tests.harness.rest import SCHEMA
 from tests.harness.stacks import Stack, StackName, Stacks
 
-ASKED = Asked("tester")
+ASKED = WriteContext("tester")
 NAMESPACE = Namespace(("db",))
 
 
@@ -76,7 +76,7 @@ class Ground:
             catalog.database.close()
 
 
-def state(catalog: Catalog, ref: str = "main") -> State:
+def state(catalog: Catalog, ref: str = "main") -> WarehouseState:
     return catalog.state(warehouse_ref(ref))
 
 
@@ -100,9 +100,9 @@ def problems(catalog: Catalog) -> list[str]:
 
 def gaps(catalog: Catalog) -> list[str]:
     """What is wrong with the history: numbers must run from 1 to the head, ordinals from 0."""
-    head = catalog.present.number("main")
+    head = catalog.entries.number("main")
     assert head is not None
-    rows = catalog.past.events("main", 0, 1_000_000)
+    rows = catalog.history.events("main", 0, 1_000_000)
     numbers = sorted({row["number"] for row in rows})
     wrong = (
         [] if numbers == list(range(1, head[0] + 1)) else [f"numbers {numbers} with the head at {head[0]}"]

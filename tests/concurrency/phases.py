@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from catalog import faults
-from catalog.changes import KeyTaken
 from catalog.errors import CatalogError
-from catalog.service.catalog import Catalog
+from catalog.models import IdempotencyKeyConflict
+from catalog.services.catalog import Catalog
 from tests.concurrency.ground import Ground
 
 BLOCKED_S = 0.015
@@ -91,7 +91,7 @@ class Writer:
         self._hold("start")
         try:
             self.outcome.answer = self._work()
-        except (CatalogError, KeyTaken) as error:
+        except (CatalogError, IdempotencyKeyConflict) as error:
             self.outcome.error = error
         finally:
             with self._passed:

@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from catalog.service import commits, garbage, tables, transactions
-from catalog.service.catalog import Catalog
-from catalog.service.commits import TableCommit
+from catalog.services import commits, tables, transactions
+from catalog.services.catalog import Catalog
+from catalog.services.commits import TableCommit
 from tests.concurrency.ground import ASKED, create_tables, state, table
 from tests.concurrency.phases import GATES, PUBLISH_GATES, Outcome, Work
 from tests.harness.rest import SCHEMA, append_body
@@ -151,7 +151,7 @@ def set_property(name: str, key: str) -> Op:
 
 def drop(name: str) -> Op:
     def run(catalog: Catalog) -> str:
-        garbage.drop_table(catalog, state(catalog), ASKED, table(name), purge=False)
+        tables.drop_table(catalog, state(catalog), ASKED, table(name), purge=False)
         return "done"
 
     def model(model: Model) -> str:

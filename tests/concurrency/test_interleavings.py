@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.service import writing
+from catalog.services import writes
 from tests.concurrency.ground import Ground, gaps, problems
 from tests.concurrency.phases import Steps, all_orders, lanes
 from tests.concurrency.races import PAIRS, observed, require_linear
@@ -26,7 +26,7 @@ def run_orders(
     ground: Ground, pair: str, orders: Iterable[tuple[int, ...]], patch: pytest.MonkeyPatch
 ) -> dict[str, int]:
     """Run the pair in each order; AssertionError at the first that cannot be explained."""
-    patch.setattr(writing, "BACKOFF_MAX_S", 0.0)  # a lost race is tried again at once
+    patch.setattr(writes, "BACKOFF_MAX_S", 0.0)  # a lost race is tried again at once
     ended: dict[str, int] = {}
     with ground.opened() as catalog, lanes(ground) as both:
         for place, order in enumerate(orders):

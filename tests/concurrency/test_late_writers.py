@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from catalog.errors import CommitFailed
-from catalog.rows import Transaction
-from catalog.service import commits, tables, transactions
-from catalog.service.catalog import Catalog
-from catalog.service.commits import TableCommit
-from catalog.service.states import State
+from catalog.models import Transaction
+from catalog.services import commits, tables, transactions
+from catalog.services.catalog import Catalog
+from catalog.services.commits import TableCommit
+from catalog.services.warehouse_state import WarehouseState
 from tests.concurrency.ground import ASKED, Ground, create_tables, gaps, problems, state, table
 from tests.concurrency.phases import PUBLISH_GATES, Steps, Work, all_orders, lanes
 from tests.harness.rest import append_body
@@ -38,7 +38,7 @@ def _later(catalog: Catalog, seconds: int) -> Catalog:
     return catalog
 
 
-def _append(catalog: Catalog, where: State) -> int:
+def _append(catalog: Catalog, where: WarehouseState) -> int:
     body = append_body(orjson.loads(tables.load(where, table("t")).document or b""))
     wanted = TableCommit(table("t"), body["requirements"], body["updates"])
     commits.commit_tables(catalog, where, ASKED, [wanted])
@@ -51,7 +51,7 @@ def _snapshots(catalog: Catalog) -> list[int]:
     return [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
 
 
-def _opened(catalog: Catalog, name: str = "w") -> State:
+def _opened(catalog: Catalog, name: str = "w") -> WarehouseState:
     transactions.open_transaction(catalog, "main", "tester", name, TTL_S)
     return state(catalog, f"main~{name}")
 

@@ -22,10 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from catalog.errors import CatalogError
 from catalog.names import Identifier, Namespace
-from catalog.service import commits, garbage, namespaces, tables, transactions, views, writing
-from catalog.service.commits import TableCommit
-from catalog.service.states import State
-from catalog.service.warehouses import ensure_main
+from catalog.services import commits, namespaces, tables, transactions, views, writes
+from catalog.services.commits import TableCommit
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.warehouses import ensure_main
 from catalog.store.migrations import migrate
 from tests.concurrency.ground import ASKED, Ground, gaps, problems, state
 from tests.concurrency.model import Key, Lake, Refused, Request, Thing, World
@@ -77,7 +77,7 @@ class Warehouse(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            head = self.catalog.present.number("main")
+            head = self.catalog.entries.number("main")
             assert head is not None
             assert head[0] == len(self.model.moments) - 1
             for number, world in enumerate(self.model.moments):
@@ -90,7 +90,7 @@ class Warehouse(RuleBasedStateMachine):
 
     # -- what is there
 
-    def _seen(self, where: State) -> dict[Key, tuple[Any, ...]]:
+    def _seen(self, where: WarehouseState) -> dict[Key, tuple[Any, ...]]:
         """Everything that a reader can find, by listing and loading."""
         found: dict[Key, tuple[Any, ...]] = {}
         pending = where.children("", "", 100)
@@ -148,7 +148,7 @@ class Warehouse(RuleBasedStateMachine):
     def _is_open(self, name: str) -> bool:
         return name in self.model.open and self.catalog.now_ms() < self.model.open[name].expires_ms
 
-    def _both(self, where: str, do: Callable[[State], Any], model: Callable[[Any], object]) -> None:
+    def _both(self, where: str, do: Callable[[WarehouseState], Any], model: Callable[[Any], object]) -> None:
         """Do it in the catalog and in the model; both do it, or both refuse it for the same reason."""
         if where != "main" and not self._is_open(where):
             self._late(where, do)
@@ -160,7 +160,7 @@ class Warehouse(RuleBasedStateMachine):
             refusal = None
         _require_same_refusal(refusal, _tried(lambda: model(answer)))
 
-    def _late(self, where: str, do: Callable[[State], Any]) -> None:
+    def _late(self, where: str, do: Callable[[WarehouseState], Any]) -> None:
         """A writer whose transaction is over is always refused."""
         with pytest.raises(CatalogError) as caught:
             do(state(self.catalog, f"main~{where}"))
@@ -180,7 +180,7 @@ class Warehouse(RuleBasedStateMachine):
         self._create_namespace(self._where(pick), namespace, value)
 
     def _create_namespace(self, where: str, namespace: str, value: str) -> None:
-        def do(state_: State) -> str:
+        def do(state_: WarehouseState) -> str:
             namespaces.create(self.catalog, state_, ASKED, Namespace.from_key(namespace), {"p": value})
             entry = state_.entry(namespace, "")
             assert entry is not None
@@ -217,7 +217,7 @@ class Warehouse(RuleBasedStateMachine):
         self._create(self._where(pick), key, kind)
 
     def _create(self, where: str, key: Key, kind: str) -> None:
-        def do(state_: State) -> str:
+        def do(state_: WarehouseState) -> str:
             request = {"name": key[1], **(VIEW if kind == "view" else {"schema": SCHEMA})}
             make = views.create if kind == "view" else tables.create
             return make(self.catalog, state_, ASKED, identifier(key), request).uuid
@@ -230,11 +230,11 @@ class Warehouse(RuleBasedStateMachine):
         self._drop(where, self._key(where, which, kind), kind)
 
     def _drop(self, where: str, key: Key, kind: str) -> None:
-        def do(state_: State) -> None:
+        def do(state_: WarehouseState) -> None:
             if kind == "view":
                 tables.drop(self.catalog, state_, ASKED, identifier(key), "view")
             else:
-                garbage.drop_table(self.catalog, state_, ASKED, identifier(key), purge=False)
+                tables.drop_table(self.catalog, state_, ASKED, identifier(key), purge=False)
 
         self._both(where, do, lambda _: self.model.drop(where, key, kind))
 
@@ -294,7 +294,7 @@ class Warehouse(RuleBasedStateMachine):
         chosen = {self._key(where, one, "table"): None for one in which}
         requests: dict[Key, Request] = {}
 
-        def do(state_: State) -> None:
+        def do(state_: WarehouseState) -> None:
             wanted = []
             for key in chosen:
                 requests[key], body = self._commit_of(state_, key, data)
@@ -303,7 +303,9 @@ class Warehouse(RuleBasedStateMachine):
 
         self._both(where, do, lambda _: self.model.commit(where, requests))
 
-    def _commit_of(self, state_: State, key: Key, data: st.DataObject) -> tuple[Request, dict[str, Any]]:
+    def _commit_of(
+        self, state_: WarehouseState, key: Key, data: st.DataObject
+    ) -> tuple[Request, dict[str, Any]]:
         """An append based on what the table is, or now and then on what it is not; or a property."""
         choice = data.draw(st.sampled_from(["append", "append", "property", "property", "stale"]))
         entry = state_.load(*key)
@@ -436,7 +438,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Warehouse]:
         with catalog.database.engine.connect() as connection:
             connection.exec_driver_sql("COMMIT")
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    monkeypatch.setattr(writing, "BACKOFF_MAX_S", 0.0)
+    monkeypatch.setattr(writes, "BACKOFF_MAX_S", 0.0)
     monkeypatch.setattr(Warehouse, "template", tmp_path, raising=False)
     return Warehouse
 

@@ -9,9 +9,9 @@ import pytest
 
 from catalog.moments import AtTime
 from catalog.names import WarehouseRef
-from catalog.service import commits, tables, transactions
-from catalog.service.catalog import Catalog
-from catalog.service.commits import TableCommit
+from catalog.services import commits, tables, transactions
+from catalog.services.catalog import Catalog
+from catalog.services.commits import TableCommit
 from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
 from tests.concurrency.phases import Steps, lanes
 from tests.harness.rest import append_body
@@ -45,7 +45,7 @@ def test_a_moment_that_was_read_during_a_publish_stays_as_it_was(
         moment, number = read.answer
         assert _number_at(reader.catalog, moment) == number
         # The publish has a time of its own, and from then on its number is what a moment means.
-        time_ms = writer.catalog.past.events("main", published.answer - 1, 1)[0]["time_ms"]
+        time_ms = writer.catalog.history.events("main", published.answer - 1, 1)[0]["time_ms"]
         while reader.catalog.now_ms() < time_ms:
             pass  # at most a millisecond: a moment can be read once its time has come
         assert _number_at(reader.catalog, _ref(time_ms)) == published.answer
@@ -63,7 +63,7 @@ def test_a_commit_has_the_time_at_which_it_took_its_number(
         ]
         appended, looked = Steps([slow, quick], works).run([0, 1], monkeypatch)
         assert appended.error is None
-        rows = quick.catalog.past.events("main", 0, 1000)
+        rows = quick.catalog.history.events("main", 0, 1000)
         assert rows[-1]["time_ms"] >= looked.answer
         assert [row["time_ms"] for row in rows] == sorted(row["time_ms"] for row in rows)
         metadata = orjson.loads(tables.load(state(quick.catalog), table("t")).document or b"")

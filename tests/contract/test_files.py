@@ -1,4 +1,4 @@
-"""What `catalog.ports.Files` promises, on local files and on a real S3 server."""
+"""What `catalog.storage.base.Files` promises, on local files and on a real S3 server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.errors import FileNotFound, Invalid, TooLarge, Unavailable
-from catalog.ports import Files
+from catalog.storage.base import Files
 from tests.harness.places import PLACES, Place, place_on
 
 LITERAL_NAMES = [

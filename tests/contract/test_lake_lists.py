@@ -11,7 +11,7 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
-from catalog.service.reports import REPORT_BYTES_MAX
+from catalog.services.reports import REPORT_BYTES_MAX
 from catalog.store.schema import dropped, transactions
 from tests.harness.rest import Rest
 from tests.harness.stacks import Stack, Stacks

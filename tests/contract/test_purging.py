@@ -17,21 +17,21 @@ import pytest
 
 from catalog.errors import NoSuchTable, Unavailable
 from catalog.names import Identifier, Namespace, WarehouseRef
-from catalog.service import garbage, namespaces, purging, tables, transactions, warehouses
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.commits import TableCommit, commit_tables
-from catalog.service.writing import Asked
+from catalog.services import namespaces, purge, tables, transactions, warehouses
+from catalog.services.catalog import Catalog, Limits
+from catalog.services.commits import TableCommit, commit_tables
+from catalog.services.writes import WriteContext
 from catalog.storage.files import StorageFiles
 from catalog.store.database import Database
+from catalog.store.dropped import PurgeStore
 from catalog.store.migrations import migrate
-from catalog.store.purges import PurgeStore
 from tests.harness.places import PLACES, Place, place_on
 from tests.harness.rest import SCHEMA, Rest, append_body
 from tests.harness.server import CalveServer
 from tests.harness.stacks import STACKS, Stack, StackName, Stacks
 from tests.unit.storage.test_purge import ENTRY, LIST, avro, entry
 
-ASKED = Asked("test")
+ASKED = WriteContext("test")
 NAMESPACE = Namespace(("ns",))
 TABLE = Identifier(NAMESPACE, "t")
 MANY = 10_000
@@ -70,7 +70,7 @@ def gate(place: Place) -> Gate:
 
 @pytest.fixture
 def catalog(place: Place, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    monkeypatch.setattr(purging, "ANSWER_AFTER_S", 0.05)
+    monkeypatch.setattr(purge, "ANSWER_AFTER_S", 0.05)
     database = Database(f"sqlite:///{tmp_path}/catalog.db")
     migrate(database)
     made = Catalog(database, gate, Limits(), lambda _: {})
@@ -78,7 +78,7 @@ def catalog(place: Place, gate: Gate, tmp_path: Path, monkeypatch: pytest.Monkey
     namespaces.create(made, made.state(WarehouseRef("main")), ASKED, NAMESPACE, {})
     yield made
     gate.open.set()
-    made.purging.stop()
+    made.purge_worker.stop()
     database.close()
 
 
@@ -108,8 +108,8 @@ def table(catalog: Catalog) -> str:
     return entry.uuid
 
 
-def purge(catalog: Catalog) -> None:
-    garbage.drop_table(catalog, state(catalog), ASKED, TABLE, purge=True)
+def purge_table(catalog: Catalog) -> None:
+    tables.drop_table(catalog, state(catalog), ASKED, TABLE, purge=True)
 
 
 def eventually(what: Callable[[], bool]) -> None:
@@ -126,14 +126,14 @@ def wanted(catalog: Catalog) -> list[str]:
 def has_failed(catalog: Catalog) -> bool:
     """Whether a purge was tried and is put off, for much longer than one that goes on is held."""
     [found] = PurgeStore(catalog.database).wanted(1)
-    return found.held_until_ms > catalog.now_ms() + 4 * purging.HOLD_S * 1000
+    return found.held_until_ms > catalog.now_ms() + 4 * purge.HOLD_S * 1000
 
 
 def test_the_answer_does_not_wait_for_a_long_purge(
     catalog: Catalog, place: Place, gate: Gate, table: str
 ) -> None:
     gate.open.clear()
-    purge(catalog)
+    purge_table(catalog)
     with pytest.raises(NoSuchTable):
         tables.load(state(catalog), TABLE)
     assert place.found()
@@ -146,8 +146,8 @@ def test_the_answer_does_not_wait_for_a_long_purge(
 def test_a_short_purge_is_done_when_the_answer_comes(
     catalog: Catalog, place: Place, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purging, "ANSWER_AFTER_S", 60)
-    purge(catalog)
+    monkeypatch.setattr(purge, "ANSWER_AFTER_S", 60)
+    purge_table(catalog)
     assert (place.found(), wanted(catalog)) == (set(), [])
 
 
@@ -155,15 +155,15 @@ def test_a_stop_lets_go_and_the_next_process_goes_on(
     catalog: Catalog, place: Place, gate: Gate, table: str
 ) -> None:
     gate.open.clear()
-    purge(catalog)
+    purge_table(catalog)
     assert gate.reached.wait(60)
-    stopping = threading.Thread(target=catalog.purging.stop)
+    stopping = threading.Thread(target=catalog.purge_worker.stop)
     stopping.start()
-    eventually(catalog.purging._stopped.is_set)
+    eventually(catalog.purge_worker._stopped.is_set)
     gate.open.set()
     stopping.join()
     assert place.found()
-    after = purging.Purging(catalog.database, place.files)
+    after = purge.PurgeWorker(catalog.database, place.files)
     after.look()
     assert (place.found(), wanted(catalog)) == (set(), [])
     after.stop()
@@ -174,18 +174,18 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
 ) -> None:
     now_ms = catalog.now_ms()
     gate.failing = True
-    purge(catalog)
+    purge_table(catalog)
     store = PurgeStore(catalog.database)
     eventually(lambda: has_failed(catalog))
     gate.failing = False
     far_ms = store.wanted(1)[0].held_until_ms
     assert store.take("main", table, now_ms, far_ms) is None
-    assert 0 < catalog.purging.look() <= purging.LOOK_EVERY_S
+    assert 0 < catalog.purge_worker.look() <= purge.LOOK_EVERY_S
     assert place.found()
     # As if the time had passed.
     held = store.take("main", table, far_ms, now_ms)
     assert held is not None
-    catalog.purging.look()
+    catalog.purge_worker.look()
     assert (place.found(), wanted(catalog)) == (set(), [])
     assert not store.hold(held, far_ms)
 
@@ -193,14 +193,14 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
 def test_a_storage_that_is_away_is_asked_again(
     catalog: Catalog, place: Place, gate: Gate, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purging, "ANSWER_AFTER_S", 60)
-    monkeypatch.setattr(purging, "AGAIN_AFTER_S", 0)
+    monkeypatch.setattr(purge, "ANSWER_AFTER_S", 60)
+    monkeypatch.setattr(purge, "AGAIN_AFTER_S", 0)
     gate.failing = True
-    purge(catalog)
+    purge_table(catalog)
     assert place.found()
-    catalog.purging.start()
+    catalog.purge_worker.start()
     gate.failing = False
-    catalog.purging.look()
+    catalog.purge_worker.look()
     eventually(lambda: not place.found() and not wanted(catalog))
 
 
@@ -211,11 +211,11 @@ def test_a_publish_purges_what_only_the_transaction_has_written_too(
     transactions.open_transaction(catalog, "main", "test", "work")
     written(catalog, "work")
     assert len(place.found()) == len(before) + 3
-    garbage.drop_table(catalog, state(catalog, "work"), ASKED, TABLE, purge=True)
+    tables.drop_table(catalog, state(catalog, "work"), ASKED, TABLE, purge=True)
     _, staged = transactions.publish(catalog, "main", "test", "work")
     assert wanted(catalog) == [table]
     assert [held.last.uuid for held in staged if transactions.is_purged(held)] == [table]
-    catalog.purging.look()
+    catalog.purge_worker.look()
     assert (place.found(), wanted(catalog)) == (set(), [])
 
 
@@ -224,13 +224,13 @@ def test_a_table_that_has_a_name_again_is_not_purged(
 ) -> None:
     gate.failing = True
     metadata_location = tables.load(state(catalog), TABLE).metadata_location
-    purge(catalog)
+    purge_table(catalog)
     eventually(lambda: has_failed(catalog))
     before = place.found()
     gate.failing = False
     tables.register(catalog, state(catalog), ASKED, TABLE, metadata_location, overwrite=False)
     assert wanted(catalog) == []
-    catalog.purging.look()
+    catalog.purge_worker.look()
     assert place.found() == before
 
 

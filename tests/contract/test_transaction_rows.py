@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from catalog.changes import Change, Entry, Write
 from catalog.locations import Location
-from catalog.rows import Transaction
+from catalog.models import CatalogEntry, EntryChange, Transaction, WriteRequest
 from catalog.store import migrations, schema
 from catalog.store.database import Database
 from catalog.store.transactions import CLOSED_KEPT_MS, DELETED_AT_A_TIME, TransactionStore
@@ -68,9 +67,9 @@ class Store:
     def open(self, name: str, now_ms: int = NOW_MS) -> Transaction:
         """One that holds a table back."""
         opened = self.transactions.open(str(uuid.uuid4()), "main", name, now_ms, TTL_MS, "tester")
-        entry = Entry("table", "db", "t", str(uuid.uuid4()), 1, "file:///lake/t", b"{}")
-        change = Change("create-table", "table", "db", "t", None, entry)
-        self.transactions.stage(opened, Write([change], "tester", now_ms))
+        entry = CatalogEntry("table", "db", "t", str(uuid.uuid4()), 1, "file:///lake/t", b"{}")
+        change = EntryChange("create-table", "table", "db", "t", None, entry)
+        self.transactions.stage(opened, WriteRequest([change], "tester", now_ms))
         return opened
 
     def states(self) -> dict[str, str]:

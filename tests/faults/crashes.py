@@ -19,12 +19,12 @@ import orjson
 import sqlalchemy as sa
 
 from catalog import faults
-from catalog.changes import Record
+from catalog.models import IdempotencyRecord
 from catalog.names import Namespace
-from catalog.service import commits, garbage, namespaces, tables, transactions
-from catalog.service.catalog import Catalog
-from catalog.service.commits import TableCommit
-from catalog.service.writing import Asked
+from catalog.services import commits, namespaces, tables, transactions
+from catalog.services.catalog import Catalog
+from catalog.services.commits import TableCommit
+from catalog.services.writes import WriteContext
 from tests.concurrency.ground import ASKED, NAMESPACE, Ground, create_tables, state, table
 from tests.harness.rest import SCHEMA, append_body
 
@@ -111,12 +111,12 @@ def seen(catalog: Catalog, plan: Plan, within: str) -> Seen:
 
 def commits_in_history(catalog: Catalog, plan: Plan) -> list[int]:
     """The numbers under which the names of the plan changed after it was prepared."""
-    rows = catalog.past.events("main", plan["head"], 1_000_000)
+    rows = catalog.history.events("main", plan["head"], 1_000_000)
     return sorted({row["number"] for row in rows if row["name"] in plan["names"]})
 
 
 def _head(catalog: Catalog) -> int:
-    found = catalog.present.number("main")
+    found = catalog.entries.number("main")
     assert found is not None
     return found[0]
 
@@ -130,12 +130,12 @@ def _body(catalog: Catalog, name: str, within: str = "main") -> tuple[dict[str, 
     return body, body["updates"][0]["snapshot"]["snapshot-id"]
 
 
-def _record(operation: str) -> Record:
-    return Record("tester", operation, uuid.uuid4().hex, str(uuid.uuid4()), "hash", 2**62)
+def _record(operation: str) -> IdempotencyRecord:
+    return IdempotencyRecord("tester", operation, uuid.uuid4().hex, str(uuid.uuid4()), "hash", 2**62)
 
 
 def _commit(catalog: Catalog, plan: Plan, names: Sequence[str], within: str = "main") -> list[Any]:
-    asked = Asked("tester", plan["record"])
+    asked = WriteContext("tester", plan["record"])
     wanted = [
         TableCommit(table(name), plan["bodies"][name]["requirements"], plan["bodies"][name]["updates"])
         for name in names
@@ -170,7 +170,7 @@ def _prepare_create(catalog: Catalog, suffix: str) -> Plan:
 
 def _create(catalog: Catalog, plan: Plan) -> Any:
     request = {"name": plan["names"][0], "schema": SCHEMA}
-    asked = Asked("tester", plan["record"])
+    asked = WriteContext("tester", plan["record"])
     return tables.create(catalog, state(catalog), asked, table(plan["names"][0]), request)
 
 
@@ -201,7 +201,7 @@ def _prepare_drop(catalog: Catalog, suffix: str) -> Plan:
 
 
 def _drop(catalog: Catalog, plan: Plan) -> None:
-    garbage.drop_table(catalog, state(catalog), ASKED, table(plan["names"][0]), purge=False)
+    tables.drop_table(catalog, state(catalog), ASKED, table(plan["names"][0]), purge=False)
 
 
 def _prepare_staged(catalog: Catalog, suffix: str) -> Plan:
@@ -232,7 +232,7 @@ def _prepare_publish(catalog: Catalog, suffix: str) -> Plan:
             wanted = TableCommit(table(target), body["requirements"], body["updates"])
             commits.commit_tables(catalog, inside, ASKED, [wanted])
         after[target] = tuple(ids)
-    garbage.drop_table(catalog, inside, ASKED, table(gone), purge=False)
+    tables.drop_table(catalog, inside, ASKED, table(gone), purge=False)
     namespaces.create(catalog, inside, ASKED, Namespace((*NAMESPACE.levels, fresh)), {})
     return {
         "names": [one, two, new, gone],

@@ -13,14 +13,14 @@ import pytest
 import sqlalchemy as sa
 
 from catalog.api import dependencies
-from catalog.changes import Record, Write
 from catalog.locations import Location
-from catalog.service import commits, transactions, writing
-from catalog.service.states import PresentState
+from catalog.models import IdempotencyRecord, WriteRequest
+from catalog.services import commits, transactions, writes
+from catalog.services.warehouse_state import CurrentState
 from catalog.storage.files import StorageFiles
-from catalog.store import publishing
+from catalog.store import transactions as publishing_store
 from catalog.store import transactions as transaction_store
-from catalog.store import writing as store
+from catalog.store import writes as store
 
 Put = Callable[[Any, str, Any], None]
 
@@ -40,18 +40,18 @@ def _number_in_its_own_transaction(put: Put) -> None:
 
 
 def _rows_of_one_commit_set_one_by_one(put: Put) -> None:
-    written = PresentState.write
+    written = CurrentState.write
 
-    def write(self: PresentState, wanted: Write) -> None:
+    def write(self: CurrentState, wanted: WriteRequest) -> None:
         for change in wanted.changes:
-            written(self, Write([change], wanted.principal, wanted.now_ms))
+            written(self, WriteRequest([change], wanted.principal, wanted.now_ms))
 
-    put(PresentState, "write", write)
+    put(CurrentState, "write", write)
 
 
 def _key_not_scoped_to_the_operation(put: Put) -> None:
-    def record(**fields: Any) -> Record:
-        return Record(**fields | {"operation": "", "target": "", "body_hash": ""})
+    def record(**fields: Any) -> IdempotencyRecord:
+        return IdempotencyRecord(**fields | {"operation": "", "target": "", "body_hash": ""})
 
     put(dependencies, "Record", record)
 
@@ -62,15 +62,15 @@ def _prefix_compared_without_the_slash(put: Put) -> None:
 
 def _file_written_after_the_swap(put: Put) -> None:
     waiting: list[tuple[StorageFiles, str, bytes]] = []
-    created, written = StorageFiles.create, PresentState.write
+    created, written = StorageFiles.create, CurrentState.write
 
-    def write(self: PresentState, wanted: Write) -> None:
+    def write(self: CurrentState, wanted: WriteRequest) -> None:
         written(self, wanted)
         while waiting:
             created(*waiting.pop())
 
     put(StorageFiles, "create", lambda self, location, data: waiting.append((self, location, data)))
-    put(PresentState, "write", write)
+    put(CurrentState, "write", write)
 
 
 def _replay_detection_off(put: Put) -> None:
@@ -78,7 +78,7 @@ def _replay_detection_off(put: Put) -> None:
 
 
 def _late_writers_let_in(put: Put) -> None:
-    for module in (transaction_store, publishing):
+    for module in (transaction_store, publishing_store):
         put(module, "lock_open", lambda *_: None)
 
 
@@ -90,7 +90,7 @@ def _files_deleted_when_nobody_knows(put: Put) -> None:
     class Never(Exception):
         pass
 
-    put(writing, "CommitStateUnknown", Never)
+    put(writes, "CommitStateUnknown", Never)
 
 
 def _protection_forgotten_in_a_publish(put: Put) -> None:

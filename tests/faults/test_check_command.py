@@ -12,11 +12,11 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
-from catalog.service import commits, tables
-from catalog.service.catalog import Catalog
-from catalog.service.checks import Finding, check
-from catalog.service.commits import TableCommit
-from catalog.store.documents import pack, unpack
+from catalog.services import commits, tables
+from catalog.services.catalog import Catalog
+from catalog.services.check import Finding, check
+from catalog.services.commits import TableCommit
+from catalog.store.entries import pack, unpack
 from catalog.store.schema import entries
 from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
 from tests.harness.rest import Rest, append_body

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog import errors, faults
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from tests.concurrency.ground import Ground, gaps, problems
 from tests.faults.crashes import SCENARIOS, Plan, Trial, commits_in_history, die_at, seen
 from tests.harness.stacks import STACKS, StackName, Stacks

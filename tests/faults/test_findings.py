@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from catalog.errors import CommitFailed, Conflict, Unavailable
-from catalog.service import commits, garbage, tables, transactions
-from catalog.service.catalog import Catalog
-from catalog.service.checks import check
-from catalog.service.commits import TableCommit
+from catalog.services import commits, tables, transactions
+from catalog.services.catalog import Catalog
+from catalog.services.check import check
+from catalog.services.commits import TableCommit
 from catalog.store.database import Database
-from catalog.store.documents import pack
+from catalog.store.entries import pack
 from catalog.store.schema import entries
 from tests.concurrency.edge import Edge, error
 from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
@@ -104,9 +104,9 @@ def test_a_transaction_that_landed_is_a_replay_as_a_whole(catalog: Catalog) -> N
     commits.commit_tables(
         catalog, state(catalog), ASKED, [TableCommit(table("b"), other["requirements"], other["updates"])]
     )
-    head = catalog.present.number("main")
+    head = catalog.entries.number("main")
     commits.commit_tables(catalog, state(catalog), ASKED, wanted)
-    assert catalog.present.number("main") == head
+    assert catalog.entries.number("main") == head
 
 
 def test_writers_of_one_transaction_do_not_overwrite_each_other(
@@ -181,7 +181,7 @@ def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> Non
     kept = tables.require(state(catalog), table("a")).uuid
     transactions.open_transaction(catalog, "main", "tester", "w")
     inside = state(catalog, "main~w")
-    garbage.drop_table(catalog, inside, ASKED, table("a"), purge=False)
+    tables.drop_table(catalog, inside, ASKED, table("a"), purge=False)
     tables.create(catalog, inside, ASKED, table("a"), {"name": "a", "schema": SCHEMA})
     tables.protect(catalog, state(catalog), table("a"), True)
     with pytest.raises(CommitFailed):
@@ -194,7 +194,7 @@ def test_a_protected_table_can_be_renamed_and_stays_protected(catalog: Catalog) 
     tables.rename(catalog, state(catalog), ASKED, table("a"), table("z"))
     assert tables.require(state(catalog), table("z")).protected
     with pytest.raises(Conflict, match="protected"):
-        garbage.drop_table(catalog, state(catalog), ASKED, table("z"), purge=False)
+        tables.drop_table(catalog, state(catalog), ASKED, table("z"), purge=False)
 
 
 def test_a_table_renamed_and_dropped_in_a_transaction_can_come_back(catalog: Catalog) -> None:
@@ -202,7 +202,7 @@ def test_a_table_renamed_and_dropped_in_a_transaction_can_come_back(catalog: Cat
     transactions.open_transaction(catalog, "main", "tester", "w")
     inside = state(catalog, "main~w")
     tables.rename(catalog, inside, ASKED, table("a"), table("z"))
-    garbage.drop_table(catalog, inside, ASKED, table("z"), purge=False)
+    tables.drop_table(catalog, inside, ASKED, table("z"), purge=False)
     transactions.publish(catalog, "main", "tester", "w")
     assert gone in {
         found.entry.uuid for found in catalog.records.dropped_before("main", catalog.now_ms(), 2**62, "", 10)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from catalog.errors import CommitFailed, Invalid
-from catalog.service import tables
-from catalog.service import transactions as service
+from catalog.services import tables
+from catalog.services import transactions as service
 from tests.concurrency.edge import Edge
 from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
 from tests.concurrency.phases import all_orders

@@ -10,8 +10,8 @@ from sqlalchemy.engine import RootTransaction
 from sqlalchemy.exc import OperationalError
 
 from catalog.errors import CommitStateUnknown, Unavailable
-from catalog.service import transactions
-from catalog.service.catalog import Catalog
+from catalog.services import transactions
+from catalog.services.catalog import Catalog
 from catalog.store.database import Database
 from tests.concurrency.ground import Ground, gaps, problems
 from tests.faults.crashes import SCENARIOS, commits_in_history, seen

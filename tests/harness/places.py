@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import pytest
 
 from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 from tests.harness.s3 import S3Access, S3Server
 
 PlaceName = Literal["file", "s3"]

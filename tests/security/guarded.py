@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import httpx
 
 from catalog.identity.principals import PrincipalStore
-from catalog.identity.roles import EVERY_WAREHOUSE, Role
+from catalog.models import EVERY_WAREHOUSE, Role
 from catalog.store.database import Database
 from tests.harness.rest import Rest
 from tests.harness.stacks import Stack

@@ -24,16 +24,16 @@ from calve.settings import Settings
 from catalog.errors import FileNotFound
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
-from catalog.ports import READ_BYTES_MAX
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.warehouses import ensure_main
+from catalog.services.catalog import Catalog, Limits
+from catalog.services.warehouses import ensure_main
+from catalog.storage.base import READ_BYTES_MAX
 from tests.harness.thread_server import ThreadServer
 
 Call = tuple[str, str]  # method of the port, location
 
 
 class MemoryFiles:
-    """Keeps `catalog.ports.Files` in a dict; `calls` is what was asked of it, in order."""
+    """Keeps `catalog.storage.base.Files` in a dict; `calls` is what was asked of it, in order."""
 
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from catalog.identity.roles import Role
+from catalog.models import Role
 from tests.harness.rest import uuid7
 from tests.security.answers import assert_error
 from tests.security.guarded import ABSENT, TENANTS, Guarded

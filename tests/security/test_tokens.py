@@ -11,7 +11,7 @@ import uuid
 import httpx
 import pytest
 
-from catalog.identity.roles import Role
+from catalog.models import Role
 from tests.security.answers import is_error
 from tests.security.guarded import Guarded
 from tests.security.raw_http import ask, head

@@ -9,7 +9,7 @@ import uuid
 import httpx
 import pytest
 
-from catalog.identity.roles import Role
+from catalog.models import Role
 from tests.security.answers import assert_error
 from tests.security.guarded import Guarded, Principal
 

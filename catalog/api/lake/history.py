@@ -62,11 +62,11 @@ async def list_events(
     """
     until = time.monotonic() + wait_s
     while True:
-        head = (await run_in_threadpool(catalog.present.number, warehouse) or (0, 0))[0]
+        head = (await run_in_threadpool(catalog.entries.number, warehouse) or (0, 0))[0]
         if head > after or time.monotonic() >= until or stopping.is_set():
             break
         await asyncio.sleep(POLL_S)
-    rows = await run_in_threadpool(catalog.past.events, warehouse, after, limit) if head > after else []
+    rows = await run_in_threadpool(catalog.history.events, warehouse, after, limit) if head > after else []
     events = grouped(rows)
     last = events[-1]["number"] if events else after
     return {"events": events, "next": last, "head": head}
@@ -86,7 +86,7 @@ def load_table_history(
     """What happened to one name, newest first: also what a table of that name did before it was dropped."""
     (before,) = page.after(INTEGER_MAX)
     key, name = identifier.namespace.key, identifier.name
-    rows = catalog.past.versions(warehouse, key, name, before, page.rows_max)
+    rows = catalog.history.versions(warehouse, key, name, before, page.rows_max)
     shown, token = page.cut(rows, lambda row: (row["number"],))  # a commit has one row for each name
     return {"events": grouped(shown), "next_page_token": token}
 

@@ -18,9 +18,9 @@ from catalog.api.dependencies import (
 )
 from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
 from catalog.errors import Invalid
+from catalog.models import Dropped
 from catalog.names import Identifier, Namespace, WarehouseRef, check_name, namespace_from_levels
-from catalog.rows import Dropped
-from catalog.service import reports, tables
+from catalog.services import reports, tables
 
 router = APIRouter(tags=["Tables"])
 TABLE = "/{warehouse}/namespaces/{namespace}/tables/{table}"

@@ -20,10 +20,9 @@ from catalog.api.dependencies import (
     WriteSlot,
 )
 from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
-from catalog.identity.roles import Role
-from catalog.rows import Staged, Transaction
-from catalog.service import transactions
-from catalog.service.catalog import Catalog
+from catalog.models import Role, StagedChange, Transaction
+from catalog.services import transactions
+from catalog.services.catalog import Catalog
 
 router = APIRouter(tags=["Transactions"])
 
@@ -129,7 +128,9 @@ def publish_transaction(
     """Make all of it visible at once, or nothing: 409 names the tables that moved meanwhile."""
     warehouse = transaction.warehouse
     number, staged = transactions.publish(catalog, warehouse, caller.name, transaction.name)
-    catalog.purging.soon(warehouse, [held.last.uuid for held in staged if transactions.is_purged(held)])
+    catalog.purge_worker.submit(
+        warehouse, [held.last.uuid for held in staged if transactions.is_purged(held)]
+    )
     return {"number": number, "touched": [_touched(held) for held in staged]}
 
 
@@ -154,7 +155,7 @@ def _answer(catalog: Catalog, found: Transaction) -> dict[str, Any]:
     }
 
 
-def _touched(held: Staged) -> dict[str, Any]:
+def _touched(held: StagedChange) -> dict[str, Any]:
     return {
         "operation": held.operation,
         "kind": held.kind,

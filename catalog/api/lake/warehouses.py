@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, ServerAdmin, WriteSlot
 from catalog.api.pagination import Paged, PageDep
-from catalog.rows import Warehouse
-from catalog.service import warehouses
+from catalog.models import Warehouse
+from catalog.services import warehouses
 
 router = APIRouter(tags=["Warehouses"])
 
@@ -61,7 +61,7 @@ def drop_warehouse(catalog: CatalogDep, _caller: ServerAdmin, warehouse: str, _:
 
 
 def _answer(catalog: CatalogDep, warehouse: Warehouse) -> dict[str, Any]:
-    head = catalog.present.number(warehouse.name)
+    head = catalog.entries.number(warehouse.name)
     return {
         "name": warehouse.name,
         "root": warehouse.root,

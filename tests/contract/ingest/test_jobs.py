@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from catalog.identity.principals import PrincipalStore
-from catalog.identity.roles import Role
+from catalog.models import Role
 from catalog.store.database import Database
 from tests.contract.ingest.desks import Desks
 from tests.contract.ingest.hand import Hand, Job, expire

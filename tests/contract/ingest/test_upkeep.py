@@ -14,8 +14,8 @@ from calve.bootstrap import Ingest, open_catalog, open_ingest
 from calve.settings import Settings
 from catalog.errors import Unavailable
 from catalog.identity.open import OpenIdentity
-from catalog.service import transactions
-from catalog.service.catalog import Catalog
+from catalog.services import transactions
+from catalog.services.catalog import Catalog
 from ingest import formats
 from ingest.batches.cut import Cut, StagedBatch, staged_folder
 from ingest.change import Context

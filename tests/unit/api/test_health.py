@@ -15,8 +15,8 @@ from catalog.api import health
 from catalog.api.errors import add_exception_handlers
 from catalog.api.health import Probe
 from catalog.errors import NotAuthorized, Unavailable
-from catalog.identity.roles import Caller
-from catalog.service.catalog import Catalog
+from catalog.models import Caller
+from catalog.services.catalog import Catalog
 
 ASKERS = 60  # more than AnyIO has threads
 

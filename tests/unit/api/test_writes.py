@@ -14,7 +14,7 @@ from fastapi import FastAPI, Response
 from catalog.api.dependencies import CommitTurn, WriteSlot
 from catalog.api.errors import add_exception_handlers
 from catalog.errors import CommitFailed, NotWritten
-from catalog.service.writing import Asked, Decision, carry_out
+from catalog.services.writes import WriteContext, WritePlan, write_with_retry
 
 TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 
@@ -119,10 +119,10 @@ def test_a_commit_takes_its_turn_at_the_table(table: str, status: int, lost: boo
 
 
 def test_nothing_is_written_after_the_deadline() -> None:
-    def plan() -> Decision[None]:
+    def plan() -> WritePlan[None]:
         raise AssertionError("the write was planned")
 
     catalog: Any = None
     state: Any = None
     with pytest.raises(NotWritten, match="deadline"):
-        carry_out(catalog, state, Asked("me", deadline_s=time.monotonic() - 1), plan)
+        write_with_retry(catalog, state, WriteContext("me", deadline_s=time.monotonic() - 1), plan)

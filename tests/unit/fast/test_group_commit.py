@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import RootTransaction
 from sqlalchemy.exc import OperationalError
 
-from catalog.changes import LostRace
 from catalog.errors import CommitStateUnknown, Unavailable
 from catalog.fast.group_commit import GroupCommit
+from catalog.models import ConcurrentUpdate
 from catalog.store.database import Database
 
 WORKS = 6
@@ -113,9 +113,9 @@ def test_those_who_wait_share_one_commit(database: Database, commits: Counted) -
 
 
 def test_a_refused_work_leaves_nothing_and_disturbs_nobody(database: Database, commits: Counted) -> None:
-    works = [adding(number, LostRace(("a", "b")) if number == 2 else None) for number in range(WORKS)]
+    works = [adding(number, ConcurrentUpdate(("a", "b")) if number == 2 else None) for number in range(WORKS)]
     found = together(database, works)
-    assert isinstance(found[2], LostRace)
+    assert isinstance(found[2], ConcurrentUpdate)
     assert kept(database) == [0, 1, 3, 4, 5]
     assert commits.count == 2
 
@@ -136,7 +136,7 @@ def test_a_failure_of_the_database_hits_only_the_work_that_meets_it(database: Da
 def test_a_commit_that_is_not_confirmed_is_unknown_to_all_who_wrote(
     database: Database, commits: Counted
 ) -> None:
-    works = [adding(1), adding(2, LostRace(("a", "b"))), adding(3)]
+    works = [adding(1), adding(2, ConcurrentUpdate(("a", "b"))), adding(3)]
     found = together(database, works, meanwhile=lambda: setattr(commits, "fails", True))
     assert [type(one) for one in found] == [CommitStateUnknown, Unavailable, CommitStateUnknown]
     commits.fails = False

@@ -14,20 +14,20 @@ from catalog.fast.document_cache import DocumentCache
 from catalog.fast.readers import SqliteReader
 from catalog.fast.reads import FastReads
 from catalog.names import Identifier, Namespace, WarehouseRef
-from catalog.service import commits, namespaces, tables
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.commits import TableCommit
-from catalog.service.warehouses import ensure_main
-from catalog.service.writing import Asked
+from catalog.services import commits, namespaces, tables
+from catalog.services.catalog import Catalog, Limits
+from catalog.services.commits import TableCommit
+from catalog.services.warehouses import ensure_main
+from catalog.services.writes import WriteContext
 from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
 from tests.harness.rest import SCHEMA
 
 TABLE = Identifier(Namespace(("db",)), "t")
 PATH = "/v1/main/namespaces/db/tables/t"
-ASKED = Asked("tester")
+ASKED = WriteContext("tester")
 HEADERS = [(b"content-type", b"application/json")]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.identity import hashing
+from catalog.identity import secrets
 from catalog.identity.principals import PrincipalStore
 from catalog.identity.tokens import TokenIdentity
 from catalog.store import schema
@@ -45,7 +45,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def quick_hashes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Hundreds of secrets are made here; test_hashing.py alone pays the real price."""
     if request.module.__name__.rpartition(".")[2] != "test_hashing":
-        monkeypatch.setattr(hashing, "SCRYPT_N", 2**6)
+        monkeypatch.setattr(secrets, "SCRYPT_N", 2**6)
 
 
 @pytest.fixture

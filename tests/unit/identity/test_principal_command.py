@@ -10,8 +10,8 @@ import pytest
 
 from calve.cli import main
 from catalog.identity.oauth import Client, ClientCredentials, OAuthError
-from catalog.identity.roles import Caller, Role
 from catalog.identity.tokens import TokenIdentity
+from catalog.models import Caller, Role
 from catalog.store import migrations, schema
 from catalog.store.database import Database
 

@@ -6,11 +6,11 @@ import pytest
 import sqlalchemy as sa
 
 from catalog.errors import AlreadyExists, Invalid, NotFound
-from catalog.identity import hashing
+from catalog.identity import secrets
 from catalog.identity.oauth import Client, ClientCredentials
 from catalog.identity.principals import PrincipalStore
-from catalog.identity.roles import Role
 from catalog.identity.tokens import TokenIdentity
+from catalog.models import Role
 from catalog.store import schema
 from catalog.store.database import Database
 
@@ -42,7 +42,7 @@ def test_only_the_hash_is_stored(store: PrincipalStore, database: Database) -> N
     with database.engine.connect() as connection:
         row = connection.execute(sa.select(schema.principals)).one()
     assert secret not in str(tuple(row))
-    assert hashing.is_secret(secret, row.secret_hash)
+    assert secrets.is_secret(secret, row.secret_hash)
 
 
 def test_a_name_is_taken_once(store: PrincipalStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 from catalog.errors import Invalid
 from catalog.identity.oauth import Client, ClientCredentials, OAuthError
 from catalog.identity.open import OpenIdentity
-from catalog.identity.roles import Caller, Role
+from catalog.models import Caller, Role
 
 
 def test_roles_are_ordered() -> None:

@@ -13,12 +13,11 @@ import pytest
 import sqlalchemy as sa
 
 from catalog.errors import CommitStateUnknown, Conflict, NotAuthorized, NotFound, Unavailable
-from catalog.identity import hashing
+from catalog.identity import secrets
 from catalog.identity.oauth import ACCESS_TOKEN_TYPE, Client, ClientCredentials, OAuthError, TokenExchange
-from catalog.identity.principals import PrincipalStore
-from catalog.identity.records import EXPIRED_DELETED_MAX, Holder, Records
-from catalog.identity.roles import Role
+from catalog.identity.principals import EXPIRED_DELETED_MAX, Holder, PrincipalStore, Records
 from catalog.identity.tokens import REFUSAL, TokenIdentity
+from catalog.models import Role
 from catalog.store import schema
 from catalog.store.database import Database
 from tests.unit.identity.clock import Clock
@@ -62,7 +61,7 @@ def test_the_answer(store: PrincipalStore, identity: TokenIdentity) -> None:
         "issued_token_type": ACCESS_TOKEN_TYPE,
         "scope": "PRINCIPAL_ROLE:ALL",
     }
-    assert hashing.token_hash(token) is not None
+    assert secrets.token_hash(token) is not None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_only_the_hash_is_stored(store: PrincipalStore, identity: TokenIdentity,
     token = issued(identity, "etl", store.create("etl", {}))
     with database.engine.connect() as connection:
         row = connection.execute(sa.select(schema.tokens)).one()
-    assert row.token_hash == hashing.token_hash(token)
+    assert row.token_hash == secrets.token_hash(token)
     assert token not in str(tuple(row))
 
 
@@ -163,7 +162,7 @@ def forgeries(token: str, secret: str, stored: str) -> list[str | None]:
         f"Bearer {secret}",
         f"Bearer {stored}",
         f"Bearer calve_{stored[:43]}",
-        f"Bearer {hashing.new_token()}",
+        f"Bearer {secrets.new_token()}",
         "Bearer calve_" + "A" * 43,
         "Bearer calve_" + "%" * 43,
         "Bearer calve_" + "\uff21" * 43,
@@ -179,7 +178,7 @@ def forgeries(token: str, secret: str, stored: str) -> list[str | None]:
 def test_forty_forged_tokens(store: PrincipalStore, identity: TokenIdentity) -> None:
     secret = store.create("etl", {"*": Role.ADMIN})
     token = issued(identity, "etl", secret)
-    stored = hashing.token_hash(token)
+    stored = secrets.token_hash(token)
     assert stored is not None
     forged = forgeries(token, secret, stored)
     assert len(set(forged)) == 40
@@ -208,7 +207,7 @@ def test_wrong_clients_look_alike(store: PrincipalStore, identity: TokenIdentity
 
 def test_a_secret_may_hold_colons(store: PrincipalStore, identity: TokenIdentity, database: Database) -> None:
     store.create("etl", {})
-    Records(database).set_secret("etl", hashing.secret_hash("a:b:c"))
+    Records(database).set_secret("etl", secrets.secret_hash("a:b:c"))
     assert identity.identify(f"Bearer {issued(identity, 'etl', 'a:b:c')}").name == "etl"
 
 
@@ -389,7 +388,7 @@ def test_no_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     refused(identity, "Bearer canary-4711")
     rotated = store.rotate("etl")
     database.close()
-    holder = Holder("etl", hashing.secret_hash(secret))
+    holder = Holder("etl", secrets.secret_hash(secret))
     written = caplog.text + repr(caller) + repr(store) + repr(identity) + repr(holder) + repr(store.__dict__)
     assert "INSERT INTO tokens" in caplog.text
     for canary in (secret, token, renewed, rotated, "canary-4711"):

@@ -10,7 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from catalog.errors import Invalid
 from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 
 KEYS = S3Settings(access_key_id="AKIA-CANARY", secret_access_key="secret-canary")
 

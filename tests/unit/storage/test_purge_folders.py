@@ -82,14 +82,14 @@ def test_whoever_watches_is_asked_before_every_step(lake: Lake) -> None:
     before = lake.found()
     asked = 0
 
-    def go_on() -> None:
+    def check() -> None:
         nonlocal asked
         asked += 1
         if asked == 3:  # a manifest list and a manifest are read, and nothing is deleted yet
             raise Enough
 
     with pytest.raises(Enough):
-        purge(lake.files, metadata, lake.metadata_location, lake.root, go_on=go_on)
+        purge(lake.files, metadata, lake.metadata_location, lake.root, check=check)
     assert lake.found() == before
     lake.purge(metadata)
     assert lake.found() == set()

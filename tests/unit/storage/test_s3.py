@@ -11,8 +11,7 @@ import pytest
 
 from catalog.errors import Unavailable
 from catalog.storage.files import StorageFiles
-from catalog.storage.s3_client import _endpoint
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings, _endpoint
 from tests.harness.places import s3_settings
 from tests.harness.s3 import S3Server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 
 
 @pytest.mark.parametrize(

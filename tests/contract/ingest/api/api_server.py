@@ -23,7 +23,7 @@ from calve.settings import Settings
 from catalog.api.errors import add_exception_handlers
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
 from ingest.api import ApiContext, ApiSettings, routers

@@ -18,9 +18,9 @@ from websockets.sync.client import connect
 
 from catalog.identity.oauth import Client, ClientCredentials
 from catalog.identity.principals import PrincipalStore
-from catalog.identity.roles import Role
 from catalog.identity.tokens import TokenIdentity
-from catalog.service.catalog import Catalog
+from catalog.models import Role
+from catalog.services.catalog import Catalog
 from ingest.api import ApiSettings
 from tests.contract.ingest.api.api_server import ApiServer, batch, event, events_in, new_warehouse, served
 

@@ -1,6 +1,6 @@
 """Purges, in the background: a table with many files takes longer to delete than a request may take.
 
-The drop commits first and puts the table on a list in the database (`catalog.store.purges`). Threads of this
+The drop commits first and puts the table on a list in the database (`catalog.store.dropped`). Threads of this
 process take it from there; whoever asked waits a moment, so that the files of a small table are gone when the
 answer comes. What a stop, a crash or a storage that does not answer leaves undone is found by a look at the
 list, at the start of every process and once a minute, and begun again: a purge can be repeated.
@@ -18,9 +18,9 @@ from dataclasses import replace
 import orjson
 
 from catalog.errors import CatalogError
-from catalog.ports import Files
+from catalog.storage.base import Files
 from catalog.store.database import Database
-from catalog.store.purges import HeldPurge, PurgeStore
+from catalog.store.dropped import HeldPurge, PurgeStore
 from catalog.store.warehouses import WarehouseStore
 
 AT_ONCE_MAX = 2
@@ -37,7 +37,7 @@ class Stopped(Exception):
     """This process is about to end, or another one goes on with the purge."""
 
 
-class Purging:
+class PurgeWorker:
     """The purges of one process."""
 
     def __init__(self, database: Database, files: Files) -> None:
@@ -49,7 +49,7 @@ class Purging:
         self._looking: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look for what others left undone, now and from time to time. Not needed for `soon`."""
+        """Look for what others left undone, now and from time to time. Not needed for `submit`."""
         self._looking = threading.Thread(target=self._look_often, name="purge-look", daemon=True)
         self._looking.start()
 
@@ -60,20 +60,20 @@ class Purging:
         if self._looking is not None:
             self._looking.join()
 
-    def soon(self, warehouse: str, uuids: Sequence[str]) -> None:
+    def submit(self, warehouse: str, uuids: Sequence[str]) -> None:
         """Delete the files of tables that are on the list; returns when that is done, or takes long."""
         if uuids and not self._stopped.is_set():
-            wait([self._submit(warehouse, uuid) for uuid in uuids], timeout=ANSWER_AFTER_S)
+            wait([self._start(warehouse, uuid) for uuid in uuids], timeout=ANSWER_AFTER_S)
 
     def look(self) -> float:
         """Begin with what is on the list and nobody has; answers when to look again, in seconds."""
         now_ms = _now_ms()
         wanted = self._store.wanted(LOOK_ROWS_MAX)
-        wait([self._submit(w.warehouse, w.uuid) for w in wanted if w.held_until_ms <= now_ms])
+        wait([self._start(w.warehouse, w.uuid) for w in wanted if w.held_until_ms <= now_ms])
         held_ms = [w.held_until_ms - now_ms for w in wanted if w.held_until_ms > now_ms]
         return min([LOOK_EVERY_S, *(ms / 1000 for ms in held_ms)])
 
-    def _submit(self, warehouse: str, uuid: str) -> Future[None]:
+    def _start(self, warehouse: str, uuid: str) -> Future[None]:
         return self._threads.submit(self._carry_out, warehouse, uuid)
 
     def _look_often(self) -> None:
@@ -93,7 +93,7 @@ class Purging:
             now_ms = _now_ms()
             held = self._store.take(warehouse, uuid, now_ms, now_ms + int(HOLD_S * 1000))
             if held is not None:
-                self._purge(Hold(self._store, held, self._stopped))
+                self._purge(PurgeLease(self._store, held, self._stopped))
         except Stopped:
             log.info("a purge will be gone on with later", extra={"warehouse": warehouse, "uuid": uuid})
         except Exception:
@@ -102,16 +102,16 @@ class Purging:
                 extra={"warehouse": warehouse, "uuid": uuid},
             )
 
-    def _purge(self, hold: Hold) -> None:
+    def _purge(self, hold: PurgeLease) -> None:
         from catalog.storage.purge import purge  # brings an Avro reader that a server may never need
 
         held = hold.held
         root = self._warehouses.require(held.warehouse).root
         try:
             metadata = orjson.loads(held.document)
-            report = purge(self._files, metadata, held.metadata_location, root, go_on=hold.go_on)
+            report = purge(self._files, metadata, held.metadata_location, root, check=hold.check)
         except Stopped:
-            hold.let_go()
+            hold.release()
             raise
         except Exception:
             hold.extend(AGAIN_AFTER_S)
@@ -123,7 +123,7 @@ class Purging:
         )
 
 
-class Hold:
+class PurgeLease:
     """Keeps a purge for this process while it makes progress."""
 
     def __init__(self, store: PurgeStore, held: HeldPurge, stopped: threading.Event) -> None:
@@ -132,7 +132,7 @@ class Hold:
         self._stopped = stopped
         self._held_s = time.monotonic()
 
-    def go_on(self) -> None:
+    def check(self) -> None:
         """Called before every step; Stopped if there should be none."""
         if self._stopped.is_set():
             raise Stopped
@@ -146,7 +146,7 @@ class Hold:
         self.held = replace(self.held, until_ms=until_ms)
         self._held_s = time.monotonic()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._store.hold(self.held, 0)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from catalog.changes import PURGE_WANTED, Entry
+from catalog.models import PURGE_WANTED, CatalogEntry
 from catalog.store.database import Database
-from catalog.store.documents import pack, unpack
+from catalog.store.entries import pack, unpack
 from catalog.store.schema import dropped, wanted_purges
-from catalog.store.writing import Also
+from catalog.store.writes import Also
 
 READ_WANTED = (
     sa.select(dropped.c.warehouse, dropped.c.uuid, -dropped.c.expires_ms)
@@ -87,7 +87,9 @@ class PurgeStore:
         return self._database.write(lambda connection: connection.execute(statement).rowcount) == 1
 
 
-def wanting(warehouse: str, entries: Sequence[Entry], principal: str, now_ms: int, also: Also | None) -> Also:
+def enqueue_purge(
+    warehouse: str, entries: Sequence[CatalogEntry], principal: str, now_ms: int, also: Also | None
+) -> Also:
     """What puts these on the list, in the SQL transaction of their drop; then `also`."""
 
     def add(connection: sa.Connection, number: int) -> None:

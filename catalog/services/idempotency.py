@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 
 import orjson
 
-from catalog.changes import Entry, KeyTaken, Kind, Record
 from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid
+from catalog.models import CatalogEntry, IdempotencyKeyConflict, IdempotencyRecord, Kind
 from catalog.names import Identifier
-from catalog.service.catalog import Catalog
-from catalog.service.files import decode_metadata
-from catalog.service.states import State
-from catalog.service.writing import Asked
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import WriteContext, decode_metadata
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ class SavedRefusal(CatalogError):
         self.status = status
 
 
-def run_once(catalog: Catalog, asked: Asked, work: Callable[[], T], restore: Callable[[Any], T]) -> T:
+def run_once(catalog: Catalog, asked: WriteContext, work: Callable[[], T], restore: Callable[[Any], T]) -> T:
     """The result of `work`; or, if the key has been used, what `restore` makes of the saved result."""
     record = asked.record
     if record is None:
@@ -46,7 +45,7 @@ def run_once(catalog: Catalog, asked: Asked, work: Callable[[], T], restore: Cal
         return restore(_result(saved))
     try:
         return work()
-    except KeyTaken:
+    except IdempotencyKeyConflict:
         saved = _saved(catalog, record)
         if saved is None:
             raise CommitFailed("This request is being carried out; try again") from None
@@ -64,8 +63,12 @@ def run_once(catalog: Catalog, asked: Asked, work: Callable[[], T], restore: Cal
 
 
 def restore_entry(
-    catalog: Catalog, state: State, identifier: Identifier, saved: dict[str, str], kind: Kind = "table"
-) -> Entry:
+    catalog: Catalog,
+    state: WarehouseState,
+    identifier: Identifier,
+    saved: dict[str, str],
+    kind: Kind = "table",
+) -> CatalogEntry:
     """The table or view as it is now, or from the saved metadata file if the name has gone."""
     entry = state.load(identifier.namespace.key, identifier.name)
     if entry is not None and entry.kind == kind:
@@ -75,27 +78,27 @@ def restore_entry(
 
 def restore_from_file(
     catalog: Catalog, identifier: Identifier, saved: dict[str, str], kind: Kind = "table"
-) -> Entry:
+) -> CatalogEntry:
     location = saved["metadata-location"]
     text = decode_metadata(location, catalog.files.read(location))
     uuid = orjson.loads(text)[f"{kind}-uuid"]
-    return Entry(kind, identifier.namespace.key, identifier.name, uuid, 0, location, text)
+    return CatalogEntry(kind, identifier.namespace.key, identifier.name, uuid, 0, location, text)
 
 
-def _saved(catalog: Catalog, record: Record) -> Record | None:
+def _saved(catalog: Catalog, record: IdempotencyRecord) -> IdempotencyRecord | None:
     found = catalog.records.record(record, catalog.now_ms())
     if found is not None and found.body_hash != record.body_hash:
         raise Invalid("This Idempotency-Key belongs to another request: use a new key for a new request")
     return found
 
 
-def _result(saved: Record) -> Any:
+def _result(saved: IdempotencyRecord) -> Any:
     value = orjson.loads(saved.answer)
     if saved.status >= 400:
         raise SavedRefusal(value["message"], value["type"], saved.status)
     return value
 
 
-def _save_refusal(catalog: Catalog, record: Record, error: CatalogError) -> None:
+def _save_refusal(catalog: Catalog, record: IdempotencyRecord, error: CatalogError) -> None:
     answer = orjson.dumps({"message": error.message, "type": error.type}).decode()
     catalog.records.remember(replace(record, status=error.status, answer=answer), catalog.now_ms())

@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Entry
+from catalog.models import CatalogEntry
 
 Key = tuple[str, str]  # the uuid, and one version of it
 
 
-def document_key(entry: Entry) -> Key:
+def document_key(entry: CatalogEntry) -> Key:
     """The version is part of it: a file that others wrote can change before it is registered again."""
     return (entry.uuid, f"{entry.version} {entry.metadata_location}")
 

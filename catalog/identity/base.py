@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from catalog.identity.oauth import Grant
-from catalog.identity.roles import Caller
+from catalog.models import Caller
 
 
 class Identity(Protocol):

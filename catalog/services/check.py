@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Entry
 from catalog.errors import CatalogError, FileNotFound
 from catalog.metadata.document_defaults import with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
+from catalog.models import CatalogEntry
 from catalog.names import Namespace
-from catalog.service.catalog import Catalog
-from catalog.service.files import decode_metadata, encode_metadata
+from catalog.services.catalog import Catalog
+from catalog.services.writes import decode_metadata, encode_metadata
 
 PAGE_ROWS = 200
 
@@ -44,7 +44,7 @@ def check(catalog: Catalog, *, repair: bool = False) -> Iterator[Finding]:
             namespace, name = rows[-1].namespace, rows[-1].name
 
 
-def _look(catalog: Catalog, warehouse: str, entry: Entry, repair: bool) -> Finding:
+def _look(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: bool) -> Finding:
     finding = Finding(warehouse, f"{Namespace.from_key(entry.namespace)}.{entry.name}")
     document = entry.document or b""
     try:
@@ -71,7 +71,7 @@ def _look(catalog: Catalog, warehouse: str, entry: Entry, repair: bool) -> Findi
     return finding
 
 
-def _as_kept(entry: Entry, text: bytes) -> Any:
+def _as_kept(entry: CatalogEntry, text: bytes) -> Any:
     """What the file says, as a row would hold it: an old file that was registered is completed there."""
     found = orjson.loads(text)
     is_table = entry.kind == "table" and isinstance(found, dict)

@@ -6,9 +6,13 @@ nobody knows, it stays, because the row may point to it.
 
 from __future__ import annotations
 
+import gzip
+import io
 import logging
 import random
+import re
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -16,42 +20,54 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from catalog import faults
-from catalog.changes import UNNUMBERED, Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import (
     CatalogError,
     CommitFailed,
     CommitStateUnknown,
     Invalid,
     NotWritten,
+    TooLarge,
     Unavailable,
 )
-from catalog.service.catalog import Catalog
-from catalog.service.files import encode_metadata
-from catalog.service.states import State
+from catalog.locations import Location
+from catalog.metadata.table_updates import deletes_old_metadata
+from catalog.models import (
+    UNNUMBERED,
+    CatalogEntry,
+    ConcurrentUpdate,
+    EntryChange,
+    IdempotencyKeyConflict,
+    IdempotencyRecord,
+    WriteRequest,
+)
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import WarehouseState
+from catalog.storage.base import READ_BYTES_MAX
 
 ATTEMPTS_MAX = 20
 BACKOFF_S = 0.005
 BACKOFF_MAX_S = 0.25
-
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search
+GZIP_CODEC = "gzip"
 
 
 @dataclass(slots=True)
-class Decision(Generic[T]):
+class WritePlan(Generic[T]):
     """What to write, the files that must be there before it, and what to answer once it is written."""
 
     answer: T
-    changes: list[Change] = field(default_factory=list)
+    changes: list[EntryChange] = field(default_factory=list)
     files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WriteContext:
     """Who asked for a write, what their idempotency key should remember, and until when it may be done."""
 
     principal: str
-    record: Record | None = None
+    record: IdempotencyRecord | None = None
     deadline_s: float | None = None  # on the clock of time.monotonic()
 
     def require_time(self) -> None:
@@ -60,7 +76,9 @@ class Asked:
             raise NotWritten("The request was not carried out before its deadline: send it again")
 
 
-def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[], Decision[T]]) -> T:
+def write_with_retry(
+    catalog: Catalog, state: WarehouseState, asked: WriteContext, decide: Callable[[], WritePlan[T]]
+) -> T:
     """Run `decide` until its changes land.
 
     A decision without changes is answered as it is (and remembered).
@@ -71,21 +89,21 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
         decision = decide()
         if not decision.changes:
             if asked.record is not None:
-                _remember(catalog, _remembering(asked.record, decision.answer))
+                _save_record(catalog, _completed_record(asked.record, decision.answer))
             return decision.answer
         faults.reach("write.decided")
-        _require_free_places(catalog, state, decision.changes)
+        _require_free_locations(catalog, state, decision.changes)
         try:
             # Inside a transaction only the last version counts: publishing writes its file.
-            write_files(catalog, [] if state.holds_back else decision.files)
+            write_files(catalog, [] if state.is_transaction else decision.files)
         except Unavailable as error:
             raise NotWritten(error.message) from error
         try:
-            record = _remembering(asked.record, decision.answer) if asked.record is not None else None
-            version = state.write(Write(decision.changes, asked.principal, catalog.now_ms(), record))
+            record = _completed_record(asked.record, decision.answer) if asked.record is not None else None
+            version = state.write(WriteRequest(decision.changes, asked.principal, catalog.now_ms(), record))
             faults.reach("write.before-answer")
             return _numbered(decision.answer, version)
-        except LostRace as race:
+        except ConcurrentUpdate as race:
             names = str(race)
             _discard(catalog, state, decision)
             time.sleep(random.uniform(0, min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S)))  # noqa: S311
@@ -94,7 +112,7 @@ def carry_out(catalog: Catalog, state: State, asked: Asked, decide: Callable[[],
         except Unavailable as error:
             _discard(catalog, state, decision)
             raise NotWritten(error.message) from error
-        except (CatalogError, KeyTaken):
+        except (CatalogError, IdempotencyKeyConflict):
             _discard(catalog, state, decision)
             raise
     raise CommitFailed(f"Cannot commit: {names} is written to by too many others at once; try again")
@@ -104,15 +122,17 @@ def _numbered(answer: T, version: int) -> T:
     """The answer with the version that the store gave to entries new under their name."""
     entries: Any = answer if isinstance(answer, list) else [answer]
     numbered = [
-        replace(entry, version=version) if isinstance(entry, Entry) and entry.version == UNNUMBERED else entry
+        replace(entry, version=version)
+        if isinstance(entry, CatalogEntry) and entry.version == UNNUMBERED
+        else entry
         for entry in entries
     ]
     return numbered if isinstance(answer, list) else numbered[0]  # type: ignore[return-value]
 
 
-def _require_free_places(catalog: Catalog, state: State, changes: list[Change]) -> None:
+def _require_free_locations(catalog: Catalog, state: WarehouseState, changes: list[EntryChange]) -> None:
     """Before a file is written: not into the place of another table. The store looks again, locked."""
-    if state.holds_back:
+    if state.is_transaction:
         return  # nothing is written yet, and the owner may be dropped in the same transaction
     for change in changes:
         for place in change.locations:
@@ -132,7 +152,7 @@ def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
         faults.reach("write.file-written")
 
 
-def _remember(catalog: Catalog, record: Record) -> None:
+def _save_record(catalog: Catalog, record: IdempotencyRecord) -> None:
     """For a request that changed nothing, perhaps because it landed before: that it did must be answered, and
     what fails here costs a later replay its short cut and nothing else.
     """
@@ -142,17 +162,17 @@ def _remember(catalog: Catalog, record: Record) -> None:
         log.warning("could not remember an idempotency key", extra={"reason": error.message})
 
 
-def _remembering(record: Record, answer: object) -> Record:
+def _completed_record(record: IdempotencyRecord, answer: object) -> IdempotencyRecord:
     """The record with what a replay needs of the answer: small ones whole, of a document only where it is."""
-    if isinstance(answer, Entry):
+    if isinstance(answer, CatalogEntry):
         answer = {"metadata-location": answer.metadata_location}
     elif isinstance(answer, list):
         answer = {"metadata-location": answer[0].metadata_location} if len(answer) == 1 else None
     return replace(record, answer=orjson.dumps(answer).decode())
 
 
-def _discard(catalog: Catalog, state: State, decision: Decision[T]) -> None:
-    if not state.holds_back:
+def _discard(catalog: Catalog, state: WarehouseState, decision: WritePlan[T]) -> None:
+    if not state.is_transaction:
         discard_files(catalog, decision.files)
 
 
@@ -166,3 +186,56 @@ def discard_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
             catalog.files.delete([location for location, _ in files])
         except CatalogError as error:
             log.warning("left an unused metadata file behind", extra={"reason": error.message})
+
+
+def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> str:
+    """A fresh name under the table's metadata folder, numbered behind the previous file."""
+    properties = metadata.get("properties") or {}
+    folder = properties.get("write.metadata.path") or metadata["location"].rstrip("/") + "/metadata"
+    found = _NUMBERED(previous) if previous else None
+    number = int(found[1]) + 1 if found else 0
+    suffix = ".gz.metadata.json" if is_gzipped(properties) else ".metadata.json"
+    return f"{folder.rstrip('/')}/{number:05d}-{uuid.uuid4()}{suffix}"
+
+
+def is_gzipped(properties: dict[str, str]) -> bool:
+    return str(properties.get("write.metadata.compression-codec", "none")).lower() == GZIP_CODEC
+
+
+def encode_metadata(location: str, text: bytes) -> bytes:
+    """The bytes of the file: gzipped if its name says so."""
+    return gzip.compress(text, 6) if ".gz.metadata.json" in location or location.endswith(".gz") else text
+
+
+def decode_metadata(location: str, data: bytes) -> bytes:
+    """The JSON text in a metadata file; gzip is known by its first bytes, and expands only so far."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unzipped:
+            text = unzipped.read(READ_BYTES_MAX + 1)
+    except (OSError, EOFError) as error:
+        raise Invalid(f"The metadata file {location} is not a whole gzip file") from error
+    if len(text) > READ_BYTES_MAX:
+        raise TooLarge(f"The metadata file {location} expands to more than {READ_BYTES_MAX} bytes")
+    return text
+
+
+def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
+    """Metadata files that fell out of the log, if the table wants them deleted."""
+    properties = after.get("properties") or {}
+    if before is None or not deletes_old_metadata(properties):
+        return []
+    kept = {entry["metadata-file"] for entry in after.get("metadata-log") or []}
+    had = [entry["metadata-file"] for entry in before.get("metadata-log") or []]
+    own = [Location.parse(after["location"]), Location.parse(metadata_folder(after))]
+    # A registered file may name files of others in its log: those are not ours to delete.
+    return [
+        location
+        for location in had
+        if location not in kept and any(Location.parse_file(location).is_inside(place) for place in own)
+    ]
+
+
+def metadata_folder(metadata: dict[str, Any]) -> str:
+    return str(Location.parse(next_metadata_location(metadata, None).rpartition("/")[0]))

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import UNNUMBERED, Change, Entry
 from catalog.errors import (
     AlreadyExists,
     CatalogError,
@@ -26,13 +25,19 @@ from catalog.errors import (
 from catalog.metadata.commit import apply, is_replay
 from catalog.metadata.rebuild import summarize
 from catalog.metadata.snapshots import collapse_logs
+from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
 from catalog.names import Identifier
-from catalog.service import places
-from catalog.service.catalog import Catalog
-from catalog.service.documents import document_key
-from catalog.service.files import next_metadata_location, outdated_files
-from catalog.service.states import State
-from catalog.service.writing import Asked, Decision, carry_out
+from catalog.services import table_locations
+from catalog.services.catalog import Catalog
+from catalog.services.documents import document_key
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import (
+    WriteContext,
+    WritePlan,
+    next_metadata_location,
+    outdated_files,
+    write_with_retry,
+)
 
 TABLES_A_TRANSACTION_MAX = 1000
 DOCUMENT_BYTES_MAX = 100 * 1024 * 1024
@@ -68,19 +73,23 @@ class TableCommit:
         return any(isinstance(r, dict) and r.get("type") == "assert-create" for r in self.requirements)
 
 
-def commit_tables(catalog: Catalog, state: State, asked: Asked, commits: list[TableCommit]) -> list[Entry]:
+def commit_tables(
+    catalog: Catalog, state: WarehouseState, asked: WriteContext, commits: list[TableCommit]
+) -> list[CatalogEntry]:
     """Land all commits or none; answers each table as it is then."""
     _require_sane(commits)
     for commit in commits:
-        places.check_updates(state.warehouse, commit.updates)
+        table_locations.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
     try:
-        entries = carry_out(catalog, state, asked, lambda: _decide_all(catalog, state, commits, outdated))
+        entries = write_with_retry(
+            catalog, state, asked, lambda: _decide_all(catalog, state, commits, outdated)
+        )
     except NotWritten as error:
         raise not_committed(error) from error
     for entry in entries:
         _keep(catalog, entry)
-    if outdated and not state.holds_back:
+    if outdated and not state.is_transaction:
         remove_outdated(catalog, outdated)
     return entries
 
@@ -91,20 +100,20 @@ def not_committed(error: NotWritten) -> CommitFailed:
 
 
 def _decide_all(
-    catalog: Catalog, state: State, commits: list[TableCommit], outdated: list[str]
-) -> Decision[list[Entry]]:
-    decision: Decision[list[Entry]] = Decision(answer=[])
+    catalog: Catalog, state: WarehouseState, commits: list[TableCommit], outdated: list[str]
+) -> WritePlan[list[CatalogEntry]]:
+    decision: WritePlan[list[CatalogEntry]] = WritePlan(answer=[])
     outdated.clear()
     if len(commits) > 1 and (landed := [c for c in commits if _has_landed(catalog, state, c)]):
         _require_whole(catalog, state, commits, landed)
         found = (state.load(*commit.key) for commit in commits)
-        return Decision(answer=[entry for entry in found if entry is not None])
+        return WritePlan(answer=[entry for entry in found if entry is not None])
     for commit in commits:
         _decide(catalog, state, commit, decision, outdated)
     return decision
 
 
-def _has_landed(catalog: Catalog, state: State, commit: TableCommit) -> bool:
+def _has_landed(catalog: Catalog, state: WarehouseState, commit: TableCommit) -> bool:
     """Whether the snapshots of this commit are in its table already."""
     if not commit.added_snapshots:
         return False
@@ -115,7 +124,7 @@ def _has_landed(catalog: Catalog, state: State, commit: TableCommit) -> bool:
 
 
 def _require_whole(
-    catalog: Catalog, state: State, commits: list[TableCommit], landed: list[TableCommit]
+    catalog: Catalog, state: WarehouseState, commits: list[TableCommit], landed: list[TableCommit]
 ) -> None:
     """CommitFailed unless the whole request has landed.
 
@@ -135,7 +144,7 @@ def _require_whole(
         )
 
 
-def _is_in_effect(catalog: Catalog, state: State, commit: TableCommit) -> bool:
+def _is_in_effect(catalog: Catalog, state: WarehouseState, commit: TableCommit) -> bool:
     """Whether a commit without snapshots would change nothing."""
     entry = state.load(*commit.key)
     if entry is None or entry.kind != "table":
@@ -151,7 +160,11 @@ def _require_sane(commits: list[TableCommit]) -> None:
 
 
 def _decide(
-    catalog: Catalog, state: State, commit: TableCommit, decision: Decision[list[Entry]], outdated: list[str]
+    catalog: Catalog,
+    state: WarehouseState,
+    commit: TableCommit,
+    decision: WritePlan[list[CatalogEntry]],
+    outdated: list[str],
 ) -> None:
     """Add to the decision what this commit does to its table."""
     entry = state.load(*commit.key)
@@ -209,7 +222,7 @@ def _has_no_effect(commit: TableCommit, before: dict[str, Any], now_ms: int) -> 
         return False
 
 
-def _require_creatable(state: State, commit: TableCommit) -> None:
+def _require_creatable(state: WarehouseState, commit: TableCommit) -> None:
     if not commit.creates:
         raise NoSuchTable(f"Table does not exist: {commit.identifier}")
     if state.entry(commit.identifier.namespace.key, "") is None:
@@ -218,18 +231,18 @@ def _require_creatable(state: State, commit: TableCommit) -> None:
 
 def _change(
     catalog: Catalog,
-    state: State,
+    state: WarehouseState,
     commit: TableCommit,
-    entry: Entry | None,
+    entry: CatalogEntry | None,
     before: dict[str, Any] | None,
     after: dict[str, Any],
-) -> tuple[Change, bytes]:
+) -> tuple[EntryChange, bytes]:
     namespace, name = commit.key
-    if state.holds_back:
+    if state.is_transaction:
         after = squash_for(catalog, state, namespace, name, after)
-    places.check_result(state.warehouse, before, after)
+    table_locations.check_result(state.warehouse, before, after)
     if entry is None:
-        places.check_metadata(state.warehouse, after)
+        table_locations.check_metadata(state.warehouse, after)
     location = next_metadata_location(after, entry.metadata_location if entry else None)
     text = orjson.dumps(after)
     if len(text) > DOCUMENT_BYTES_MAX:
@@ -239,10 +252,10 @@ def _change(
             "expire snapshots, or remove properties and old schemas"
         )
     version = entry.version + 1 if entry else UNNUMBERED
-    written = Entry("table", namespace, name, after["table-uuid"], version, location, text)
+    written = CatalogEntry("table", namespace, name, after["table-uuid"], version, location, text)
     catalog.documents.put_parsed(document_key(written), after, text)
     return (
-        Change(
+        EntryChange(
             operation="update-table" if entry else "create-table",
             kind="table",
             namespace=namespace,
@@ -250,7 +263,7 @@ def _change(
             base=entry,
             after=written,
             detail=_detail(after, commit.updates),
-            locations=places.new_places(before, after),
+            locations=table_locations.new_locations(before, after),
             request=(commit.requirements, commit.updates),
         ),
         text,
@@ -258,7 +271,7 @@ def _change(
 
 
 def squash_for(
-    catalog: Catalog, state: State, namespace: str, name: str, after: dict[str, Any]
+    catalog: Catalog, state: WarehouseState, namespace: str, name: str, after: dict[str, Any]
 ) -> dict[str, Any]:
     """The logs as they will be once published: of the versions inside a transaction only the last counts."""
     published = state.published(namespace, name)
@@ -277,7 +290,7 @@ def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
     return detail | {"added-snapshots": added} if added else detail
 
 
-def _parsed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
+def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:
     assert entry.document is not None
     return catalog.documents.parsed(document_key(entry), entry.document)
 
@@ -290,6 +303,6 @@ def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:
         log.warning("could not delete outdated metadata files", extra={"reason": error.message})
 
 
-def _keep(catalog: Catalog, entry: Entry) -> None:
+def _keep(catalog: Catalog, entry: CatalogEntry) -> None:
     if entry.document is not None and entry.metadata_location is not None:
         catalog.documents.put_text(document_key(entry), entry.document)

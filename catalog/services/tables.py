@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import PURGE_WANTED, UNNUMBERED, Change, Entry, Kind
 from catalog.errors import (
     AlreadyExists,
     Conflict,
@@ -23,18 +22,25 @@ from catalog.metadata.document_defaults import with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.rebuild import summarize
 from catalog.metadata.tables import new_table
+from catalog.models import PURGE_WANTED, UNNUMBERED, CatalogEntry, EntryChange, Kind
 from catalog.names import Identifier, Namespace
-from catalog.service import places
-from catalog.service.catalog import Catalog
-from catalog.service.files import decode_metadata, metadata_folder, next_metadata_location
-from catalog.service.namespaces import properties_of
-from catalog.service.states import State
-from catalog.service.writing import Asked, Decision, carry_out
+from catalog.services import table_locations
+from catalog.services.catalog import Catalog
+from catalog.services.namespaces import properties_of
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import (
+    WriteContext,
+    WritePlan,
+    decode_metadata,
+    metadata_folder,
+    next_metadata_location,
+    write_with_retry,
+)
 
 NO_SUCH: dict[Kind, type[NoSuchTable | NoSuchView]] = {"table": NoSuchTable, "view": NoSuchView}
 
 
-def load(state: State, identifier: Identifier, kind: Kind = "table") -> Entry:
+def load(state: WarehouseState, identifier: Identifier, kind: Kind = "table") -> CatalogEntry:
     """The entry with its document."""
     entry = state.load(identifier.namespace.key, identifier.name)
     if entry is None or entry.kind != kind:
@@ -42,7 +48,7 @@ def load(state: State, identifier: Identifier, kind: Kind = "table") -> Entry:
     return entry
 
 
-def require(state: State, identifier: Identifier, kind: Kind = "table") -> Entry:
+def require(state: WarehouseState, identifier: Identifier, kind: Kind = "table") -> CatalogEntry:
     """The same without the document."""
     entry = state.entry(identifier.namespace.key, identifier.name)
     if entry is None or entry.kind != kind:
@@ -50,7 +56,7 @@ def require(state: State, identifier: Identifier, kind: Kind = "table") -> Entry
     return entry
 
 
-def require_file(catalog: Catalog, entry: Entry) -> None:
+def require_file(catalog: Catalog, entry: CatalogEntry) -> None:
     """The metadata file is still there, where that can be seen for the price of a `stat`.
 
     The row would do to answer, but a table whose files someone has removed should say so at once, as other
@@ -63,7 +69,7 @@ def require_file(catalog: Catalog, entry: Entry) -> None:
         )
 
 
-def require_free(state: State, identifier: Identifier, kind: Kind) -> None:
+def require_free(state: WarehouseState, identifier: Identifier, kind: Kind) -> None:
     """No table and no view has the name; the text says which of them does."""
     entry = state.entry(identifier.namespace.key, identifier.name)
     if entry is None:
@@ -74,19 +80,25 @@ def require_free(state: State, identifier: Identifier, kind: Kind) -> None:
 
 
 def create(
-    catalog: Catalog, state: State, asked: Asked, identifier: Identifier, request: dict[str, Any]
-) -> Entry:
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    identifier: Identifier,
+    request: dict[str, Any],
+) -> CatalogEntry:
     namespace_properties = properties_of(state, identifier.namespace)
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
     return put_new(catalog, state, asked, identifier, "table", "create-table", metadata)
 
 
-def stage(catalog: Catalog, state: State, identifier: Identifier, request: dict[str, Any]) -> dict[str, Any]:
+def stage(
+    catalog: Catalog, state: WarehouseState, identifier: Identifier, request: dict[str, Any]
+) -> dict[str, Any]:
     """A table that exists only in the client's hands: nothing is kept, its commit brings everything back."""
     namespace_properties = properties_of(state, identifier.namespace)
     require_free(state, identifier, "table")
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
-    for place in places.own_places(metadata):
+    for place in table_locations.own_locations(metadata):
         if catalog.records.taken(state.warehouse.name, place):
             raise Invalid(f"Location {place} overlaps the location of another table")
     # DuckDB writes manifests into this folder without making it.
@@ -95,35 +107,41 @@ def stage(catalog: Catalog, state: State, identifier: Identifier, request: dict[
 
 
 def _new_metadata(
-    catalog: Catalog, state: State, identifier: Identifier, request: dict[str, Any], inherited: dict[str, str]
+    catalog: Catalog,
+    state: WarehouseState,
+    identifier: Identifier,
+    request: dict[str, Any],
+    inherited: dict[str, str],
 ) -> dict[str, Any]:
     location = request.get("location")
     if location is None:
-        location = places.default_location(identifier, inherited["location"])
-    location = places.require_below(state.warehouse, location, "location").text.rstrip("/")
-    for key, value in places.path_properties(request.get("properties")):
-        places.require_inside(state.warehouse, value, key)
+        location = table_locations.default_location(identifier, inherited["location"])
+    location = table_locations.require_below(state.warehouse, location, "location").text.rstrip("/")
+    for key, value in table_locations.path_properties(request.get("properties")):
+        table_locations.require_inside(state.warehouse, value, key)
     return new_table(request, location=location, table_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
 
 
 def put_new(
     catalog: Catalog,
-    state: State,
-    asked: Asked,
+    state: WarehouseState,
+    asked: WriteContext,
     identifier: Identifier,
     kind: Kind,
     operation: str,
     metadata: dict[str, Any],
-) -> Entry:
+) -> CatalogEntry:
     """Write the first file of a new table or view, and give it its name."""
     text = orjson.dumps(metadata)
     uuid_ = metadata[f"{kind}-uuid"]
 
-    def decide() -> Decision[Entry]:
+    def decide() -> WritePlan[CatalogEntry]:
         require_free(state, identifier, kind)
         location = next_metadata_location(metadata, None)
-        made = Entry(kind, identifier.namespace.key, identifier.name, uuid_, UNNUMBERED, location, text)
-        change = Change(
+        made = CatalogEntry(
+            kind, identifier.namespace.key, identifier.name, uuid_, UNNUMBERED, location, text
+        )
+        change = EntryChange(
             operation,
             kind,
             made.namespace,
@@ -131,34 +149,40 @@ def put_new(
             None,
             made,
             summarize(metadata) if kind == "table" else {},
-            places.own_places(metadata),
+            table_locations.own_locations(metadata),
         )
-        return Decision(made, [change], [(location, text)])
+        return WritePlan(made, [change], [(location, text)])
 
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
 def register(
-    catalog: Catalog, state: State, asked: Asked, identifier: Identifier, location: object, *, overwrite: bool
-) -> Entry:
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    identifier: Identifier,
+    location: object,
+    *,
+    overwrite: bool,
+) -> CatalogEntry:
     """Give a name to a table whose metadata file is there already."""
     properties_of(state, identifier.namespace)
-    place = places.require_inside(state.warehouse, location, "metadata-location", file=True).text
+    place = table_locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
     found, text = read_metadata(catalog, place)
     metadata = with_defaults(found, table_uuid=str(uuid.uuid4()))
     problems = violations(metadata)
     if problems:
         raise Invalid(f"Cannot register {place}: {problems[0]}")
-    places.check_metadata(state.warehouse, metadata)
+    table_locations.check_metadata(state.warehouse, metadata)
     if metadata is not found:
         text = orjson.dumps(metadata)
 
-    def decide() -> Decision[Entry]:
+    def decide() -> WritePlan[CatalogEntry]:
         base = state.load(identifier.namespace.key, identifier.name)
         if base is not None and (base.kind != "table" or not overwrite):
             require_free(state, identifier, "table")
         _refuse_protected(state, base, identifier, "overwrite")
-        made = Entry(
+        made = CatalogEntry(
             "table",
             identifier.namespace.key,
             identifier.name,
@@ -167,7 +191,7 @@ def register(
             place,
             text,
         )
-        change = Change(
+        change = EntryChange(
             "register-table",
             "table",
             made.namespace,
@@ -175,11 +199,11 @@ def register(
             base,
             made,
             summarize(metadata),
-            places.own_places(metadata),
+            table_locations.own_locations(metadata),
         )
-        return Decision(made, [change])
+        return WritePlan(made, [change])
 
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
 def read_metadata(catalog: Catalog, place: str) -> tuple[dict[str, Any], bytes]:
@@ -196,24 +220,24 @@ def read_metadata(catalog: Catalog, place: str) -> tuple[dict[str, Any], bytes]:
 
 def drop(
     catalog: Catalog,
-    state: State,
-    asked: Asked,
+    state: WarehouseState,
+    asked: WriteContext,
     identifier: Identifier,
     kind: Kind = "table",
     *,
     forever: bool = False,
-) -> Entry:
+) -> CatalogEntry:
     """Take the name away.
 
     Files stay, and the entry can be brought back until its retention ends; unless it is dropped `forever`,
     and then it stays on the list of what to purge until its files are gone.
     """
 
-    def decide() -> Decision[Entry]:
+    def decide() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier, kind)
         _refuse_protected(state, entry, identifier, "drop")
         until_ms = PURGE_WANTED if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
-        change = Change(
+        change = EntryChange(
             f"drop-{kind}",
             kind,
             entry.namespace,
@@ -223,39 +247,46 @@ def drop(
             {"purge": forever},
             keep_until_ms=until_ms,
         )
-        return Decision(entry, [change])
+        return WritePlan(entry, [change])
 
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
-def unregister(catalog: Catalog, state: State, asked: Asked, identifier: Identifier) -> Entry:
+def unregister(
+    catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier
+) -> CatalogEntry:
     """Take the name away and answer where the metadata is; everything stays as it is in storage."""
 
-    def decide() -> Decision[Entry]:
+    def decide() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier)
         _refuse_protected(state, entry, identifier, "unregister")
-        change = Change("unregister-table", "table", entry.namespace, entry.name, entry, None)
-        return Decision(entry, [change])
+        change = EntryChange("unregister-table", "table", entry.namespace, entry.name, entry, None)
+        return WritePlan(entry, [change])
 
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
 def rename(
-    catalog: Catalog, state: State, asked: Asked, source: Identifier, target: Identifier, kind: Kind = "table"
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    source: Identifier,
+    target: Identifier,
+    kind: Kind = "table",
 ) -> None:
     """Another name for the same thing: neither metadata nor location change."""
 
-    def decide() -> Decision[None]:
+    def decide() -> WritePlan[None]:
         entry = load(state, source, kind)
         if state.entry(target.namespace.key, "") is None:
             raise NoSuchNamespace(f"Namespace does not exist: {target.namespace}")
         _refuse_taken(state, source, target, kind)
         moved = replace(entry, namespace=target.namespace.key, name=target.name)
         noted = summarize(orjson.loads(entry.document or b"{}")) if kind == "table" else {}
-        away = Change(
+        away = EntryChange(
             f"rename-{kind}", kind, entry.namespace, entry.name, entry, None, {"to": _spelled(target)}
         )
-        here = Change(
+        here = EntryChange(
             f"rename-{kind}",
             kind,
             moved.namespace,
@@ -264,28 +295,34 @@ def rename(
             moved,
             {"from": _spelled(source), **noted},
         )
-        return Decision(None, [away, here])
+        return WritePlan(None, [away, here])
 
-    carry_out(catalog, state, asked, decide)
+    write_with_retry(catalog, state, asked, decide)
 
 
-def _refuse_taken(state: State, source: Identifier, target: Identifier, kind: Kind) -> None:
+def _refuse_taken(state: WarehouseState, source: Identifier, target: Identifier, kind: Kind) -> None:
     taken = state.entry(target.namespace.key, target.name)
     if taken is not None:
         raise AlreadyExists(f"Cannot rename {source} to {target}. {taken.kind.capitalize()} already exists")
 
 
-def _refuse_protected(state: State, entry: Entry | None, identifier: Identifier, verb: str) -> None:
+def _refuse_protected(
+    state: WarehouseState, entry: CatalogEntry | None, identifier: Identifier, verb: str
+) -> None:
     if entry is not None and state.is_protected(entry):
         raise Conflict(f"Cannot {verb} {identifier}: it is protected. Take the protection off first")
 
 
 def undrop(
-    catalog: Catalog, state: State, asked: Asked, dropped_id: str, target: Identifier | None = None
-) -> Entry:
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    dropped_id: str,
+    target: Identifier | None = None,
+) -> CatalogEntry:
     """Bring a dropped table or view back, under its own name or another."""
 
-    def decide() -> Decision[Entry]:
+    def decide() -> WritePlan[CatalogEntry]:
         found = catalog.records.one_dropped(state.warehouse.name, dropped_id, catalog.now_ms())
         if found is None:
             raise NoSuchTable(f"No dropped table or view has the id {dropped_id}, or its retention has ended")
@@ -295,7 +332,7 @@ def undrop(
         require_free(state, identifier, entry.kind)
         back = replace(entry, namespace=identifier.namespace.key, name=identifier.name, version=UNNUMBERED)
         noted = summarize(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
-        change = Change(
+        change = EntryChange(
             f"undrop-{entry.kind}",
             entry.kind,
             back.namespace,
@@ -303,16 +340,16 @@ def undrop(
             None,
             back,
             noted,
-            places.own_places(orjson.loads(entry.document or b"{}")),
+            table_locations.own_locations(orjson.loads(entry.document or b"{}")),
         )
-        return Decision(back, [change])
+        return WritePlan(back, [change])
 
-    if state.holds_back:
+    if state.is_transaction:
         raise Forbidden("A dropped table is brought back in the warehouse itself, not inside a transaction")
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
-def protect(catalog: Catalog, state: State, identifier: Identifier, protected: bool) -> None:
+def protect(catalog: Catalog, state: WarehouseState, identifier: Identifier, protected: bool) -> None:
     """Set or clear the flag that refuses drop, purge, unregister and overwrite."""
     if not catalog.records.protect(
         state.warehouse.name, identifier.namespace.key, identifier.name, protected
@@ -322,3 +359,15 @@ def protect(catalog: Catalog, state: State, identifier: Identifier, protected: b
 
 def _spelled(identifier: Identifier) -> dict[str, Any]:
     return {"namespace": list(identifier.namespace.levels), "name": identifier.name}
+
+
+def drop_table(
+    catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier, *, purge: bool
+) -> None:
+    """Drop; with `purge` the files go too, for ever, and soon (`purging.py`).
+
+    Inside a transaction they go when it is published.
+    """
+    entry = drop(catalog, state, asked, identifier, forever=purge)
+    if purge and not state.is_transaction:
+        catalog.purge_worker.submit(state.warehouse.name, [entry.uuid])

@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Change, Entry, LostRace, Write
 from catalog.errors import (
     CatalogError,
     CommitFailed,
@@ -25,17 +24,29 @@ from catalog.errors import (
 from catalog.metadata.commit import apply
 from catalog.metadata.rebuild import update_summary
 from catalog.metadata.snapshots import set_publish_time
+from catalog.models import (
+    CatalogEntry,
+    ConcurrentUpdate,
+    EntryChange,
+    StagedChange,
+    Transaction,
+    WriteRequest,
+)
 from catalog.names import Identifier, Namespace, check_transaction_name
-from catalog.rows import Staged, Transaction
-from catalog.service import places
-from catalog.service.catalog import Catalog
-from catalog.service.commits import remove_outdated, squash_for
-from catalog.service.files import next_metadata_location, outdated_files
-from catalog.service.states import PresentState
-from catalog.service.writing import Decision, discard_files, write_files
-from catalog.store.publishing import publish as publish_changes
-from catalog.store.purges import wanting
-from catalog.store.writing import Also
+from catalog.services import table_locations
+from catalog.services.catalog import Catalog
+from catalog.services.commits import remove_outdated, squash_for
+from catalog.services.warehouse_state import CurrentState
+from catalog.services.writes import (
+    WritePlan,
+    discard_files,
+    next_metadata_location,
+    outdated_files,
+    write_files,
+)
+from catalog.store.dropped import enqueue_purge
+from catalog.store.transactions import publish as publish_changes
+from catalog.store.writes import Also
 
 PUBLISH_ATTEMPTS_MAX = 5
 TTL_S_MAX = 7 * 24 * 3600
@@ -78,7 +89,7 @@ def abort(catalog: Catalog, warehouse: str, name: str) -> None:
 
 def publish(
     catalog: Catalog, warehouse: str, principal: str, name: str, also: Also | None = None
-) -> tuple[int | None, list[Staged]]:
+) -> tuple[int | None, list[StagedChange]]:
     """Make everything visible at once; answers the number (None if there was nothing) and what was held back.
 
     A repeat after a lost answer finds the transaction committed and answers the same number.
@@ -91,7 +102,7 @@ def publish(
         staged = catalog.transactions.all_staged(transaction.id)
         try:
             return _publish_once(catalog, transaction, principal, staged, also), staged
-        except LostRace:
+        except ConcurrentUpdate:
             continue  # somebody was quicker between the look and the swap; look again
         except CommitFailed:
             now = newest(catalog, warehouse, name)
@@ -104,11 +115,11 @@ def publish(
 
 
 def _publish_once(
-    catalog: Catalog, transaction: Transaction, principal: str, staged: list[Staged], also: Also | None
+    catalog: Catalog, transaction: Transaction, principal: str, staged: list[StagedChange], also: Also | None
 ) -> int | None:
-    present = PresentState(catalog.database, catalog.present, transaction.warehouse, catalog.documents)
+    present = CurrentState(catalog.database, catalog.entries, transaction.warehouse, catalog.documents)
     now_ms = catalog.now_ms()
-    decision: Decision[None] = Decision(None)
+    decision: WritePlan[None] = WritePlan(None)
     moved, outdated = [], list[str]()
     staying = {held.after.uuid for held in staged if held.after is not None}
     for held in staged:
@@ -125,14 +136,14 @@ def _publish_once(
     write_files(catalog, decision.files)
     gone = [held.last for held in staged if is_purged(held)]
     if gone:
-        also = wanting(transaction.warehouse, gone, principal, now_ms, also)
+        also = enqueue_purge(transaction.warehouse, gone, principal, now_ms, also)
     try:
         number = publish_changes(
-            catalog.database, transaction, Write(decision.changes, principal, now_ms), also
+            catalog.database, transaction, WriteRequest(decision.changes, principal, now_ms), also
         )
     except CommitStateUnknown:
         raise
-    except (CatalogError, LostRace):
+    except (CatalogError, ConcurrentUpdate):
         discard_files(catalog, decision.files)
         raise
     if outdated:
@@ -140,7 +151,7 @@ def _publish_once(
     return number
 
 
-def _refuse_protected(transaction: Transaction, changes: list[Change]) -> None:
+def _refuse_protected(transaction: Transaction, changes: list[EntryChange]) -> None:
     """What was protected after the transaction dropped it, or gave its name to another, stays."""
     staying = {change.after.uuid for change in changes if change.after is not None}
     for change in changes:
@@ -155,12 +166,12 @@ def _refuse_protected(transaction: Transaction, changes: list[Change]) -> None:
             )
 
 
-def is_purged(held: Staged) -> bool:
+def is_purged(held: StagedChange) -> bool:
     """Whether its files go when it is published: also those that only the transaction has written."""
     return held.after is None and held.kind == "table" and bool(held.detail.get("purge"))
 
 
-def _told_plainly(held: Staged, staying: set[str]) -> Staged:
+def _told_plainly(held: StagedChange, staying: set[str]) -> StagedChange:
     """A table that was renamed inside and then dropped under its new name was, to all others, dropped."""
     if held.operation.startswith("rename-") and held.after is None and held.last.uuid not in staying:
         return replace(held, operation=f"drop-{held.kind}")
@@ -169,10 +180,10 @@ def _told_plainly(held: Staged, staying: set[str]) -> Staged:
 
 def _decide(
     catalog: Catalog,
-    present: PresentState,
-    held: Staged,
+    present: CurrentState,
+    held: StagedChange,
     now_ms: int,
-    decision: Decision[None],
+    decision: WritePlan[None],
     outdated: list[str],
 ) -> bool:
     """Add what publishing does to one name; False if the name moved and the work cannot be carried over."""
@@ -187,7 +198,7 @@ def _decide(
     if after is not None and after.kind != "namespace":
         after = _with_file(catalog, held, live, after, now_ms, decision, outdated)
     decision.changes.append(
-        Change(
+        EntryChange(
             held.operation,
             held.kind,
             held.namespace,
@@ -202,14 +213,16 @@ def _decide(
     return True
 
 
-def _detail(held: Staged, after: Entry | None) -> dict[str, Any]:
+def _detail(held: StagedChange, after: CatalogEntry | None) -> dict[str, Any]:
     """What the history says: a note of the version that is published, not of those on the way to it."""
     if after is None or after.kind != "table":
         return held.detail
     return update_summary(held.detail, orjson.loads(after.document or b"{}"))
 
 
-def _keep_until_ms(catalog: Catalog, held: Staged, after: Entry | None, now_ms: int) -> int | None:
+def _keep_until_ms(
+    catalog: Catalog, held: StagedChange, after: CatalogEntry | None, now_ms: int
+) -> int | None:
     dropped = after is None and held.kind != "namespace" and held.operation.startswith("drop-")
     if not dropped or held.detail.get("purge", False):
         return None
@@ -218,13 +231,13 @@ def _keep_until_ms(catalog: Catalog, held: Staged, after: Entry | None, now_ms: 
 
 def _with_file(
     catalog: Catalog,
-    held: Staged,
-    live: Entry | None,
-    after: Entry,
+    held: StagedChange,
+    live: CatalogEntry | None,
+    after: CatalogEntry,
     now_ms: int,
-    decision: Decision[None],
+    decision: WritePlan[None],
     outdated: list[str],
-) -> Entry:
+) -> CatalogEntry:
     """The entry with the file it will have. What was only renamed or registered has its file already."""
     location = str(after.metadata_location)
     if location == held.base_location or catalog.files.exists(location):
@@ -241,14 +254,16 @@ def _with_file(
     return replace(after, metadata_location=location, document=text)
 
 
-def _new_places(live: Entry | None, after: Entry | None) -> tuple[str, ...]:
+def _new_places(live: CatalogEntry | None, after: CatalogEntry | None) -> tuple[str, ...]:
     if after is None or after.kind == "namespace":
         return ()
     before = orjson.loads(live.document or b"null") if live is not None and live.uuid == after.uuid else None
-    return places.new_places(before, orjson.loads(after.document or b"{}"))
+    return table_locations.new_locations(before, orjson.loads(after.document or b"{}"))
 
 
-def _rebased(catalog: Catalog, present: PresentState, held: Staged, live: Entry | None) -> Entry | None:
+def _rebased(
+    catalog: Catalog, present: CurrentState, held: StagedChange, live: CatalogEntry | None
+) -> CatalogEntry | None:
     """The held commits applied to what the table is now, if they are plain commits and their requirements
     hold.
     """
@@ -271,9 +286,9 @@ def _rebased(catalog: Catalog, present: PresentState, held: Staged, live: Entry 
     metadata = squash_for(catalog, present, held.namespace, held.name, metadata)
     location = next_metadata_location(metadata, live.metadata_location)
     text = orjson.dumps(metadata)
-    return Entry("table", held.namespace, held.name, live.uuid, live.version + 1, location, text)
+    return CatalogEntry("table", held.namespace, held.name, live.uuid, live.version + 1, location, text)
 
 
-def _spelled(held: Staged) -> str:
+def _spelled(held: StagedChange) -> str:
     namespace = str(Namespace.from_key(held.namespace))
     return f"{namespace}.{held.name}" if held.name else namespace

@@ -1,18 +1,19 @@
-"""The present of a warehouse: one primary-key read for what a name means, and the names of a namespace in
-pages.
-"""
+"""Documents as they lie in a row: JSON, compressed with zstd at its quickest level."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import sqlalchemy as sa
+import zstandard
 
-from catalog.changes import Entry, Kind
+from catalog.models import CatalogEntry, Kind
 from catalog.store.database import Database
-from catalog.store.documents import unpack
 from catalog.store.schema import dropped, entries, heads
 
+DOCUMENT_BYTES_MAX = 512 * 1024 * 1024
+_local = threading.local()
 _by_name = sa.and_(
     entries.c.warehouse == sa.bindparam("warehouse"),
     entries.c.namespace == sa.bindparam("namespace"),
@@ -62,32 +63,50 @@ READ_NAMESPACES = (
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
 READ_NUMBER = sa.select(heads.c.number, heads.c.time_ms).where(heads.c.warehouse == sa.bindparam("warehouse"))
-
 CHUNK_ROWS = 1000
 
 
-class PresentStore:
+def pack(document: bytes) -> bytes:
+    """Compressed bytes for the row.
+
+    Compressors are kept for each thread: they are costly to make and not shareable.
+    """
+    compressor: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
+    if compressor is None:
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=1)
+    return compressor.compress(document)
+
+
+def unpack(packed: bytes) -> bytes:
+    """The JSON text again."""
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
+    if decompressor is None:
+        decompressor = _local.decompressor = zstandard.ZstdDecompressor()
+    return decompressor.decompress(packed, max_output_size=DOCUMENT_BYTES_MAX)
+
+
+class EntryStore:
     """Reads of the newest state. No cache: each call asks the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def entry(self, warehouse: str, namespace: str, name: str) -> Entry | None:
+    def entry(self, warehouse: str, namespace: str, name: str) -> CatalogEntry | None:
         row = self._database.fetch_one(
             READ_HEAD, {"warehouse": warehouse, "namespace": namespace, "name": name}
         )
         if row is None:
             return None
-        return Entry(row[0], namespace, name, row[1], row[2], row[3], None, bool(row[4]))
+        return CatalogEntry(row[0], namespace, name, row[1], row[2], row[3], None, bool(row[4]))
 
-    def whole(self, warehouse: str, namespace: str, name: str) -> Entry | None:
+    def whole(self, warehouse: str, namespace: str, name: str) -> CatalogEntry | None:
         """The entry with its document, read together."""
         row = self._database.fetch_one(
             READ_WHOLE, {"warehouse": warehouse, "namespace": namespace, "name": name}
         )
         if row is None:
             return None
-        return Entry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
+        return CatalogEntry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
 
     def by_uuid(self, warehouse: str, uuid: str) -> bytes | None:
         """The newest document of a thing, whatever its name is now, or the last one if it is dropped."""

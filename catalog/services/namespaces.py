@@ -7,60 +7,65 @@ from typing import Any
 
 import orjson
 
-from catalog.changes import Change, Entry
 from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
+from catalog.models import CatalogEntry, EntryChange
 from catalog.names import Namespace
-from catalog.service import places
-from catalog.service.catalog import Catalog
-from catalog.service.states import State
-from catalog.service.writing import Asked, Decision, carry_out
+from catalog.services import table_locations
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import WriteContext, WritePlan, write_with_retry
 
 PROPERTIES_MAX = 1000
 PROPERTY_CHARACTERS_MAX = 65_536
 
 
-def properties_of(state: State, namespace: Namespace) -> dict[str, str]:
+def properties_of(state: WarehouseState, namespace: Namespace) -> dict[str, str]:
     """The properties of a namespace that exists, with its location."""
     return _with_location(state, namespace, _properties(_require(state, namespace)))
 
 
-def require_namespace(state: State, namespace: Namespace) -> None:
+def require_namespace(state: WarehouseState, namespace: Namespace) -> None:
     if state.entry(namespace.key, "") is None:
         raise NoSuchNamespace(f"Namespace does not exist: {namespace}")
 
 
 def create(
-    catalog: Catalog, state: State, asked: Asked, namespace: Namespace, properties: object
+    catalog: Catalog, state: WarehouseState, asked: WriteContext, namespace: Namespace, properties: object
 ) -> dict[str, str]:
     wanted = check_properties({} if properties is None else properties)
     _check_location(state, wanted)
     _check_levels(namespace, catalog.limits.namespace_separator)
 
-    def decide() -> Decision[dict[str, str]]:
+    def decide() -> WritePlan[dict[str, str]]:
         if state.entry(namespace.key, "") is not None:
             raise AlreadyExists(f"Namespace already exists: {namespace}")
         if len(namespace.levels) > 1:
             require_namespace(state, Namespace(namespace.levels[:-1]))
         made = _entry(namespace, str(uuid.uuid4()), 1, wanted)
         shown = _with_location(state, namespace, wanted)
-        return Decision(shown, [_change("create-namespace", namespace, None, made, wanted)])
+        return WritePlan(shown, [_change("create-namespace", namespace, None, made, wanted)])
 
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
-def drop(catalog: Catalog, state: State, asked: Asked, namespace: Namespace) -> None:
-    def decide() -> Decision[None]:
+def drop(catalog: Catalog, state: WarehouseState, asked: WriteContext, namespace: Namespace) -> None:
+    def decide() -> WritePlan[None]:
         entry = _require(state, namespace)
         key = namespace.key
         if state.names(key, "table", "", 1) or state.names(key, "view", "", 1) or state.children(key, "", 1):
             raise NamespaceNotEmpty(f"Namespace {namespace} is not empty")
-        return Decision(None, [_change("drop-namespace", namespace, entry, None, {})])
+        return WritePlan(None, [_change("drop-namespace", namespace, entry, None, {})])
 
-    carry_out(catalog, state, asked, decide)
+    write_with_retry(catalog, state, asked, decide)
 
 
 def update_properties(
-    catalog: Catalog, state: State, asked: Asked, namespace: Namespace, updates: object, removals: object
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    namespace: Namespace,
+    updates: object,
+    removals: object,
 ) -> dict[str, list[str]]:
     """Set and remove; answers which keys were updated, removed, and missing."""
     to_set = check_properties({} if updates is None else updates)
@@ -70,7 +75,7 @@ def update_properties(
         raise Unprocessable(f"Cannot update and remove the same keys in one request: {', '.join(both)}")
     _check_location(state, to_set)
 
-    def decide() -> Decision[dict[str, list[str]]]:
+    def decide() -> WritePlan[dict[str, list[str]]]:
         entry = _require(state, namespace)
         had = _properties(entry)
         kept = {key: value for key, value in (had | to_set).items() if key not in to_remove}
@@ -80,12 +85,12 @@ def update_properties(
             "missing": [key for key in to_remove if key not in had],
         }
         if kept == had:
-            return Decision(answer)
+            return WritePlan(answer)
         check_properties(kept)
         after = _entry(namespace, entry.uuid, entry.version + 1, kept)
-        return Decision(answer, [_change("update-namespace", namespace, entry, after, kept)])
+        return WritePlan(answer, [_change("update-namespace", namespace, entry, after, kept)])
 
-    return carry_out(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, asked, decide)
 
 
 def check_properties(value: object) -> dict[str, str]:
@@ -110,10 +115,10 @@ def _check_removals(value: object) -> list[str]:
     return value
 
 
-def _check_location(state: State, properties: dict[str, str]) -> None:
+def _check_location(state: WarehouseState, properties: dict[str, str]) -> None:
     for key, value in properties.items():
         if key.lower() == "location":
-            places.require_inside(state.warehouse, value, "location")
+            table_locations.require_inside(state.warehouse, value, "location")
 
 
 def _check_levels(namespace: Namespace, separator: str) -> None:
@@ -126,35 +131,39 @@ def _check_levels(namespace: Namespace, separator: str) -> None:
             )
 
 
-def _with_location(state: State, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
+def _with_location(state: WarehouseState, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
     """The properties with the default location if none is set.
 
     Trino puts new tables below the location of their schema, and cannot create any where there is none.
     """
     if "location" in properties:
         return properties
-    return {**properties, "location": places.default_namespace_location(state.warehouse, namespace)}
+    return {**properties, "location": table_locations.default_namespace_location(state.warehouse, namespace)}
 
 
-def _require(state: State, namespace: Namespace) -> Entry:
+def _require(state: WarehouseState, namespace: Namespace) -> CatalogEntry:
     entry = state.load(namespace.key, "")
     if entry is None:
         raise NoSuchNamespace(f"Namespace does not exist: {namespace}")
     return entry
 
 
-def _properties(entry: Entry) -> dict[str, str]:
+def _properties(entry: CatalogEntry) -> dict[str, str]:
     properties: dict[str, str] = orjson.loads(entry.document or b"{}")
     return properties
 
 
-def _entry(namespace: Namespace, uuid_: str, version: int, properties: dict[str, str]) -> Entry:
-    return Entry("namespace", namespace.key, "", uuid_, version, None, orjson.dumps(properties))
+def _entry(namespace: Namespace, uuid_: str, version: int, properties: dict[str, str]) -> CatalogEntry:
+    return CatalogEntry("namespace", namespace.key, "", uuid_, version, None, orjson.dumps(properties))
 
 
 def _change(
-    operation: str, namespace: Namespace, base: Entry | None, after: Entry | None, properties: dict[str, Any]
-) -> Change:
+    operation: str,
+    namespace: Namespace,
+    base: CatalogEntry | None,
+    after: CatalogEntry | None,
+    properties: dict[str, Any],
+) -> EntryChange:
     # The properties go into the history itself: a namespace has no metadata file to read them from later.
     detail = {"properties": properties}
-    return Change(operation, "namespace", namespace.key, "", base, after, detail)
+    return EntryChange(operation, "namespace", namespace.key, "", base, after, detail)

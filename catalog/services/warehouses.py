@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from catalog.errors import Conflict, Invalid
 from catalog.locations import Location
+from catalog.models import Warehouse
 from catalog.names import check_warehouse_name
-from catalog.rows import Warehouse
-from catalog.service.catalog import Catalog
+from catalog.services.catalog import Catalog
 
 MAIN = "main"
 

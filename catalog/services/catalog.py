@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
+from catalog.models import Transaction, Warehouse
 from catalog.moments import AtNumber, AtTime
 from catalog.names import LEVEL_SEPARATOR, WarehouseRef
-from catalog.ports import Files
-from catalog.rows import Transaction, Warehouse
-from catalog.service.documents import Documents
-from catalog.service.purging import Purging
-from catalog.service.states import PastState, PresentState, State, TransactionState
+from catalog.services.documents import Documents
+from catalog.services.purge import PurgeWorker
+from catalog.services.warehouse_state import AsOfState, CurrentState, TransactionState, WarehouseState
+from catalog.storage.base import Files
 from catalog.store.database import Database
-from catalog.store.past import PastStore
-from catalog.store.present import PresentStore
+from catalog.store.entries import EntryStore
+from catalog.store.history import HistoryStore
 from catalog.store.records import RecordStore
 from catalog.store.transactions import TransactionStore
 from catalog.store.warehouses import WarehouseStore
@@ -50,12 +50,12 @@ class Catalog:
         self.client_properties = client_properties
         self.limits = limits
         self.documents = documents or Documents()
-        self.present = PresentStore(database)
-        self.past = PastStore(database)
+        self.entries = EntryStore(database)
+        self.history = HistoryStore(database)
         self.transactions = TransactionStore(database)
         self.warehouses = WarehouseStore(database)
         self.records = RecordStore(database)
-        self.purging = Purging(database, files)
+        self.purge_worker = PurgeWorker(database, files)
 
     @staticmethod
     def now_ms() -> int:
@@ -64,21 +64,21 @@ class Catalog:
     def warehouse(self, name: str) -> Warehouse:
         return self.warehouses.require(name)
 
-    def state(self, ref: WarehouseRef) -> State:
+    def state(self, ref: WarehouseRef) -> WarehouseState:
         """Where the reference stands. Asks the database each time: nothing here may be stale."""
         if ref.at is None and ref.transaction is None:
-            return PresentState(self.database, self.present, ref.name, self.documents)
+            return CurrentState(self.database, self.entries, ref.name, self.documents)
         warehouse = self.warehouse(ref.name)
         if ref.at is not None:
             number = self.resolve(ref)
-            return PastState(self.database, warehouse, number, self.documents, self.files, str(ref))
+            return AsOfState(self.database, warehouse, number, self.documents, self.files, str(ref))
         transaction = self.open_transaction(ref.name, str(ref.transaction))
-        base = PastState(self.database, warehouse, transaction.base_number, self.documents, self.files)
+        base = AsOfState(self.database, warehouse, transaction.base_number, self.documents, self.files)
         return TransactionState(base, self.transactions, transaction)
 
     def resolve(self, ref: WarehouseRef) -> int:
         """The number that a reference with a moment means; NoSuchWarehouse if that is in the future."""
-        head = self.present.number(ref.name)
+        head = self.entries.number(ref.name)
         if head is None:
             raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")
         moment = ref.moment
@@ -91,7 +91,7 @@ class Catalog:
         if isinstance(moment, AtTime):
             if moment.ms > self.now_ms():
                 raise NoSuchWarehouse(f"Warehouse does not exist: {ref} (that time has not come yet)")
-            return self.past.number_at(ref.name, moment.ms)
+            return self.history.number_at(ref.name, moment.ms)
         return head[0]
 
     def open_transaction(self, warehouse: str, name: str) -> Transaction:

@@ -11,10 +11,9 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.changes import Entry, Kind
-from catalog.rows import PastEntry
+from catalog.models import CatalogEntry, Kind, PastEntry
 from catalog.store.database import Database
-from catalog.store.present import READ_NUMBER
+from catalog.store.entries import READ_NUMBER
 from catalog.store.schema import heads, history
 
 _older = history.alias("older")
@@ -108,7 +107,7 @@ CHUNK_ROWS = 1000
 NUMBER_MAX = 2**62
 
 
-class PastStore:
+class HistoryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -119,7 +118,7 @@ class PastStore:
             return None
         detail: dict[str, Any] = orjson.loads(row[5])
         document = orjson.dumps(detail.get("properties", {})) if row[1] == "namespace" else None
-        return PastEntry(Entry(row[1], namespace, name, row[2], row[3], row[4], document), detail)
+        return PastEntry(CatalogEntry(row[1], namespace, name, row[2], row[3], row[4], document), detail)
 
     def names(
         self, warehouse: str, number: int, namespace: str, kind: Kind, after: str, limit: int

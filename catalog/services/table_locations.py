@@ -9,8 +9,8 @@ from typing import Any
 
 from catalog.errors import Invalid
 from catalog.locations import Location, slug
+from catalog.models import Warehouse
 from catalog.names import Identifier, Namespace
-from catalog.rows import Warehouse
 
 # Properties that make engines, or this server, write somewhere. Compared without case: no variant slips
 # through.
@@ -115,7 +115,7 @@ def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
         require_inside(warehouse, old.get("metadata-file"), "metadata-log entry", file=True)
 
 
-def own_places(metadata: dict[str, Any]) -> tuple[str, ...]:
+def own_locations(metadata: dict[str, Any]) -> tuple[str, ...]:
     """Canonical places that a table writes to: its location, and path properties that lie outside of it."""
     location = Location.parse(metadata["location"])
     places = [location]
@@ -126,11 +126,11 @@ def own_places(metadata: dict[str, Any]) -> tuple[str, ...]:
     return tuple(place.canonical for place in places)
 
 
-def new_places(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
+def new_locations(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
     """Places of `after` that `before` did not have."""
     if before is None:
-        return own_places(after)
+        return own_locations(after)
     if before["location"] == after["location"] and before.get("properties") is after.get("properties"):
         return ()  # the usual commit: nothing to look at
-    had = own_places(before)
-    return tuple(place for place in own_places(after) if place not in had)
+    had = own_locations(before)
+    return tuple(place for place in own_locations(after) if place not in had)

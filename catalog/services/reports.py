@@ -11,9 +11,9 @@ import orjson
 
 from catalog.errors import Invalid
 from catalog.names import Identifier
-from catalog.service.catalog import Catalog
-from catalog.service.states import State
-from catalog.service.tables import require
+from catalog.services.catalog import Catalog
+from catalog.services.tables import require
+from catalog.services.warehouse_state import WarehouseState
 
 REPORT_TYPES = ("scan-report", "commit-report")
 REPORT_BYTES_MAX = 64 * 1024
@@ -21,7 +21,7 @@ REPORTS_A_TABLE_MAX = 1000
 
 
 def keep(
-    catalog: Catalog, state: State, principal: str, identifier: Identifier, report: dict[str, Any]
+    catalog: Catalog, state: WarehouseState, principal: str, identifier: Identifier, report: dict[str, Any]
 ) -> None:
     entry = require(state, identifier)
     if report.get("report-type") not in REPORT_TYPES:
@@ -44,7 +44,7 @@ def keep(
 
 
 def listed(
-    catalog: Catalog, state: State, identifier: Identifier, before: int, limit: int
+    catalog: Catalog, state: WarehouseState, identifier: Identifier, before: int, limit: int
 ) -> list[dict[str, Any]]:
     """Reports of a table, newest first, with ids below `before`."""
     entry = require(state, identifier)

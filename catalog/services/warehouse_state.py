@@ -12,24 +12,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from catalog.changes import Entry, Kind, Write
 from catalog.errors import FileNotFound, Forbidden
 from catalog.metadata.rebuild import rebuild
-from catalog.ports import Files
-from catalog.rows import Staged, Transaction, Warehouse
-from catalog.service.documents import Documents, document_key
-from catalog.service.files import decode_metadata
+from catalog.models import CatalogEntry, Kind, StagedChange, Transaction, Warehouse, WriteRequest
+from catalog.services.documents import Documents, document_key
+from catalog.services.writes import decode_metadata
+from catalog.storage.base import Files
 from catalog.store.database import Database
-from catalog.store.past import PastStore
-from catalog.store.present import PresentStore
+from catalog.store.entries import EntryStore
+from catalog.store.history import HistoryStore
 from catalog.store.transactions import TransactionStore
 from catalog.store.warehouses import WarehouseStore
-from catalog.store.writing import write as write_changes
+from catalog.store.writes import write as write_changes
 
 EVERYTHING = 1_000_000_000
 
 
-class State(Protocol):
+class WarehouseState(Protocol):
     """What an operation may ask of the warehouse it was sent to."""
 
     @property
@@ -38,12 +37,12 @@ class State(Protocol):
 
     prefix: str  # how the client names it
     is_present: bool  # nothing is newer than what it reads
-    holds_back: bool  # versions are not seen one by one, only the last of them when all is published
+    is_transaction: bool  # versions are not seen one by one, only the last of them when all is published
 
-    def entry(self, namespace: str, name: str) -> Entry | None:
+    def entry(self, namespace: str, name: str) -> CatalogEntry | None:
         """What a name means; an empty name asks for the namespace. Its document may be missing."""
 
-    def load(self, namespace: str, name: str) -> Entry | None:
+    def load(self, namespace: str, name: str) -> CatalogEntry | None:
         """The same with its document."""
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
@@ -55,7 +54,7 @@ class State(Protocol):
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         """Keys of the namespaces directly below `parent`, in order."""
 
-    def published(self, namespace: str, name: str) -> Entry | None:
+    def published(self, namespace: str, name: str) -> CatalogEntry | None:
         """The last published meaning of the name that this state builds upon, with its document."""
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
@@ -64,28 +63,26 @@ class State(Protocol):
         Empty where commits have no number of their own.
         """
 
-    def is_protected(self, entry: Entry) -> bool:
+    def is_protected(self, entry: CatalogEntry) -> bool:
         """Whether the entry is protected now. Protection is no part of the history."""
 
-    def write(self, wanted: Write) -> int:
+    def write(self, wanted: WriteRequest) -> int:
         """All changes or none; answers the version of entries new under their name.
 
         LostRace, KeyTaken, and the errors of the store.
         """
 
 
-class PresentState:
+class CurrentState:
     is_present = True
-    holds_back = False
+    is_transaction = False
 
     """The newest rows.
 
     The warehouse itself is read only when it is asked for: most reads need no more than its name.
     """
 
-    def __init__(
-        self, database: Database, present: PresentStore, warehouse: str, documents: Documents
-    ) -> None:
+    def __init__(self, database: Database, present: EntryStore, warehouse: str, documents: Documents) -> None:
         self.prefix = warehouse
         self._database = database
         self._present = present
@@ -98,10 +95,10 @@ class PresentState:
             self._warehouse = WarehouseStore(self._database).require(self.prefix)
         return self._warehouse
 
-    def entry(self, namespace: str, name: str) -> Entry | None:
+    def entry(self, namespace: str, name: str) -> CatalogEntry | None:
         return self._present.entry(self.prefix, namespace, name)
 
-    def load(self, namespace: str, name: str) -> Entry | None:
+    def load(self, namespace: str, name: str) -> CatalogEntry | None:
         """One primary-key read without the document if that is known already, else a second one with it."""
         entry = self.entry(namespace, name)
         if entry is None:
@@ -109,7 +106,7 @@ class PresentState:
         if entry.metadata_location is not None:
             text = self._documents.text(document_key(entry))
             if text is not None:
-                return Entry(
+                return CatalogEntry(
                     entry.kind,
                     namespace,
                     name,
@@ -134,24 +131,24 @@ class PresentState:
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         return self._present.children(self.prefix, parent, after, limit)
 
-    def published(self, namespace: str, name: str) -> Entry | None:
+    def published(self, namespace: str, name: str) -> CatalogEntry | None:
         return self.load(namespace, name)
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
-        return PastStore(self._database).written_with(self.prefix, namespace, name, snapshot_ids)
+        return HistoryStore(self._database).written_with(self.prefix, namespace, name, snapshot_ids)
 
-    def is_protected(self, entry: Entry) -> bool:
+    def is_protected(self, entry: CatalogEntry) -> bool:
         return entry.protected
 
-    def write(self, wanted: Write) -> int:
+    def write(self, wanted: WriteRequest) -> int:
         return write_changes(self._database, self.prefix, wanted).first_version
 
 
-class PastState:
+class AsOfState:
     """The warehouse after the commit of one number."""
 
     is_present = False
-    holds_back = False
+    is_transaction = False
 
     def __init__(
         self,
@@ -165,20 +162,20 @@ class PastState:
         self.warehouse = warehouse
         self._number = number
         self.prefix = prefix or f"{warehouse.name}@{number}"
-        self._past = PastStore(database)
-        self._present = PresentStore(database)
+        self._past = HistoryStore(database)
+        self._present = EntryStore(database)
         self._documents = documents
         self._files = files
 
-    def entry(self, namespace: str, name: str) -> Entry | None:
+    def entry(self, namespace: str, name: str) -> CatalogEntry | None:
         found = self._past.entry(self.warehouse.name, self._number, namespace, name)
         return found.entry if found else None
 
-    def load(self, namespace: str, name: str) -> Entry | None:
+    def load(self, namespace: str, name: str) -> CatalogEntry | None:
         entry = self.entry(namespace, name)
         return replace(entry, document=self._document(entry)) if entry else None
 
-    def _document(self, entry: Entry) -> bytes:
+    def _document(self, entry: CatalogEntry) -> bytes:
         """From the row if the name still stands there, else from the file, else rebuilt from what came after
         it.
         """
@@ -195,7 +192,7 @@ class PastState:
             self._documents.put_text(key, text)
         return text
 
-    def _from_file(self, entry: Entry) -> bytes:
+    def _from_file(self, entry: CatalogEntry) -> bytes:
         assert entry.metadata_location is not None
         try:
             return decode_metadata(entry.metadata_location, self._files.read(entry.metadata_location))
@@ -205,7 +202,7 @@ class PastState:
                 raise
             return rebuilt
 
-    def _rebuilt(self, entry: Entry) -> bytes | None:
+    def _rebuilt(self, entry: CatalogEntry) -> bytes | None:
         then = self._past.entry(self.warehouse.name, self._number, entry.namespace, entry.name)
         later = self._present.by_uuid(self.warehouse.name, entry.uuid)
         if then is None or later is None or entry.kind != "table":
@@ -221,16 +218,16 @@ class PastState:
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         return self._past.children(self.warehouse.name, self._number, parent, after, limit)
 
-    def published(self, namespace: str, name: str) -> Entry | None:
+    def published(self, namespace: str, name: str) -> CatalogEntry | None:
         return self.load(namespace, name)
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
         return self._past.written_with(self.warehouse.name, namespace, name, snapshot_ids)
 
-    def is_protected(self, entry: Entry) -> bool:
+    def is_protected(self, entry: CatalogEntry) -> bool:
         return self._present.is_protected(self.warehouse.name, entry.uuid)
 
-    def write(self, wanted: Write) -> int:
+    def write(self, wanted: WriteRequest) -> int:
         raise Forbidden(
             f"{self.prefix} is a past moment of {self.warehouse.name} and cannot be written to: "
             f"attach to warehouse={self.warehouse.name} to write"
@@ -239,20 +236,20 @@ class PastState:
 
 class TransactionState:
     is_present = False
-    holds_back = True
+    is_transaction = True
 
-    def __init__(self, base: PastState, transactions: TransactionStore, transaction: Transaction) -> None:
+    def __init__(self, base: AsOfState, transactions: TransactionStore, transaction: Transaction) -> None:
         self.warehouse = base.warehouse
         self.prefix = f"{base.warehouse.name}~{transaction.name}"
         self.transaction = transaction
         self._base = base
         self._transactions = transactions
 
-    def entry(self, namespace: str, name: str) -> Entry | None:
+    def entry(self, namespace: str, name: str) -> CatalogEntry | None:
         held = self._held(namespace, name)
         return held.after if held else self._base.entry(namespace, name)
 
-    def load(self, namespace: str, name: str) -> Entry | None:
+    def load(self, namespace: str, name: str) -> CatalogEntry | None:
         held = self._held(namespace, name)
         return held.after if held else self._base.load(namespace, name)
 
@@ -279,7 +276,7 @@ class TransactionState:
                     found.add(namespace)
         return sorted(found)[:limit]
 
-    def published(self, namespace: str, name: str) -> Entry | None:
+    def published(self, namespace: str, name: str) -> CatalogEntry | None:
         """What was renamed inside follows what is published under a name that it had before. Names may have
         changed hands, or come back: the uuid tells.
         """
@@ -299,12 +296,12 @@ class TransactionState:
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
         return set()
 
-    def is_protected(self, entry: Entry) -> bool:
+    def is_protected(self, entry: CatalogEntry) -> bool:
         return self._base.is_protected(entry)
 
-    def write(self, wanted: Write) -> int:
+    def write(self, wanted: WriteRequest) -> int:
         self._transactions.stage(self.transaction, wanted)
         return 1  # versions inside a transaction count from one for each name
 
-    def _held(self, namespace: str, name: str) -> Staged | None:
+    def _held(self, namespace: str, name: str) -> StagedChange | None:
         return self._transactions.staged(self.transaction.id, namespace, name)

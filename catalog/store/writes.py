@@ -19,10 +19,17 @@ import orjson
 import sqlalchemy as sa
 
 from catalog import faults
-from catalog.changes import Change, Entry, KeyTaken, LostRace, Record, Write
 from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, NoSuchWarehouse
+from catalog.models import (
+    CatalogEntry,
+    ConcurrentUpdate,
+    EntryChange,
+    IdempotencyKeyConflict,
+    IdempotencyRecord,
+    WriteRequest,
+)
 from catalog.store.database import Database
-from catalog.store.documents import pack
+from catalog.store.entries import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
 Also = Callable[[sa.Connection, int], None]
@@ -106,7 +113,7 @@ class Written:
     first_version: int
 
 
-def write(database: Database, warehouse: str, wanted: Write, also: Also | None = None) -> Written:
+def write(database: Database, warehouse: str, wanted: WriteRequest, also: Also | None = None) -> Written:
     """Apply all changes or none.
 
     Raises LostRace, KeyTaken, NoSuchNamespace, NamespaceNotEmpty, Invalid (a place that is taken),
@@ -116,7 +123,9 @@ def write(database: Database, warehouse: str, wanted: Write, also: Also | None =
     return database.write(lambda connection: apply(connection, warehouse, wanted, also))
 
 
-def apply(connection: sa.Connection, warehouse: str, wanted: Write, also: Also | None = None) -> Written:
+def apply(
+    connection: sa.Connection, warehouse: str, wanted: WriteRequest, also: Also | None = None
+) -> Written:
     """The same inside a transaction that the caller owns."""
     changes = sorted(wanted.changes, key=lambda change: change.key)
     first_version = 0
@@ -159,7 +168,7 @@ def _lock_names(connection: sa.Connection, warehouse: str) -> int:
 def _set(
     connection: sa.Connection,
     warehouse: str,
-    change: Change,
+    change: EntryChange,
     first_version: int,
     moving: Mapping[str, bool],
 ) -> None:
@@ -167,7 +176,7 @@ def _set(
     base, after = change.base, change.after
     if base is None:
         if connection.execute(_EXISTS, where).fetchone() is not None:
-            raise LostRace(change.key)
+            raise ConcurrentUpdate(change.key)
         if after is not None:
             row = _row_of(warehouse, after, first_version)
             connection.execute(_INSERT, row | {"protected": int(moving.get(after.uuid, after.protected))})
@@ -184,17 +193,17 @@ def _set(
         }
         result = connection.execute(_UPDATE if base.uuid == after.uuid else _REPLACE, where)
     if result.rowcount != 1:
-        raise LostRace(change.key)
+        raise ConcurrentUpdate(change.key)
 
 
-def _version_after(change: Change, first_version: int) -> int:
+def _version_after(change: EntryChange, first_version: int) -> int:
     base, after = change.base, change.after
     if base is not None and after is not None and base.uuid == after.uuid:
         return base.version + 1
     return first_version
 
 
-def _row_of(warehouse: str, entry: Entry, version: int) -> dict[str, Any]:
+def _row_of(warehouse: str, entry: CatalogEntry, version: int) -> dict[str, Any]:
     assert entry.document is not None, "a written entry carries its document"
     return {
         "warehouse": warehouse,
@@ -209,7 +218,9 @@ def _row_of(warehouse: str, entry: Entry, version: int) -> dict[str, Any]:
     }
 
 
-def _check_structure(connection: sa.Connection, warehouse: str, change: Change, wanted: Write) -> None:
+def _check_structure(
+    connection: sa.Connection, warehouse: str, change: EntryChange, wanted: WriteRequest
+) -> None:
     """What must hold between this name and others, looked at after every row is set, so that order does not
     matter.
     """
@@ -230,7 +241,7 @@ def _check_structure(connection: sa.Connection, warehouse: str, change: Change, 
         _reserve(connection, warehouse, location, change.after.uuid)
 
 
-def _require_one_name(connection: sa.Connection, warehouse: str, change: Change) -> None:
+def _require_one_name(connection: sa.Connection, warehouse: str, change: EntryChange) -> None:
     """A thing has one name: places and files belong to its uuid, which a client may choose."""
     assert change.after is not None
     if len(connection.execute(_BY_UUID, {"w": warehouse, "u": change.after.uuid}).fetchall()) > 1:
@@ -254,7 +265,7 @@ def overlapping_params(warehouse: str, location: str) -> dict[str, Any]:
     return {"w": warehouse, "above": above, "below": location + "/", "behind": location + "0"}
 
 
-def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[Change]) -> None:
+def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[EntryChange]) -> None:
     """What has no name any more holds no place: a table may be made again where a dropped one was."""
     staying = {change.after.uuid for change in changes if change.after is not None}
     for change in changes:
@@ -275,7 +286,9 @@ def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: st
         connection.execute(_INSERT_PLACE, {"warehouse": warehouse, "location": location, "uuid": owner})
 
 
-def _keep_dropped(connection: sa.Connection, warehouse: str, change: Change, wanted: Write) -> None:
+def _keep_dropped(
+    connection: sa.Connection, warehouse: str, change: EntryChange, wanted: WriteRequest
+) -> None:
     base = change.base
     assert base is not None
     assert base.document is not None
@@ -309,7 +322,7 @@ def _take_number(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
 def _insert_history(
     connection: sa.Connection,
     warehouse: str,
-    changes: Sequence[Change],
+    changes: Sequence[EntryChange],
     number: int,
     time_ms: int,
     principal: str,
@@ -342,12 +355,12 @@ def _insert_history(
         connection.execute(_INSERT_HISTORY, rows)
 
 
-def remember(connection: sa.Connection, record: Record, now_ms: int) -> None:
-    values = {name: getattr(record, name) for name in Record.__slots__}
+def remember(connection: sa.Connection, record: IdempotencyRecord, now_ms: int) -> None:
+    values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
     connection.execute(_FORGET_RECORD, values | {"now": now_ms})  # one that is over makes room
     if next(_keys_kept) % SWEEP_EVERY == 0:
         connection.execute(_SWEEP_RECORDS, {"now": now_ms})
     try:
         connection.execute(_INSERT_RECORD, values)
     except sa.exc.IntegrityError as error:
-        raise KeyTaken from error
+        raise IdempotencyKeyConflict from error

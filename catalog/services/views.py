@@ -1,0 +1,119 @@
+"""Views: create, replace, register. Drop and rename are those of tables."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import orjson
+
+from catalog.errors import Invalid, NotWritten
+from catalog.metadata.view_invariants import view_violations
+from catalog.metadata.views import apply_view, is_view_replay, new_view
+from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
+from catalog.names import Identifier
+from catalog.services import table_locations
+from catalog.services.catalog import Catalog
+from catalog.services.commits import not_committed
+from catalog.services.documents import document_key
+from catalog.services.namespaces import properties_of
+from catalog.services.tables import load, put_new, read_metadata, require_free
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import WriteContext, WritePlan, next_metadata_location, write_with_retry
+
+
+def create(
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    identifier: Identifier,
+    request: dict[str, Any],
+) -> CatalogEntry:
+    inherited = properties_of(state, identifier.namespace)
+    location = request.get("location")
+    if location is None:
+        location = table_locations.default_location(identifier, inherited["location"])
+    location = table_locations.require_below(state.warehouse, location, "location").text.rstrip("/")
+    for key, value in table_locations.path_properties(request.get("properties")):
+        table_locations.require_inside(state.warehouse, value, key)
+    metadata = new_view(request, location=location, view_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
+    return put_new(catalog, state, asked, identifier, "view", "create-view", metadata)
+
+
+def replace(
+    catalog: Catalog,
+    state: WarehouseState,
+    asked: WriteContext,
+    identifier: Identifier,
+    requirements: list[Any],
+    updates: list[Any],
+) -> CatalogEntry:
+    """Apply updates to a view; concurrent replaces follow each other."""
+    table_locations.check_updates(state.warehouse, updates)
+
+    def decide() -> WritePlan[CatalogEntry]:
+        entry = load(state, identifier, "view")
+        assert entry.document is not None
+        before = catalog.documents.parsed(document_key(entry), entry.document)
+        if is_view_replay(before, requirements, updates):
+            return WritePlan(entry)
+        after = apply_view(before, requirements, updates, now_ms=catalog.now_ms())
+        if after is before:
+            return WritePlan(entry)
+        table_locations.check_result(state.warehouse, before, after)
+        location = next_metadata_location(after, entry.metadata_location)
+        text = orjson.dumps(after)
+        made = CatalogEntry(
+            "view", entry.namespace, entry.name, entry.uuid, entry.version + 1, location, text
+        )
+        detail = {"updates": [update["action"] for update in updates]}
+        change = EntryChange(
+            "replace-view",
+            "view",
+            entry.namespace,
+            entry.name,
+            entry,
+            made,
+            detail,
+            table_locations.new_locations(before, after),
+        )
+        return WritePlan(made, [change], [(location, text)])
+
+    try:
+        return write_with_retry(catalog, state, asked, decide)
+    except NotWritten as error:
+        raise not_committed(error) from error
+
+
+def register(
+    catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier, location: object
+) -> CatalogEntry:
+    """Give a name to a view whose metadata file is there already."""
+    properties_of(state, identifier.namespace)
+    place = table_locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
+    metadata, text = read_metadata(catalog, place)
+    problems = view_violations(metadata)
+    if problems:
+        raise Invalid(f"Cannot register {place}: {problems[0]}")
+    table_locations.require_below(state.warehouse, metadata.get("location"), "location")
+    for key, value in table_locations.path_properties(metadata.get("properties")):
+        table_locations.require_inside(state.warehouse, value, key)
+
+    def decide() -> WritePlan[CatalogEntry]:
+        require_free(state, identifier, "view")
+        made = CatalogEntry(
+            "view", identifier.namespace.key, identifier.name, metadata["view-uuid"], UNNUMBERED, place, text
+        )
+        change = EntryChange(
+            "register-view",
+            "view",
+            made.namespace,
+            made.name,
+            None,
+            made,
+            {},
+            table_locations.own_locations(metadata),
+        )
+        return WritePlan(made, [change])
+
+    return write_with_retry(catalog, state, asked, decide)
