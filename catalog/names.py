@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from catalog.errors import Invalid
@@ -222,3 +223,10 @@ def _split_at(raw: str, separator: str) -> list[str]:
     encoded = "".join(f"%{byte:02X}" for byte in separator.encode())
     parts = re.split(re.escape(encoded), raw, flags=re.IGNORECASE)
     return parts if len(parts) > 1 else raw.split(quote(separator, safe="!$&'()*+,;=:@"))
+
+
+def require_same_identifier(identifier: Identifier, body: dict[str, Any]) -> None:
+    """A commit may repeat the identifier of its path in the body."""
+    named = body.get("identifier")
+    if named is not None and identifier_from_body(named) != identifier:
+        raise Invalid("The identifier in the body is not the one in the path")

@@ -378,3 +378,22 @@ async def commit_turn(request: Request, table: TableDep) -> AsyncIterator[None]:
 # Both end with the handler and not with the response: a client that reads slowly must not hold a slot.
 WriteSlot = Annotated[None, Depends(write_slot, scope="function")]
 CommitTurn = Annotated[None, Depends(commit_turn, scope="function")]
+
+
+# Fields of request bodies. As in Iceberg's own parsers, null means the same as a missing field.
+
+
+def list_field(body: dict[str, Any], name: str) -> list[Any]:
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Invalid(f"{name} must be a list")
+    return value
+
+
+def boolean_field(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Invalid(f"{name} must be true or false")
+    return bool(value)

@@ -19,11 +19,12 @@ from catalog.api.dependencies import (
     WriteContextDep,
     WriterState,
     WriteSlot,
+    boolean_field,
+    list_field,
     parse_namespace,
     raw_query,
 )
 from catalog.api.pagination import SpecPageDep
-from catalog.api.requests import boolean_field, list_field, require_same_identifier
 from catalog.api.responses import (
     etag,
     etag_matches,
@@ -36,7 +37,13 @@ from catalog.api.responses import (
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
 from catalog.models import CatalogEntry
-from catalog.names import Identifier, check_name, decode_segment, identifier_from_body
+from catalog.names import (
+    Identifier,
+    check_name,
+    decode_segment,
+    identifier_from_body,
+    require_same_identifier,
+)
 from catalog.services import commits, namespaces, reports, tables
 from catalog.services.catalog import Catalog
 from catalog.services.idempotency import restore_entry, restore_from_file, run_once

@@ -7,8 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import CatalogDep, JsonBody, WriteContextDep, WriterState, WriteSlot
-from catalog.api.requests import list_field
+from catalog.api.dependencies import CatalogDep, JsonBody, WriteContextDep, WriterState, WriteSlot, list_field
 from catalog.api.responses import no_content
 from catalog.errors import Invalid
 from catalog.names import identifier_from_body

@@ -15,11 +15,11 @@ from catalog.api.dependencies import (
     WriteContextWithoutKey,
     WriterState,
     WriteSlot,
+    list_field,
 )
 from catalog.api.pagination import SpecPageDep
-from catalog.api.requests import list_field, require_same_identifier
 from catalog.api.responses import identifiers_response, no_content, view_response
-from catalog.names import Identifier, check_name, identifier_from_body
+from catalog.names import Identifier, check_name, identifier_from_body, require_same_identifier
 from catalog.services import namespaces, tables, views
 from catalog.services.idempotency import restore_entry, run_once
 

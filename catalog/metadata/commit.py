@@ -14,10 +14,9 @@ from typing import Any
 
 from catalog.errors import Invalid, RequirementFailed
 from catalog.metadata import partitioning, snapshots, table_updates
-from catalog.metadata.document_defaults import with_defaults
-from catalog.metadata.draft import Draft, Metadata, snapshot_id_of, with_id
+from catalog.metadata.document import Metadata, previous_versions_max, snapshot_id_of, with_defaults, with_id
+from catalog.metadata.draft import Draft
 from catalog.metadata.snapshots import finish_snapshot_log
-from catalog.metadata.table_updates import previous_versions_max
 from catalog.metadata.validation import (
     CLOCK_SKEW_MS_MAX,
     FORMAT_VERSION_DEFAULT,

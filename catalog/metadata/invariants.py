@@ -12,7 +12,14 @@ from typing import Any, ParamSpec
 
 from catalog.errors import Invalid
 from catalog.metadata import partitioning, validation
-from catalog.metadata.draft import MAIN, PARTITION_FIELD_ID_START, Metadata, current_snapshot_id, with_id
+from catalog.metadata.document import (
+    MAIN,
+    PARTITION_FIELD_ID_START,
+    Metadata,
+    current_snapshot_id,
+    highest_field_id,
+    with_id,
+)
 from catalog.metadata.schemas import SchemaIndex, index_schema, same_schema
 from catalog.metadata.table_updates import is_uuid
 from catalog.metadata.validation import CLOCK_SKEW_MS_MAX, FORMAT_VERSION_MAX, FORMAT_VERSION_MIN, JsonObject
@@ -83,7 +90,7 @@ def _current_index(metadata: Metadata) -> SchemaIndex | None:
 def _specs(metadata: Metadata) -> Iterator[str]:
     yield from _unique(metadata, "partition-specs", "spec-id")
     specs = metadata["partition-specs"]
-    highest = partitioning.highest_field_id(field for spec in specs for field in spec["fields"])
+    highest = highest_field_id(field for spec in specs for field in spec["fields"])
     if highest > max(metadata["last-partition-id"], PARTITION_FIELD_ID_START - 1):
         yield f"last-partition-id {metadata['last-partition-id']} is below partition field id {highest}"
     default = with_id(specs, "spec-id", metadata["default-spec-id"])

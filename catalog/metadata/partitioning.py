@@ -5,12 +5,13 @@ A field has one source column (`source-id`) or, since v3, several (`source-ids`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from catalog.errors import Invalid
 from catalog.metadata import types
-from catalog.metadata.draft import LAST_ADDED, PARTITION_FIELD_ID_START, UNSORTED_ORDER_ID, Draft, with_id
+from catalog.metadata.document import PARTITION_FIELD_ID_START, UNSORTED_ORDER_ID, highest_field_id, with_id
+from catalog.metadata.draft import LAST_ADDED, Draft
 from catalog.metadata.schemas import Column, SchemaIndex
 from catalog.metadata.validation import (
     FIELD_ID_MAX,
@@ -133,10 +134,6 @@ def check_names(fields: Fields, index: SchemaIndex) -> None:
             raise Invalid(
                 f"Cannot create identity partition sourced from different field in schema: {field['name']}"
             )
-
-
-def highest_field_id(fields: Iterable[JsonObject]) -> int:
-    return max((field["field-id"] for field in fields), default=PARTITION_FIELD_ID_START - 1)
 
 
 def add_spec(draft: Draft, update: JsonObject) -> None:

@@ -14,34 +14,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import FileNotFound
-from catalog.metadata.draft import set_current_snapshot_id
-from catalog.metadata.table_updates import deletes_old_metadata
-
-CURRENT = (
-    "current-snapshot-id",
-    "current-schema-id",
-    "default-spec-id",
-    "default-sort-order-id",
-    "last-updated-ms",
-)
-NOTED = (*CURRENT, "refs", "properties")
-
-
-def summarize(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What the history keeps of a version, so that it can be rebuilt: which of everything was current."""
-    kept = {key: metadata[key] for key in CURRENT if metadata.get(key) is not None}
-    properties = metadata.get("properties") or {}
-    if deletes_old_metadata(properties):
-        kept["properties"] = properties
-    refs = metadata.get("refs") or {}
-    if len(refs) > 1 or (refs and "main" not in refs):
-        kept["refs"] = refs
-    return kept
-
-
-def update_summary(detail: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    """What the history keeps, with the note of this version in place of that of an earlier one."""
-    return {key: value for key, value in detail.items() if key not in NOTED} | summarize(metadata)
+from catalog.metadata.document import CURRENT_KEYS, set_current_snapshot_id
 
 
 def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
@@ -61,7 +34,7 @@ def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
             "this moment can no longer be read"
         )
     updated_ms = noted.get("last-updated-ms", metadata["last-updated-ms"])
-    metadata |= {key: noted[key] for key in (*CURRENT, "properties") if key in noted}
+    metadata |= {key: noted[key] for key in (*CURRENT_KEYS, "properties") if key in noted}
     set_current_snapshot_id(metadata, None if snapshot_id in (None, -1) else snapshot_id)
     metadata["snapshots"] = [s for s in snapshots.values() if s["timestamp-ms"] <= updated_ms]
     known = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}

@@ -11,8 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.errors import CommitFailed, Invalid
-from catalog.metadata.draft import MAIN, Draft, current_snapshot_id, set_current_snapshot_id, with_id
-from catalog.metadata.table_updates import previous_versions_max
+from catalog.metadata.document import (
+    MAIN,
+    current_snapshot_id,
+    previous_versions_max,
+    set_current_snapshot_id,
+    with_id,
+)
+from catalog.metadata.draft import Draft
 from catalog.metadata.validation import (
     CLOCK_SKEW_MS_MAX,
     INT_MAX,

@@ -10,7 +10,12 @@ import binascii
 import re
 
 from catalog.errors import Invalid
-from catalog.metadata.draft import LAST_ADDED, Draft, current_snapshot_id, set_current_snapshot_id, with_id
+from catalog.metadata.document import (
+    current_snapshot_id,
+    set_current_snapshot_id,
+    with_id,
+)
+from catalog.metadata.draft import LAST_ADDED, Draft
 from catalog.metadata.schemas import index_schema, same_schema, tidy_schema
 from catalog.metadata.validation import (
     FORMAT_VERSION_DEFAULT,
@@ -18,7 +23,6 @@ from catalog.metadata.validation import (
     FORMAT_VERSION_MIN,
     INT_MAX,
     LONG_MAX,
-    METADATA_LOG_ENTRIES_DEFAULT,
     JsonObject,
     integer,
     integers,
@@ -34,8 +38,6 @@ from catalog.metadata.validation import (
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FORMAT_VERSION = "format-version"
-PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
-DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 # These steer a request, or describe the table to engines; they are never kept.
 RESERVED = frozenset(
     {
@@ -160,19 +162,6 @@ def new_table_properties(given: dict[str, str], version: int) -> dict[str, str]:
     if encryption and version < 3:
         raise Invalid(f"Invalid properties for v{version}: {', '.join(encryption)}")
     return NEW_TABLE_DEFAULTS | {key: value for key, value in given.items() if key not in RESERVED}
-
-
-def previous_versions_max(properties: dict[str, str]) -> int:
-    """How many entries the metadata log keeps: at least one. A value that is no number counts as none."""
-    value = properties.get(PREVIOUS_VERSIONS_MAX)
-    if not isinstance(value, str) or _INTEGER.fullmatch(value) is None:
-        return METADATA_LOG_ENTRIES_DEFAULT
-    return max(1, int(value))
-
-
-def deletes_old_metadata(properties: dict[str, str]) -> bool:
-    """Whether metadata files that fall out of the log are deleted."""
-    return str(properties.get(DELETE_AFTER_COMMIT, "false")).lower() == "true"
 
 
 def add_schema(draft: Draft, update: JsonObject) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from catalog.errors import Invalid
 from catalog.metadata import partitioning
 from catalog.metadata.commit import check_layout, legacy_fields
-from catalog.metadata.draft import UNSORTED_ORDER_ID, Draft, Metadata
+from catalog.metadata.document import UNSORTED_ORDER_ID, Metadata, highest_field_id
+from catalog.metadata.draft import Draft
 from catalog.metadata.partitioning import renumbered
 from catalog.metadata.schemas import fresh_ids, index_schema, tidy_schema
 from catalog.metadata.table_updates import new_table_properties, read_format_version, without_trailing_slash
@@ -38,7 +39,7 @@ def new_table(request: JsonObject, *, location: str, table_uuid: str, now_ms: in
         "current-schema-id": 0,
         "partition-specs": [(request.get("partition-spec") or {}) | {"spec-id": 0, "fields": fields}],
         "default-spec-id": 0,
-        "last-partition-id": partitioning.highest_field_id(fields),
+        "last-partition-id": highest_field_id(fields),
         "sort-orders": [order],
         "default-sort-order-id": order["order-id"],
         "properties": new_table_properties(given, version),

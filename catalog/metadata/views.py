@@ -16,7 +16,7 @@ import re
 
 from catalog.errors import IllegalArgument, Invalid, RequirementFailed
 from catalog.metadata import validation
-from catalog.metadata.draft import Metadata, with_id
+from catalog.metadata.document import Metadata, with_id
 from catalog.metadata.validation import REQUIREMENTS_MAX
 from catalog.metadata.view_updates import (
     FORMAT_VERSION,

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from catalog import locations
 from catalog.errors import (
     AlreadyExists,
     CatalogError,
@@ -23,13 +24,11 @@ from catalog.errors import (
     RequirementFailed,
 )
 from catalog.metadata.commit import apply, is_replay
-from catalog.metadata.rebuild import summarize
+from catalog.metadata.document import summarize
 from catalog.metadata.snapshots import collapse_logs
 from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
 from catalog.names import Identifier
-from catalog.services import table_locations
-from catalog.services.catalog import Catalog
-from catalog.services.documents import document_key
+from catalog.services.catalog import Catalog, document_key
 from catalog.services.warehouse_state import WarehouseState
 from catalog.services.writes import (
     WriteContext,
@@ -79,7 +78,7 @@ def commit_tables(
     """Land all commits or none; answers each table as it is then."""
     _require_sane(commits)
     for commit in commits:
-        table_locations.check_updates(state.warehouse, commit.updates)
+        locations.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
     try:
         entries = write_with_retry(
@@ -240,9 +239,9 @@ def _change(
     namespace, name = commit.key
     if state.is_transaction:
         after = squash_for(catalog, state, namespace, name, after)
-    table_locations.check_result(state.warehouse, before, after)
+    locations.check_result(state.warehouse, before, after)
     if entry is None:
-        table_locations.check_metadata(state.warehouse, after)
+        locations.check_metadata(state.warehouse, after)
     location = next_metadata_location(after, entry.metadata_location if entry else None)
     text = orjson.dumps(after)
     if len(text) > DOCUMENT_BYTES_MAX:
@@ -263,7 +262,7 @@ def _change(
             base=entry,
             after=written,
             detail=_detail(after, commit.updates),
-            locations=table_locations.new_locations(before, after),
+            locations=locations.new_locations(before, after),
             request=(commit.requirements, commit.updates),
         ),
         text,

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
+from catalog import locations
 from catalog.errors import AlreadyExists, Invalid, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
 from catalog.models import CatalogEntry, EntryChange
 from catalog.names import Namespace
-from catalog.services import table_locations
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import WarehouseState
 from catalog.services.writes import WriteContext, WritePlan, write_with_retry
@@ -118,7 +118,7 @@ def _check_removals(value: object) -> list[str]:
 def _check_location(state: WarehouseState, properties: dict[str, str]) -> None:
     for key, value in properties.items():
         if key.lower() == "location":
-            table_locations.require_inside(state.warehouse, value, "location")
+            locations.require_inside(state.warehouse, value, "location")
 
 
 def _check_levels(namespace: Namespace, separator: str) -> None:
@@ -138,7 +138,7 @@ def _with_location(state: WarehouseState, namespace: Namespace, properties: dict
     """
     if "location" in properties:
         return properties
-    return {**properties, "location": table_locations.default_namespace_location(state.warehouse, namespace)}
+    return {**properties, "location": locations.default_namespace_location(state.warehouse, namespace)}
 
 
 def _require(state: WarehouseState, namespace: Namespace) -> CatalogEntry:

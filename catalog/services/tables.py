@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from catalog import locations
 from catalog.errors import (
     AlreadyExists,
     Conflict,
@@ -18,13 +19,11 @@ from catalog.errors import (
     NoSuchTable,
     NoSuchView,
 )
-from catalog.metadata.document_defaults import with_defaults
+from catalog.metadata.document import summarize, with_defaults
 from catalog.metadata.invariants import violations
-from catalog.metadata.rebuild import summarize
 from catalog.metadata.tables import new_table
 from catalog.models import PURGE_WANTED, UNNUMBERED, CatalogEntry, EntryChange, Kind
 from catalog.names import Identifier, Namespace
-from catalog.services import table_locations
 from catalog.services.catalog import Catalog
 from catalog.services.namespaces import properties_of
 from catalog.services.warehouse_state import WarehouseState
@@ -98,7 +97,7 @@ def stage(
     namespace_properties = properties_of(state, identifier.namespace)
     require_free(state, identifier, "table")
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
-    for place in table_locations.own_locations(metadata):
+    for place in locations.own_locations(metadata):
         if catalog.records.taken(state.warehouse.name, place):
             raise Invalid(f"Location {place} overlaps the location of another table")
     # DuckDB writes manifests into this folder without making it.
@@ -115,10 +114,10 @@ def _new_metadata(
 ) -> dict[str, Any]:
     location = request.get("location")
     if location is None:
-        location = table_locations.default_location(identifier, inherited["location"])
-    location = table_locations.require_below(state.warehouse, location, "location").text.rstrip("/")
-    for key, value in table_locations.path_properties(request.get("properties")):
-        table_locations.require_inside(state.warehouse, value, key)
+        location = locations.default_location(identifier, inherited["location"])
+    location = locations.require_below(state.warehouse, location, "location").text.rstrip("/")
+    for key, value in locations.path_properties(request.get("properties")):
+        locations.require_inside(state.warehouse, value, key)
     return new_table(request, location=location, table_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
 
 
@@ -149,7 +148,7 @@ def put_new(
             None,
             made,
             summarize(metadata) if kind == "table" else {},
-            table_locations.own_locations(metadata),
+            locations.own_locations(metadata),
         )
         return WritePlan(made, [change], [(location, text)])
 
@@ -167,13 +166,13 @@ def register(
 ) -> CatalogEntry:
     """Give a name to a table whose metadata file is there already."""
     properties_of(state, identifier.namespace)
-    place = table_locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
+    place = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
     found, text = read_metadata(catalog, place)
     metadata = with_defaults(found, table_uuid=str(uuid.uuid4()))
     problems = violations(metadata)
     if problems:
         raise Invalid(f"Cannot register {place}: {problems[0]}")
-    table_locations.check_metadata(state.warehouse, metadata)
+    locations.check_metadata(state.warehouse, metadata)
     if metadata is not found:
         text = orjson.dumps(metadata)
 
@@ -199,7 +198,7 @@ def register(
             base,
             made,
             summarize(metadata),
-            table_locations.own_locations(metadata),
+            locations.own_locations(metadata),
         )
         return WritePlan(made, [change])
 
@@ -340,7 +339,7 @@ def undrop(
             None,
             back,
             noted,
-            table_locations.own_locations(orjson.loads(entry.document or b"{}")),
+            locations.own_locations(orjson.loads(entry.document or b"{}")),
         )
         return WritePlan(back, [change])
 

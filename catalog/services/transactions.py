@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from catalog import locations
 from catalog.errors import (
     CatalogError,
     CommitFailed,
@@ -22,7 +23,7 @@ from catalog.errors import (
     NoSuchTransaction,
 )
 from catalog.metadata.commit import apply
-from catalog.metadata.rebuild import update_summary
+from catalog.metadata.document import update_summary
 from catalog.metadata.snapshots import set_publish_time
 from catalog.models import (
     CatalogEntry,
@@ -33,7 +34,6 @@ from catalog.models import (
     WriteRequest,
 )
 from catalog.names import Identifier, Namespace, check_transaction_name
-from catalog.services import table_locations
 from catalog.services.catalog import Catalog
 from catalog.services.commits import remove_outdated, squash_for
 from catalog.services.warehouse_state import CurrentState
@@ -258,7 +258,7 @@ def _new_places(live: CatalogEntry | None, after: CatalogEntry | None) -> tuple[
     if after is None or after.kind == "namespace":
         return ()
     before = orjson.loads(live.document or b"null") if live is not None and live.uuid == after.uuid else None
-    return table_locations.new_locations(before, orjson.loads(after.document or b"{}"))
+    return locations.new_locations(before, orjson.loads(after.document or b"{}"))
 
 
 def _rebased(

@@ -7,15 +7,14 @@ from typing import Any
 
 import orjson
 
+from catalog import locations
 from catalog.errors import Invalid, NotWritten
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
 from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
 from catalog.names import Identifier
-from catalog.services import table_locations
-from catalog.services.catalog import Catalog
+from catalog.services.catalog import Catalog, document_key
 from catalog.services.commits import not_committed
-from catalog.services.documents import document_key
 from catalog.services.namespaces import properties_of
 from catalog.services.tables import load, put_new, read_metadata, require_free
 from catalog.services.warehouse_state import WarehouseState
@@ -32,10 +31,10 @@ def create(
     inherited = properties_of(state, identifier.namespace)
     location = request.get("location")
     if location is None:
-        location = table_locations.default_location(identifier, inherited["location"])
-    location = table_locations.require_below(state.warehouse, location, "location").text.rstrip("/")
-    for key, value in table_locations.path_properties(request.get("properties")):
-        table_locations.require_inside(state.warehouse, value, key)
+        location = locations.default_location(identifier, inherited["location"])
+    location = locations.require_below(state.warehouse, location, "location").text.rstrip("/")
+    for key, value in locations.path_properties(request.get("properties")):
+        locations.require_inside(state.warehouse, value, key)
     metadata = new_view(request, location=location, view_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
     return put_new(catalog, state, asked, identifier, "view", "create-view", metadata)
 
@@ -49,7 +48,7 @@ def replace(
     updates: list[Any],
 ) -> CatalogEntry:
     """Apply updates to a view; concurrent replaces follow each other."""
-    table_locations.check_updates(state.warehouse, updates)
+    locations.check_updates(state.warehouse, updates)
 
     def decide() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier, "view")
@@ -60,7 +59,7 @@ def replace(
         after = apply_view(before, requirements, updates, now_ms=catalog.now_ms())
         if after is before:
             return WritePlan(entry)
-        table_locations.check_result(state.warehouse, before, after)
+        locations.check_result(state.warehouse, before, after)
         location = next_metadata_location(after, entry.metadata_location)
         text = orjson.dumps(after)
         made = CatalogEntry(
@@ -75,7 +74,7 @@ def replace(
             entry,
             made,
             detail,
-            table_locations.new_locations(before, after),
+            locations.new_locations(before, after),
         )
         return WritePlan(made, [change], [(location, text)])
 
@@ -90,14 +89,14 @@ def register(
 ) -> CatalogEntry:
     """Give a name to a view whose metadata file is there already."""
     properties_of(state, identifier.namespace)
-    place = table_locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
+    place = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
     metadata, text = read_metadata(catalog, place)
     problems = view_violations(metadata)
     if problems:
         raise Invalid(f"Cannot register {place}: {problems[0]}")
-    table_locations.require_below(state.warehouse, metadata.get("location"), "location")
-    for key, value in table_locations.path_properties(metadata.get("properties")):
-        table_locations.require_inside(state.warehouse, value, key)
+    locations.require_below(state.warehouse, metadata.get("location"), "location")
+    for key, value in locations.path_properties(metadata.get("properties")):
+        locations.require_inside(state.warehouse, value, key)
 
     def decide() -> WritePlan[CatalogEntry]:
         require_free(state, identifier, "view")
@@ -112,7 +111,7 @@ def register(
             None,
             made,
             {},
-            table_locations.own_locations(metadata),
+            locations.own_locations(metadata),
         )
         return WritePlan(made, [change])
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from catalog.errors import FileNotFound, Forbidden
 from catalog.metadata.rebuild import rebuild
 from catalog.models import CatalogEntry, Kind, StagedChange, Transaction, Warehouse, WriteRequest
-from catalog.services.documents import Documents, document_key
+from catalog.services.catalog import Documents, document_key
 from catalog.services.writes import decode_metadata
 from catalog.storage.base import Files
 from catalog.store.database import Database

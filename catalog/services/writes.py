@@ -30,7 +30,7 @@ from catalog.errors import (
     Unavailable,
 )
 from catalog.locations import Location
-from catalog.metadata.table_updates import deletes_old_metadata
+from catalog.metadata.document import deletes_old_metadata
 from catalog.models import (
     UNNUMBERED,
     CatalogEntry,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from catalog.errors import Invalid
-from catalog.metadata.draft import PARTITION_FIELD_ID_START
+from catalog.metadata.document import PARTITION_FIELD_ID_START
 from catalog.metadata.partitioning import bind_partition_spec
 from catalog.metadata.schemas import SchemaIndex, index_schema
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from catalog.metadata.commit import apply
-from catalog.metadata.draft import Metadata, current_snapshot_id
+from catalog.metadata.document import Metadata, current_snapshot_id
 from catalog.metadata.tables import new_table
 
 JsonObject = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.views import apply_view, new_view
 
 UUID = "5f4f2b0e-5d0c-4b7a-9d1e-0a2b3c4d5e6f"

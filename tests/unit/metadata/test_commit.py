@@ -9,7 +9,7 @@ import pytest
 
 from catalog.errors import CommitFailed, Invalid
 from catalog.metadata.commit import apply, is_replay
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.invariants import violations
 from catalog.metadata.tables import with_refs_only
 from catalog.metadata.validation import JSON_DEPTH_MAX, UPDATES_MAX

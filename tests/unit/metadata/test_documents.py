@@ -9,7 +9,7 @@ import orjson
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.invariants import violations
 from tests.harness.documents import produced_documents, write_documents
 

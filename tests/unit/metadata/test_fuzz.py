@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from catalog.errors import CatalogError, CommitFailed, Invalid, RequirementFailed
 from catalog.metadata.commit import UPDATES, apply, check_requirements, is_replay
-from catalog.metadata.document_defaults import with_defaults
+from catalog.metadata.document import with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.tables import new_table, with_refs_only
 from tests.harness.documents import (

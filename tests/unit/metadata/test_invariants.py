@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from catalog.metadata.commit import apply
-from catalog.metadata.document_defaults import with_defaults
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata, with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
 from tests.harness.documents import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from catalog.errors import Invalid
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.validation import SPEC_FIELDS_MAX
 from tests.harness.documents import NESTED, commit, field, partition_field, struct, table
 

@@ -9,7 +9,8 @@ import pytest
 
 from catalog.errors import FileNotFound
 from catalog.metadata.commit import apply
-from catalog.metadata.rebuild import rebuild, summarize
+from catalog.metadata.document import summarize
+from catalog.metadata.rebuild import rebuild
 from catalog.metadata.snapshots import collapse_logs
 from catalog.metadata.tables import new_table
 from tests.harness.rest import SCHEMA, append_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.errors import CommitFailed, Invalid
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from tests.harness.documents import (
     SCHEMA,
     add_column,

@@ -8,7 +8,7 @@ import pytest
 
 from catalog.errors import CommitFailed, Invalid
 from catalog.metadata.commit import apply
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.validation import CLOCK_SKEW_MS_MAX, LONG_MAX
 from tests.harness.documents import (
     NOW_MS,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from catalog.errors import Invalid
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from tests.harness.documents import NESTED, commit, sort_field, table
 
 

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from catalog.errors import CatalogError, CommitFailed, Invalid, RequirementFailed
 from catalog.metadata.commit import apply, is_replay
-from catalog.metadata.draft import Metadata, current_snapshot_id
+from catalog.metadata.document import Metadata, current_snapshot_id
 from catalog.metadata.invariants import violations
 from catalog.metadata.schemas import index_schema
 from catalog.metadata.tables import with_refs_only

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pyiceberg.view.metadata import ViewMetadata
 
 from catalog.errors import Invalid
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
 

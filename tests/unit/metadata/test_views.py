@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.view.metadata import ViewMetadata
 
 from catalog.errors import CatalogError, IllegalArgument, Invalid, RequirementFailed
-from catalog.metadata.draft import Metadata
+from catalog.metadata.document import Metadata
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.view_updates import UPDATES, VIEW_UPDATES_MAX
 from catalog.metadata.views import apply_view, check_view_requirements, is_view_replay, new_view

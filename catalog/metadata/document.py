@@ -1,0 +1,176 @@
+"""The metadata document of a table: a plain dict as parsed from JSON.
+
+A document is never changed in place: a change makes a new dict that shares every untouched part with the old
+one. v1 allowed writers to leave out much that clients now need; `with_defaults` derives it from what is
+there, and returns the document itself if nothing is missing. `summarize` says what the history keeps of a
+version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+from catalog.metadata.validation import METADATA_LOG_ENTRIES_DEFAULT, JsonObject
+
+_INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
+Metadata = dict[str, Any]
+MAIN = "main"
+NO_SNAPSHOT = -1
+PARTITION_FIELD_ID_START = 1000
+UNSORTED_ORDER_ID = 0
+snapshot_id_of = itemgetter("snapshot-id")
+PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+CURRENT_KEYS = (
+    "current-snapshot-id",
+    "current-schema-id",
+    "default-spec-id",
+    "default-sort-order-id",
+    "last-updated-ms",
+)
+SUMMARY_KEYS = (*CURRENT_KEYS, "refs", "properties")
+_LISTS = ("snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log")
+_KEYS = (
+    "table-uuid",
+    "schemas",
+    "current-schema-id",
+    "partition-specs",
+    "default-spec-id",
+    "last-partition-id",
+    "sort-orders",
+    "default-sort-order-id",
+    "properties",
+    "refs",
+    *_LISTS,
+)
+
+
+def current_snapshot_id(metadata: Metadata) -> int | None:
+    """Null, absent and -1 all mean that there is none."""
+    value: int | None = metadata.get("current-snapshot-id")
+    return None if value == NO_SNAPSHOT else value
+
+
+def with_id(entries: list[dict[str, Any]], key: str, id_: int | None) -> dict[str, Any] | None:
+    return next((entry for entry in entries if entry.get(key) == id_), None)
+
+
+def set_current_snapshot_id(document: Metadata, snapshot_id: int | None) -> None:
+    """On a document that the caller owns.
+
+    "None" is -1 in v1 and v2, as Java writes and old readers expect. From v3 on the key is left out: the spec
+    makes it optional, -1 is no longer written there, and the REST description allows no null.
+    """
+    if snapshot_id is not None:
+        document["current-snapshot-id"] = snapshot_id
+    elif document["format-version"] < 3:
+        document["current-snapshot-id"] = NO_SNAPSHOT
+    else:
+        document.pop("current-snapshot-id", None)
+
+
+def highest_field_id(fields: Iterable[JsonObject]) -> int:
+    return max((field["field-id"] for field in fields), default=PARTITION_FIELD_ID_START - 1)
+
+
+def previous_versions_max(properties: dict[str, str]) -> int:
+    """How many entries the metadata log keeps: at least one. A value that is no number counts as none."""
+    value = properties.get(PREVIOUS_VERSIONS_MAX)
+    if not isinstance(value, str) or _INTEGER.fullmatch(value) is None:
+        return METADATA_LOG_ENTRIES_DEFAULT
+    return max(1, int(value))
+
+
+def deletes_old_metadata(properties: dict[str, str]) -> bool:
+    """Whether metadata files that fall out of the log are deleted."""
+    return str(properties.get(DELETE_AFTER_COMMIT, "false")).lower() == "true"
+
+
+def summarize(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the history keeps of a version, so that it can be rebuilt: which of everything was current."""
+    kept = {key: metadata[key] for key in CURRENT_KEYS if metadata.get(key) is not None}
+    properties = metadata.get("properties") or {}
+    if deletes_old_metadata(properties):
+        kept["properties"] = properties
+    refs = metadata.get("refs") or {}
+    if len(refs) > 1 or (refs and "main" not in refs):
+        kept["refs"] = refs
+    return kept
+
+
+def update_summary(detail: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the history keeps, with the note of this version in place of that of an earlier one."""
+    return {key: value for key, value in detail.items() if key not in SUMMARY_KEYS} | summarize(metadata)
+
+
+def with_defaults(metadata: Metadata, *, table_uuid: str | None = None) -> Metadata:
+    """`table_uuid` is given to a table that has none (old v1 tables)."""
+    if all(metadata.get(key) is not None for key in _KEYS):
+        return metadata
+    document = {key: value for key, value in metadata.items() if value is not None or key not in _KEYS}
+    if table_uuid is not None:
+        document.setdefault("table-uuid", table_uuid)
+    if document.get("format-version") == 1:
+        _complete_schemas(document)
+        _complete_specs(document)
+        _complete_orders(document)
+    document.setdefault("properties", {})
+    for key in _LISTS:
+        document.setdefault(key, [])
+    _complete_refs(document)
+    return document if document != metadata else metadata
+
+
+def _complete_schemas(document: Metadata) -> None:
+    if "schemas" not in document and isinstance(document.get("schema"), dict):
+        schema = {"type": "struct", "schema-id": 0} | document["schema"]
+        document["schemas"] = [schema]
+        document["current-schema-id"] = schema["schema-id"]
+
+
+def _complete_specs(document: Metadata) -> None:
+    if "partition-specs" not in document and "partition-spec" in document:
+        document["partition-specs"] = [{"spec-id": 0, "fields": document["partition-spec"]}]
+        document["default-spec-id"] = 0
+    if not _are_spec_shaped(document.get("partition-specs")):
+        return
+    specs = [
+        spec
+        | {
+            "fields": [
+                {"field-id": PARTITION_FIELD_ID_START + i} | field for i, field in enumerate(spec["fields"])
+            ]
+        }
+        for spec in document["partition-specs"]
+    ]
+    if specs != document["partition-specs"]:
+        document["partition-specs"] = specs
+    fields = [field for spec in specs for field in spec["fields"]]
+    if all(isinstance(field["field-id"], int) for field in fields):
+        document.setdefault("last-partition-id", highest_field_id(fields))
+
+
+def _are_spec_shaped(specs: object) -> bool:
+    """Malformed documents are left as they are: what is wrong with them is for `invariants` to say."""
+    return isinstance(specs, list) and all(
+        isinstance(spec, dict)
+        and isinstance(spec.get("fields"), list)
+        and all(isinstance(field, dict) for field in spec["fields"])
+        for spec in specs
+    )
+
+
+def _complete_orders(document: Metadata) -> None:
+    document.setdefault("sort-orders", [{"order-id": UNSORTED_ORDER_ID, "fields": []}])
+    document.setdefault("default-sort-order-id", UNSORTED_ORDER_ID)
+
+
+def _complete_refs(document: Metadata) -> None:
+    current = current_snapshot_id(document)
+    if current is None and isinstance(document.get("format-version"), int):
+        set_current_snapshot_id(document, None)
+    if "refs" not in document:
+        document["refs"] = {} if current is None else {MAIN: {"snapshot-id": current, "type": "branch"}}
