@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from catalog.services.catalog import Documents, Key
+from catalog.services.warehouse_state import Documents, Key
 
 PARSED_WEIGHT = 8  # a parsed document takes about this many times the bytes of its text
 

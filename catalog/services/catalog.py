@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import orjson
 
 from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
-from catalog.models import CatalogEntry, Transaction, Warehouse
+from catalog.models import Transaction, Warehouse
 from catalog.moments import AtNumber, AtTime
 from catalog.names import LEVEL_SEPARATOR, WarehouseRef
 from catalog.services.purge import PurgeWorker
-from catalog.services.warehouse_state import AsOfState, CurrentState, TransactionState, WarehouseState
+from catalog.services.warehouse_state import (
+    AsOfState,
+    CurrentState,
+    Documents,
+    TransactionState,
+    WarehouseState,
+)
 from catalog.storage.base import Files
 from catalog.store.database import Database
 from catalog.store.entries import EntryStore
@@ -23,31 +26,7 @@ from catalog.store.records import RecordStore
 from catalog.store.transactions import TransactionStore
 from catalog.store.warehouses import WarehouseStore
 
-Key = tuple[str, str]  # the uuid, and one version of it
 ClientProperties = Callable[[str], Mapping[str, str]]  # what engines must know of the storage behind a root
-
-
-def document_key(entry: CatalogEntry) -> Key:
-    """The version is part of it: a file that others wrote can change before it is registered again."""
-    return (entry.uuid, f"{entry.version} {entry.metadata_location}")
-
-
-class Documents:
-    """Keeps nothing."""
-
-    def text(self, key: Key) -> bytes | None:
-        """The text of a document, if it is kept."""
-        return None
-
-    def put_text(self, key: Key, text: bytes) -> None:
-        """Keep the text of a document."""
-
-    def parsed(self, key: Key, text: bytes) -> dict[str, Any]:
-        """The document as dicts. They may be shared: the caller must not change them."""
-        return orjson.loads(text)  # type: ignore[no-any-return]
-
-    def put_parsed(self, key: Key, value: dict[str, Any], text: bytes) -> None:
-        """Keep a document that is parsed already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import orjson
 
 from catalog.errors import CatalogError, FileNotFound
 from catalog.metadata.document import with_defaults
+from catalog.metadata.files import decode_metadata, encode_metadata
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
 from catalog.models import CatalogEntry
 from catalog.names import Namespace
 from catalog.services.catalog import Catalog
-from catalog.services.writes import decode_metadata, encode_metadata
 
 PAGE_ROWS = 200
 

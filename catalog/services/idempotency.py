@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import orjson
 
 from catalog.errors import CatalogError, CommitFailed, CommitStateUnknown, Invalid
+from catalog.metadata.files import decode_metadata
 from catalog.models import CatalogEntry, IdempotencyKeyConflict, IdempotencyRecord, Kind
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import WarehouseState
-from catalog.services.writes import WriteContext, decode_metadata
+from catalog.services.writes import WriteContext
 
 T = TypeVar("T")
 

@@ -24,6 +24,7 @@ from catalog.errors import (
 )
 from catalog.metadata.commit import apply
 from catalog.metadata.document import update_summary
+from catalog.metadata.files import next_metadata_location, outdated_files
 from catalog.metadata.snapshots import set_publish_time
 from catalog.models import (
     CatalogEntry,
@@ -37,13 +38,7 @@ from catalog.names import Identifier, Namespace, check_transaction_name
 from catalog.services.catalog import Catalog
 from catalog.services.commits import remove_outdated, squash_for
 from catalog.services.warehouse_state import CurrentState
-from catalog.services.writes import (
-    WritePlan,
-    discard_files,
-    next_metadata_location,
-    outdated_files,
-    write_files,
-)
+from catalog.services.writes import WritePlan, discard_files, write_files
 from catalog.store.dropped import enqueue_purge
 from catalog.store.transactions import publish as publish_changes
 from catalog.store.writes import Also

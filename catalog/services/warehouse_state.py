@@ -2,21 +2,22 @@
 
 All three answer the same questions and take the same writes, so that every operation is written once:
 
-    PresentState       reads the newest rows; a write is compared, set and numbered
-    PastState          reads the history at a number; refuses writes
+    CurrentState       reads the newest rows; a write is compared, set and numbered
+    AsOfState          reads the history at a number; refuses writes
     TransactionState   reads what it holds back, else the past it was opened at; a write is held back
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import orjson
 
 from catalog.errors import FileNotFound, Forbidden
+from catalog.metadata.files import decode_metadata
 from catalog.metadata.rebuild import rebuild
 from catalog.models import CatalogEntry, Kind, StagedChange, Transaction, Warehouse, WriteRequest
-from catalog.services.catalog import Documents, document_key
-from catalog.services.writes import decode_metadata
 from catalog.storage.base import Files
 from catalog.store.database import Database
 from catalog.store.entries import EntryStore
@@ -26,6 +27,32 @@ from catalog.store.warehouses import WarehouseStore
 from catalog.store.writes import write as write_changes
 
 EVERYTHING = 1_000_000_000
+
+
+Key = tuple[str, str]  # the uuid, and one version of it
+
+
+def document_key(entry: CatalogEntry) -> Key:
+    """The version is part of it: a file that others wrote can change before it is registered again."""
+    return (entry.uuid, f"{entry.version} {entry.metadata_location}")
+
+
+class Documents:
+    """Keeps nothing."""
+
+    def text(self, key: Key) -> bytes | None:
+        """The text of a document, if it is kept."""
+        return None
+
+    def put_text(self, key: Key, text: bytes) -> None:
+        """Keep the text of a document."""
+
+    def parsed(self, key: Key, text: bytes) -> dict[str, Any]:
+        """The document as dicts. They may be shared: the caller must not change them."""
+        return orjson.loads(text)  # type: ignore[no-any-return]
+
+    def put_parsed(self, key: Key, value: dict[str, Any], text: bytes) -> None:
+        """Keep a document that is parsed already."""
 
 
 class WarehouseState(Protocol):

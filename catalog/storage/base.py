@@ -1,16 +1,11 @@
-"""The small contracts between the services and what they stand on.
-
-A service is given objects that keep these contracts and knows nothing else about them. An adapter (`store`,
-`storage`, `identity`) keeps one of them and knows no service.
-"""
+"""The interface between the services and storage. A service knows nothing else about files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
 
-READ_BYTES_MAX = 256 * 1024 * 1024
-"""What `Files.read` takes into memory unless told otherwise."""
+from catalog.metadata.files import READ_BYTES_MAX  # what `Files.read` takes into memory unless told otherwise
 
 
 class Files(Protocol):

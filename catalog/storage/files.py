@@ -13,7 +13,7 @@ from typing import Protocol
 
 from catalog.errors import CatalogError
 from catalog.locations import Location
-from catalog.storage.base import READ_BYTES_MAX
+from catalog.metadata.files import READ_BYTES_MAX
 from catalog.storage.local import LocalFiles
 from catalog.storage.s3 import S3Files, S3Settings
 

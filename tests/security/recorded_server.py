@@ -24,9 +24,9 @@ from calve.settings import Settings
 from catalog.errors import FileNotFound
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
+from catalog.metadata.files import READ_BYTES_MAX
 from catalog.services.catalog import Catalog, Limits
 from catalog.services.warehouses import ensure_main
-from catalog.storage.base import READ_BYTES_MAX
 from tests.harness.thread_server import ThreadServer
 
 Call = tuple[str, str]  # method of the port, location
