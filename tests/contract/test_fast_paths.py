@@ -19,7 +19,7 @@ from calve.app import create_app
 from calve.bootstrap import migrate_ingest, reach_database
 from calve.settings import Settings
 from catalog.identity.principals import PrincipalStore
-from catalog.identity.roles import Role
+from catalog.models import Role
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
 from tests.harness.rest import SCHEMA, append_body

@@ -24,11 +24,11 @@ from alembic.script import ScriptDirectory
 
 from catalog import faults
 from catalog.names import Namespace, warehouse_ref
-from catalog.service import namespaces, transactions
-from catalog.service.catalog import Catalog, Limits
-from catalog.service.writing import Asked
+from catalog.services import namespaces, transactions
+from catalog.services.catalog import Catalog, Limits
+from catalog.services.writes import WriteContext
 from catalog.storage.files import StorageFiles
-from catalog.storage.settings import S3Settings
+from catalog.storage.s3 import S3Settings
 from catalog.store import migrations, schema
 from catalog.store.database import Database
 from catalog.store.migrations import NEWEST, SchemaMismatch, migrate, require_current
@@ -152,7 +152,7 @@ def test_a_migrated_database_is_used(at_version: Make) -> None:
     ]
     head = main.number()
     assert head is not None
-    namespaces.create(catalog, main, Asked("tester"), Namespace(("new",)), {})
+    namespaces.create(catalog, main, WriteContext("tester"), Namespace(("new",)), {})
     assert main.number() == head + 1
     transactions.abort(catalog, "main", "open")
 
