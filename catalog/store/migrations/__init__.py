@@ -9,6 +9,8 @@ A new step: change catalog/store/schema.py, then `alembic -x database=sqlite:///
 
 from __future__ import annotations
 
+import logging
+
 import sqlalchemy as sa
 
 from catalog.store.database import Database, lift_time_limits
@@ -16,6 +18,7 @@ from catalog.store.schema import schema_version
 
 NEWEST = 3
 
+log = logging.getLogger(__name__)
 _alembic_version = sa.table("alembic_version", sa.column("version_num"))
 
 
@@ -42,9 +45,11 @@ def migrate(database: Database) -> tuple[int, int]:
         before = _version(connection)
         _refuse_newer(before)
         if before != NEWEST:
+            logging.getLogger("alembic").setLevel(logging.WARNING)  # its import alone says seven lines
             from catalog.store.migrations.upgrade import upgrade
 
             upgrade(connection, before)
+            log.info("migrated the database", extra={"before": before, "after": NEWEST})
         return before, NEWEST
 
     found = version(database)
