@@ -1,10 +1,13 @@
 """Measures Calve beside Iceberg's reference server, in one run, one row after the other on both.
 
-    python -m bench.catalog [--rounds N] [--quick] [--database sqlite|postgres] [--workers N] [--json FILE]
+    python -m bench.catalog [--rounds N] [--quick] [--database sqlite|postgres] [--fast-paths on|off]
+                            [--rival-calve PATH] [--workers N] [--json FILE]
 
-Both serve from stores under one temporary folder, so from the same disk. Every figure is the median of the
-rounds; in each round the servers change places. The reference server always runs on SQLite; both are warmed
-up. `--self-check` puts the reference server beside itself: ratios far from 1 show how noisy the machine is.
+Both run on the same kind of database (SQLite with a write-ahead log, or PostgreSQL) and write their files
+below one temporary folder. Every figure is the median of the rounds; in each round the servers change places;
+both are warmed up. `--rival-calve` measures against the `calve` command of another commit instead of the
+reference server. `--self-check` puts the reference server beside itself: ratios far from 1 show how noisy the
+machine is.
 """
 
 from __future__ import annotations
@@ -60,11 +63,15 @@ def main() -> None:
     with contextlib.ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="calve-bench-")))
         rival_start, our_start = _starts(given, folder, running)
-        rival, ours = Side("fixture"), Side("fixture again" if given.self_check else "calve")
+        rival = Side("calve before" if given.rival_calve else "fixture")
+        ours = Side("fixture again" if given.self_check else "calve")
         _say("starting each server a few times")
         _measure_starts(folder, [(rival, rival_start), (ours, our_start)], pace.starts)
         targets = [
-            (rival, _ready(running, rival_start, folder / "rival", rival, strict=False)),
+            (
+                rival,
+                _ready(running, rival_start, folder / "rival", rival, strict=given.rival_calve is not None),
+            ),
             (ours, _ready(running, our_start, folder / "ours", ours, strict=not given.self_check)),
         ]
         rows = [row for row in ROWS if not given.rows or row.key in given.rows]
@@ -85,7 +92,15 @@ def _arguments() -> argparse.Namespace:
     )
     arguments.add_argument("--quick", action="store_true", help="within two minutes; for a first look only")
     arguments.add_argument(
-        "--database", choices=["sqlite", "postgres"], default="sqlite", help="what Calve uses"
+        "--database", choices=["sqlite", "postgres"], default="sqlite", help="what both servers use"
+    )
+    arguments.add_argument(
+        "--fast-paths", choices=["on", "off"], default="on", help="Calve's setting fast_paths"
+    )
+    arguments.add_argument(
+        "--rival-calve",
+        type=Path,
+        help="the calve command of another commit, instead of the reference server",
     )
     arguments.add_argument("--workers", type=int, default=1, help="server processes of Calve")
     arguments.add_argument("--rows", nargs="*", choices=[row.key for row in ROWS], help="only these rows")
@@ -95,19 +110,25 @@ def _arguments() -> argparse.Namespace:
 
 
 def _starts(given: argparse.Namespace, folder: Path, running: contextlib.ExitStack) -> tuple[Start, Start]:
-    class_path = maven.class_path(folder / "maven")
+    postgres = running.enter_context(PostgresServer.started()) if given.database == "postgres" else None
+    class_path = "" if given.rival_calve else maven.class_path(folder / "maven")
+
+    def database() -> str | None:
+        return postgres.database() if postgres else None
 
     def start_fixture(home: Path) -> contextlib.AbstractContextManager[Server]:
-        return fixture(home, class_path=class_path)
+        return fixture(home, class_path=class_path, database=database())
+
+    def start_rival_calve(home: Path) -> contextlib.AbstractContextManager[Server]:
+        return calve(home, database=database(), workers=given.workers, command=given.rival_calve)
+
+    def start_calve(home: Path) -> contextlib.AbstractContextManager[Server]:
+        fast_paths = given.fast_paths == "on"
+        return calve(home, database=database(), workers=given.workers, fast_paths=fast_paths)
 
     if given.self_check:
         return start_fixture, start_fixture
-    postgres = running.enter_context(PostgresServer.started()) if given.database == "postgres" else None
-
-    def start_calve(home: Path) -> contextlib.AbstractContextManager[Server]:
-        return calve(home, database=postgres.database() if postgres else None, workers=given.workers)
-
-    return start_fixture, start_calve
+    return (start_rival_calve if given.rival_calve else start_fixture), start_calve
 
 
 def _measure_starts(folder: Path, sides: list[tuple[Side, Start]], count: int) -> None:
@@ -140,10 +161,6 @@ def _measure(rows: list[Row], targets: list[tuple[Side, Target]], pace: Pace, de
         if number < pace.rounds and 2 * time.monotonic() - began > deadline:
             _say("no time for another round")
             break
-    side, target = targets[1]
-    for row in rows:
-        for clients in row.clients:
-            side.stages[row.key, clients] = row.work.stages(target, clients)
 
 
 def _round(rows: list[Row], targets: list[tuple[Side, Target]], sample_s: int) -> None:
@@ -154,7 +171,7 @@ def _round(rows: list[Row], targets: list[tuple[Side, Target]], sample_s: int) -
 
 
 def _publish(rows: list[Row], rival: Side, ours: Side, given: argparse.Namespace, took_s: float) -> None:
-    found = report.lines(rows, rival, ours)
+    found = report.lines(rows, rival, ours, None if given.rival_calve else given.database)
     print(report.table(found, rival, ours))
     print()
     print(report.where_the_time_goes(rows, rival, ours))
@@ -169,10 +186,12 @@ def _publish(rows: list[Row], rival: Side, ours: Side, given: argparse.Namespace
         "machine": platform.platform(),
         "python": platform.python_version(),
         "database": given.database,
+        "fast_paths": given.fast_paths == "on",
+        "rival": "calve before" if given.rival_calve else "fixture",
         "workers": given.workers,
         "quick": given.quick,
     }
-    file = given.json or RESULTS / f"catalog-{now:%Y%m%dT%H%M%SZ}.json"
+    file = given.json or RESULTS / f"catalog-{given.database}-{now:%Y%m%dT%H%M%SZ}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(
         orjson.dumps(report.as_json(rows, found, (rival, ours), about), option=orjson.OPT_INDENT_2)

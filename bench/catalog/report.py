@@ -24,7 +24,6 @@ class Side:
     idle_mb: float = 0.0
     loaded_mb: float = 0.0
     samples: dict[tuple[str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
-    stages: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def median(self, key: tuple[str, int], value: Callable[[Sample], float]) -> float:
         return statistics.median(value(sample) for sample in self.samples[key])
@@ -45,11 +44,12 @@ class Line:
         return self.ours / self.rival if self.rival else float("nan")
 
 
-def lines(rows: Iterable[Row], rival: Side, ours: Side) -> list[Line]:
+def lines(rows: Iterable[Row], rival: Side, ours: Side, database: str | None) -> list[Line]:
+    """`database` chooses the aims; None where there are none, because the rival is another commit."""
     found = []
     for row in rows:
         for clients in row.clients:
-            found += _lines_of(row, clients, rival, ours)
+            found += _lines_of(row, clients, rival, ours, database)
     starts = statistics.median(rival.start_s), statistics.median(ours.start_s)
     met = starts[1] <= START_AIM_S
     found.append(Line("start-up", None, "s", *starts, aim=f"≤ {START_AIM_S:g} s", met=met))
@@ -63,11 +63,12 @@ def lines(rows: Iterable[Row], rival: Side, ours: Side) -> list[Line]:
     return found
 
 
-def _lines_of(row: Row, clients: int, rival: Side, ours: Side) -> list[Line]:
+def _lines_of(row: Row, clients: int, rival: Side, ours: Side, database: str | None) -> list[Line]:
     key = (row.key, clients)
     rates = rival.median(key, _rate), ours.median(key, _rate)
-    met = None if row.rate_aim is None else rates[1] >= row.rate_aim * rates[0]
-    aim = "" if row.rate_aim is None else f"≥ {row.rate_aim:g}x"
+    wanted = row.aims.get((database, clients)) if database else None
+    met = None if wanted is None else rates[1] >= wanted * rates[0]
+    aim = "" if wanted is None else f"≥ {wanted:g}x"
     found = [Line(row.title, clients, "/s", *rates, aim=aim, met=met)]
     if row.p99_aim is not None:
         p99s = rival.median(key, _p99_ms), ours.median(key, _p99_ms)
@@ -87,11 +88,11 @@ def table(found: list[Line], rival: Side, ours: Side) -> str:
 
 
 def where_the_time_goes(rows: Iterable[Row], rival: Side, ours: Side) -> str:
-    """Wall and processor time of one operation of each row (the rest is waiting), and the stages, if told."""
+    """Wall and processor time of one operation of each row (the rest is waiting)."""
     head = ["µs for one operation", "clients"]
     for side in (rival, ours):
         head += [f"{side.name} wall", "cpu"]
-    found = [[*head, "client cpu", f"stages of {ours.name}, median ms"]]
+    found = [[*head, "client cpu"]]
     for row in rows:
         for clients in row.clients:
             key = (row.key, clients)
@@ -101,22 +102,8 @@ def where_the_time_goes(rows: Iterable[Row], rival: Side, ours: Side) -> str:
                 figures += [side.median(key, lambda s: s.seconds * clients / s.operations * 1e6)]  # noqa: B023
                 figures += [side.median(key, lambda s: s.server_cpu_s / s.operations * 1e6)]
             figures += [ours.median(key, lambda s: s.client_cpu_s / s.operations * 1e6)]
-            told = stage_medians(ours.stages.get(key, []))
-            stages = ", ".join(f"{name} {value:.3f}" for name, value in told.items())
-            found.append([row.title, str(clients), *(f"{figure:,.0f}" for figure in figures), stages])
+            found.append([row.title, str(clients), *(f"{figure:,.0f}" for figure in figures)])
     return _aligned(found)
-
-
-def stage_medians(timings: list[str]) -> dict[str, float]:
-    """Median milliseconds of each stage of `Server-Timing` headers, in the order they were told."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for timing in timings:
-        for entry in timing.split(","):
-            name, *parameters = (part.strip() for part in entry.split(";"))
-            for parameter in parameters:
-                if parameter.startswith("dur="):
-                    found[name].append(float(parameter.removeprefix("dur=")))
-    return {name: statistics.median(values) for name, values in found.items()}
 
 
 def notes(rows: Iterable[Row], sides: Iterable[Side]) -> list[str]:
@@ -152,7 +139,6 @@ def _side(side: Side, rows: Iterable[Row]) -> dict[str, Any]:
             "row": row.key,
             "clients": clients,
             "samples": [asdict(sample) for sample in side.samples[row.key, clients]],
-            "stages_ms": stage_medians(side.stages.get((row.key, clients), [])),
         }
         for row in rows
         for clients in row.clients

@@ -25,13 +25,9 @@ class Writer:
         self.latencies_s: list[float] = []
         self.conflicts = 0
         self.unknown = 0  # answers that leave open whether it happened
-        self.server_timings: list[str] = []
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        answer = self.connection.send(method, path, body)
-        if "server-timing" in answer.headers:
-            self.server_timings.append(answer.headers["server-timing"])
-        return answer
+        return self.connection.send(method, path, body)
 
     def done(self, began: float) -> None:
         self.latencies_s.append(time.perf_counter() - began)
@@ -47,7 +43,6 @@ class Run:
     latencies_s: list[float] = field(default_factory=list)
     conflicts: int = 0
     unknown: int = 0
-    server_timings: list[str] = field(default_factory=list)
 
     def add(self, other: Run) -> None:
         self.seconds += other.seconds
@@ -55,7 +50,6 @@ class Run:
         self.latencies_s += other.latencies_s
         self.conflicts += other.conflicts
         self.unknown += other.unknown
-        self.server_timings += other.server_timings
 
 
 def in_parallel(port: int, jobs: list[Job], headers: dict[str, str] | None = None) -> Run:
@@ -79,5 +73,4 @@ def in_parallel(port: int, jobs: list[Job], headers: dict[str, str] | None = Non
         run.latencies_s += writer.latencies_s
         run.conflicts += writer.conflicts
         run.unknown += writer.unknown
-        run.server_timings += writer.server_timings
     return run

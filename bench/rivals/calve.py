@@ -7,6 +7,7 @@ would take a core from both.
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,14 +21,31 @@ WAREHOUSE = "main"
 
 
 @contextlib.contextmanager
-def calve(folder: Path, *, database: str | None = None, workers: int = 1) -> Iterator[Server]:
-    """A fresh server whose home is under `folder`; `database` is an address, None SQLite in the home."""
+def calve(
+    folder: Path,
+    *,
+    database: str | None = None,
+    workers: int = 1,
+    fast_paths: bool = True,
+    command: Path | None = None,
+) -> Iterator[Server]:
+    """A fresh server whose home is under `folder`. `database` is an address, None SQLite in the home.
+
+    `command` is the `calve` of another commit; it must not be told of settings that it does not know.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    settings = {"CALVE_WORKERS": str(workers), **({"CALVE_DATABASE": database} if database else {})}
+    program = str(command or components.calve())
+    settings = {"CALVE_WORKERS": str(workers)}
+    if not fast_paths:
+        settings["CALVE_FAST_PATHS"] = "false"
+    if database:
+        settings["CALVE_DATABASE"] = database
+        migrate = [program, "migrate", "--home", str(folder / "lake")]
+        subprocess.run(migrate, env=environment(settings), cwd=folder, check=True, capture_output=True)
     child = Child(
         [
-            str(components.calve()),
+            program,
             "serve",
             "--no-worker",
             "--home",

@@ -1,4 +1,6 @@
-"""Iceberg's own Java REST server, unchanged, from its published jars: a JDBC catalog on SQLite, and files.
+"""Iceberg's own Java REST server, unchanged, from its published jars: a JDBC catalog and local files.
+
+Its database is SQLite with a write-ahead log, as Calve's is, or PostgreSQL.
 
     python -m bench.rivals.fixture [--port 8281]      serves until interrupted, on a store that is thrown away
 
@@ -15,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from bench.rivals.server import Server, serving
 from tests.contract.rck import maven
@@ -27,14 +30,19 @@ MAIN_CLASS = "org.apache.iceberg.rest.RESTCatalogServer"
 
 @contextlib.contextmanager
 def fixture(
-    folder: Path, *, class_path: str, name: str = "fixture", port: int | None = None
+    folder: Path,
+    *,
+    class_path: str,
+    name: str = "fixture",
+    port: int | None = None,
+    database: str | None = None,
 ) -> Iterator[Server]:
-    """A fresh reference server whose database and warehouse lie under `folder`."""
+    """A fresh reference server. `database` is the address of an empty PostgreSQL database, None SQLite."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     settings = {
         "CATALOG_REST_PORT": str(port),
-        "CATALOG_URI": f"jdbc:sqlite:file:{folder}/catalog.db",
+        **_database(folder, database),
         "CATALOG_WAREHOUSE": (folder / "warehouse").as_uri(),
         "CATALOG_JDBC_SCHEMA__VERSION": "V1",
     }
@@ -46,6 +54,18 @@ def fixture(
     )
     with serving(name, child, port=port, warehouse=WAREHOUSE) as server:
         yield server
+
+
+def _database(folder: Path, address: str | None) -> dict[str, str]:
+    if address is None:
+        pragmas = "journal_mode=WAL&synchronous=FULL&busy_timeout=30000"
+        return {"CATALOG_URI": f"jdbc:sqlite:file:{folder}/catalog.db?{pragmas}"}
+    found = urlsplit(address)
+    return {
+        "CATALOG_URI": f"jdbc:postgresql://{found.hostname}:{found.port}{found.path}",
+        "CATALOG_JDBC_USER": unquote(found.username or ""),
+        "CATALOG_JDBC_PASSWORD": unquote(found.password or ""),
+    }
 
 
 def main() -> None:
