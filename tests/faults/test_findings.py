@@ -11,7 +11,7 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
-from catalog.errors import CommitFailed, Conflict, Unavailable
+from catalog.errors import Conflict, Unavailable
 from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.check import check
@@ -184,7 +184,7 @@ def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> Non
     tables.drop_table(catalog, inside, ASKED, table("a"), purge=False)
     tables.create(catalog, inside, ASKED, table("a"), {"name": "a", "schema": SCHEMA})
     tables.protect(catalog, state(catalog), table("a"), True)
-    with pytest.raises(CommitFailed):
+    with pytest.raises(Conflict, match="protected"):
         transactions.publish(catalog, "main", "tester", "w")
     assert tables.require(state(catalog), table("a")).uuid == kept
 
