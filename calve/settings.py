@@ -160,7 +160,7 @@ class Settings(BaseSettings):
     drop_retention_s: int = Field(7 * 86_400, ge=0, description="How long a dropped table can be restored.")
     transaction_ttl_s: int = Field(3600, ge=1, description="An open transaction is aborted after this time.")
     document_cache_bytes_max: int = Field(
-        64 * 2**20, ge=0, description="Memory for parsed metadata documents in each process."
+        256 * 2**20, ge=0, description="Memory for parsed metadata documents in each process."
     )
     http_parser: Literal["zttp", "h11"] = Field(
         "zttp", description="Parser of HTTP requests: `zttp` is faster and stricter; `h11` is pure Python."

@@ -276,7 +276,11 @@ def collapse_logs(
     """The document with the logs of the last published version, plus one entry each for what is current."""
     before = (published or {}).get("snapshot-log") or []
     now = metadata.get("snapshot-log") or []
-    kept = [entry for entry in before if entry in now]
+    if now[: len(before)] == before:  # the usual case: entries that were not touched are the same objects
+        kept = before
+    else:
+        left = {_log_key(entry) for entry in now}
+        kept = [entry for entry in before if _log_key(entry) in left]
     if now and (not kept or now[-1] != kept[-1]):
         kept = [*kept, now[-1]]
     squashed = metadata | {"snapshot-log": kept, "metadata-log": []}
@@ -285,6 +289,10 @@ def collapse_logs(
         log = [*(published.get("metadata-log") or []), entry]
         squashed["metadata-log"] = log[-previous_versions_max(metadata.get("properties") or {}) :]
     return squashed
+
+
+def _log_key(entry: JsonObject) -> tuple[int, int]:
+    return entry["timestamp-ms"], entry["snapshot-id"]
 
 
 def set_publish_time(

@@ -7,10 +7,8 @@ the updates, write the new metadata file; then swap all rows at once.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import orjson
 
 from catalog import locations
 from catalog.errors import (
@@ -238,16 +236,17 @@ def _change(
     if entry is None:
         locations.check_metadata(state.warehouse, after)
     location = next_metadata_location(after, entry.metadata_location if entry else None)
-    text = orjson.dumps(after)
+    version = entry.version + 1 if entry else UNNUMBERED
+    written = CatalogEntry("table", namespace, name, after["table-uuid"], version, location)
+    follows = document_key(entry) if entry else None
+    replaced = [follows] if follows is not None and not state.is_transaction else []
+    text = catalog.documents.encode(document_key(written), after, follows, replaced)
     if len(text) > DOCUMENT_BYTES_MAX:
         raise Invalid(
             f"The metadata of {commit.identifier} would have {len(text)} bytes, "
             f"more than {DOCUMENT_BYTES_MAX}: "
             "expire snapshots, or remove properties and old schemas"
         )
-    version = entry.version + 1 if entry else UNNUMBERED
-    written = CatalogEntry("table", namespace, name, after["table-uuid"], version, location, text)
-    catalog.documents.put_parsed(document_key(written), after, text)
     return (
         EntryChange(
             operation="update-table" if entry else "create-table",
@@ -255,7 +254,7 @@ def _change(
             namespace=namespace,
             name=name,
             base=entry,
-            after=written,
+            after=replace(written, document=text),
             detail=_detail(after, commit.updates),
             locations=locations.new_locations(before, after),
             request=(commit.requirements, commit.updates),

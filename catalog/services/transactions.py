@@ -8,7 +8,7 @@ tables.
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -27,6 +27,7 @@ from catalog.metadata.document import update_summary
 from catalog.metadata.files import next_metadata_location, outdated_files
 from catalog.metadata.snapshots import set_publish_time
 from catalog.models import (
+    UNNUMBERED,
     CatalogEntry,
     ConcurrentUpdate,
     EntryChange,
@@ -37,8 +38,8 @@ from catalog.models import (
 from catalog.names import Identifier, Namespace, check_transaction_name
 from catalog.services.catalog import Catalog
 from catalog.services.commits import remove_outdated, squash_for
-from catalog.services.warehouse_state import CurrentState
-from catalog.services.writes import WritePlan, discard_files, write_files
+from catalog.services.warehouse_state import CurrentState, Key, document_key, staged_document
+from catalog.services.writes import discard_files, write_files
 from catalog.store.dropped import enqueue_purge
 from catalog.store.transactions import publish as publish_changes
 from catalog.store.writes import Also
@@ -94,7 +95,7 @@ def publish(
         return transaction.number, []
     catalog.require_open(transaction)
     for _ in range(PUBLISH_ATTEMPTS_MAX):
-        staged = catalog.transactions.all_staged(transaction.id)
+        staged = all_staged(catalog, transaction)
         try:
             return _publish_once(catalog, transaction, principal, staged, also), staged
         except ConcurrentUpdate:
@@ -109,40 +110,66 @@ def publish(
     )
 
 
+def all_staged(catalog: Catalog, transaction: Transaction) -> list[StagedChange]:
+    """What is held back of each name, with the documents."""
+    while True:
+        found = []
+        for held in catalog.transactions.all_staged(transaction.id):
+            text = staged_document(catalog.documents, catalog.transactions, transaction, held.last)
+            if text is None:
+                break  # the name has moved on since: read all of it again
+            last = replace(held.last, document=text)
+            found.append(replace(held, after=last if held.after is not None else None, last=last))
+        else:
+            return found
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a publish will do."""
+
+    changes: list[EntryChange] = field(default_factory=list)
+    files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
+    keys: dict[str, Key] = field(default_factory=dict)  # of the documents in the files
+    outdated: list[str] = field(default_factory=list)  # files to delete once it is done
+
+
 def _publish_once(
     catalog: Catalog, transaction: Transaction, principal: str, staged: list[StagedChange], also: Also | None
 ) -> int | None:
     present = CurrentState(catalog.database, catalog.entries, transaction.warehouse, catalog.documents)
     now_ms = catalog.now_ms()
-    decision: WritePlan[None] = WritePlan(None)
-    moved, outdated = [], list[str]()
+    plan = _Plan()
+    moved = []
     staying = {held.after.uuid for held in staged if held.after is not None}
     for held in staged:
         if held.base_uuid is None and held.after is None:
             continue  # made and dropped inside: nothing to publish
-        if not _decide(catalog, present, _told_plainly(held, staying), now_ms, decision, outdated):
+        if not _decide(catalog, present, _told_plainly(held, staying), now_ms, plan):
             moved.append(_spelled(held))
     if moved:
         raise CommitFailed(
             f"Cannot publish {transaction.name}: {', '.join(moved)} changed since it was opened at number "
             f"{transaction.base_number}. Abort it, open it again and repeat the work"
         )
-    _refuse_protected(transaction, decision.changes)
-    write_files(catalog, decision.files)
+    _refuse_protected(transaction, plan.changes)
+    write_files(catalog, plan.files)
     gone = [held.last for held in staged if is_purged(held)]
     if gone:
         also = enqueue_purge(transaction.warehouse, gone, principal, now_ms, also)
     try:
         number = publish_changes(
-            catalog.database, transaction, WriteRequest(decision.changes, principal, now_ms), also
+            catalog.database, transaction, WriteRequest(plan.changes, principal, now_ms), also
         )
     except CommitStateUnknown:
         raise
     except (CatalogError, ConcurrentUpdate):
-        discard_files(catalog, decision.files)
+        discard_files(catalog, plan.files)
         raise
-    if outdated:
-        remove_outdated(catalog, outdated)
+    for location, text in plan.files:
+        catalog.documents.put_text(plan.keys[location], text)
+    if plan.outdated:
+        remove_outdated(catalog, plan.outdated)
     return number
 
 
@@ -173,14 +200,7 @@ def _told_plainly(held: StagedChange, staying: set[str]) -> StagedChange:
     return held
 
 
-def _decide(
-    catalog: Catalog,
-    present: CurrentState,
-    held: StagedChange,
-    now_ms: int,
-    decision: WritePlan[None],
-    outdated: list[str],
-) -> bool:
+def _decide(catalog: Catalog, present: CurrentState, held: StagedChange, now_ms: int, plan: _Plan) -> bool:
     """Add what publishing does to one name; False if the name moved and the work cannot be carried over."""
     live = present.load(held.namespace, held.name)
     stands = (live.uuid, live.version) if live else None
@@ -190,9 +210,15 @@ def _decide(
         after = _rebased(catalog, present, held, live)
         if after is None:
             return False
+    detail, new_locations = held.detail, tuple[str, ...]()
     if after is not None and after.kind != "namespace":
-        after = _with_file(catalog, held, live, after, now_ms, decision, outdated)
-    decision.changes.append(
+        before = _parsed(catalog, live) if live is not None and live.uuid == after.uuid else None
+        after, metadata = _with_file(catalog, held, live, before, after, now_ms, plan)
+        new_locations = locations.new_locations(before, metadata)
+        if after.kind == "table":
+            # A note of the version that is published, not of those on the way to it.
+            detail = update_summary(held.detail, metadata)
+    plan.changes.append(
         EntryChange(
             held.operation,
             held.kind,
@@ -200,19 +226,16 @@ def _decide(
             held.name,
             live,
             after,
-            _detail(held, after),
-            _new_places(live, after),
+            detail,
+            new_locations,
             _keep_until_ms(catalog, held, after, now_ms),
         )
     )
     return True
 
 
-def _detail(held: StagedChange, after: CatalogEntry | None) -> dict[str, Any]:
-    """What the history says: a note of the version that is published, not of those on the way to it."""
-    if after is None or after.kind != "table":
-        return held.detail
-    return update_summary(held.detail, orjson.loads(after.document or b"{}"))
+def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:
+    return catalog.documents.parsed(document_key(entry), entry.document or b"{}")
 
 
 def _keep_until_ms(
@@ -228,32 +251,29 @@ def _with_file(
     catalog: Catalog,
     held: StagedChange,
     live: CatalogEntry | None,
+    before: dict[str, Any] | None,
     after: CatalogEntry,
     now_ms: int,
-    decision: WritePlan[None],
-    outdated: list[str],
-) -> CatalogEntry:
-    """The entry with the file it will have. What was only renamed or registered has its file already."""
-    location = str(after.metadata_location)
+    plan: _Plan,
+) -> tuple[CatalogEntry, dict[str, Any]]:
+    """The entry with the file it will have, and its document. What was only renamed or registered has its
+    file already.
+    """
+    location, metadata = str(after.metadata_location), _parsed(catalog, after)
     if location == held.base_location or catalog.files.exists(location):
-        return after
-    metadata: dict[str, Any] = orjson.loads(after.document or b"{}")
+        return after, metadata
     if after.kind == "table":
-        follows = live is not None and live.uuid == after.uuid
-        published = orjson.loads(live.document or b"null") if live is not None and follows else None
-        metadata = set_publish_time(metadata, published, now_ms)
-        outdated += outdated_files(published, metadata)
-    text = orjson.dumps(metadata)
+        metadata = set_publish_time(metadata, before, now_ms)
+        plan.outdated += outdated_files(before, metadata)
     location = next_metadata_location(metadata, live.metadata_location if live else None)
-    decision.files.append((location, text))
-    return replace(after, metadata_location=location, document=text)
-
-
-def _new_places(live: CatalogEntry | None, after: CatalogEntry | None) -> tuple[str, ...]:
-    if after is None or after.kind == "namespace":
-        return ()
-    before = orjson.loads(live.document or b"null") if live is not None and live.uuid == after.uuid else None
-    return locations.new_locations(before, orjson.loads(after.document or b"{}"))
+    version = live.version + 1 if live is not None and before is not None else UNNUMBERED
+    published = replace(after, metadata_location=location, version=version)
+    plan.keys[location] = document_key(published)
+    staged = document_key(after)
+    replaced = [staged, document_key(live)] if live is not None else [staged]
+    text = catalog.documents.encode(plan.keys[location], metadata, staged, replaced)
+    plan.files.append((location, text))
+    return replace(published, document=text), metadata
 
 
 def _rebased(
@@ -266,7 +286,7 @@ def _rebased(
         return None
     if held.after.uuid != held.base_uuid or None in held.requests:
         return None
-    metadata: dict[str, Any] = orjson.loads(live.document or b"{}")
+    metadata = _parsed(catalog, live)
     try:
         for requirements, updates in held.requests:
             metadata = apply(

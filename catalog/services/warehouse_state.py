@@ -9,6 +9,7 @@ All three answer the same questions and take the same writes, so that every oper
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -51,8 +52,14 @@ class Documents:
         """The document as dicts. They may be shared: the caller must not change them."""
         return orjson.loads(text)  # type: ignore[no-any-return]
 
-    def put_parsed(self, key: Key, value: dict[str, Any], text: bytes) -> None:
-        """Keep a document that is parsed already."""
+    def encode(
+        self, key: Key, value: dict[str, Any], follows: Key | None, replaced: Iterable[Key] = ()
+    ) -> bytes:
+        """The text of a new version, which was made from the version `follows`.
+
+        No write will be based on the versions in `replaced` any more.
+        """
+        return orjson.dumps(value)
 
 
 class WarehouseState(Protocol):
@@ -191,7 +198,7 @@ class AsOfState:
         self.prefix = prefix or f"{warehouse.name}@{number}"
         self._past = HistoryStore(database)
         self._present = EntryStore(database)
-        self._documents = documents
+        self.documents = documents
         self._files = files
 
     def entry(self, namespace: str, name: str) -> CatalogEntry | None:
@@ -210,13 +217,13 @@ class AsOfState:
             return entry.document
         assert entry.metadata_location is not None
         key = document_key(entry)
-        text = self._documents.text(key)
+        text = self.documents.text(key)
         if text is None:
             now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
             stands = now is not None and now.metadata_location == entry.metadata_location
             text = now.document if stands and now is not None else None
             text = text or self._from_file(entry)
-            self._documents.put_text(key, text)
+            self.documents.put_text(key, text)
         return text
 
     def _from_file(self, entry: CatalogEntry) -> bytes:
@@ -261,6 +268,20 @@ class AsOfState:
         )
 
 
+def staged_document(
+    documents: Documents, transactions: TransactionStore, transaction: Transaction, entry: CatalogEntry
+) -> bytes | None:
+    """The document of a version that is held back; None if the name has moved on since."""
+    # Only a metadata location is used once: namespaces of two transactions may have the same version.
+    key = document_key(entry) if entry.metadata_location is not None else None
+    text = documents.text(key) if key is not None else None
+    if text is None:
+        text = transactions.staged_document(transaction.id, entry)
+        if text is not None and key is not None:
+            documents.put_text(key, text)
+    return text
+
+
 class TransactionState:
     is_present = False
     is_transaction = True
@@ -277,8 +298,15 @@ class TransactionState:
         return held.after if held else self._base.entry(namespace, name)
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
-        held = self._held(namespace, name)
-        return held.after if held else self._base.load(namespace, name)
+        while True:
+            held = self._held(namespace, name)
+            if held is None:
+                return self._base.load(namespace, name)
+            if held.after is None:
+                return None
+            text = staged_document(self._base.documents, self._transactions, self.transaction, held.after)
+            if text is not None:  # else the name has moved on since: read it again
+                return replace(held.after, document=text)
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         found = set(self._base.names(namespace, kind, after, EVERYTHING))

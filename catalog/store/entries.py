@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,8 +13,12 @@ from catalog.models import CatalogEntry, Kind
 from catalog.store.database import Database
 from catalog.store.schema import dropped, entries, heads
 
-DOCUMENT_BYTES_MAX = 512 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+CHUNKED_BYTES_MIN = 4 * CHUNK_BYTES  # shorter documents are one frame
+RECENT_MAX = 2
 _local = threading.local()
+# Long documents that were compressed last, with their chunks. Deques are safe to share between threads.
+_recent: deque[tuple[bytes, list[bytes]]] = deque(maxlen=RECENT_MAX)
 _by_name = sa.and_(
     entries.c.warehouse == sa.bindparam("warehouse"),
     entries.c.namespace == sa.bindparam("namespace"),
@@ -69,20 +74,50 @@ CHUNK_ROWS = 1000
 def pack(document: bytes) -> bytes:
     """Compressed bytes for the row.
 
-    Compressors are kept for each thread: they are costly to make and not shareable.
+    A long document is compressed in chunks, each a frame of its own. A commit changes little of it, so most
+    chunks are those of the version before and need not be compressed again.
     """
-    compressor: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
-    if compressor is None:
-        compressor = _local.compressor = zstandard.ZstdCompressor(level=1)
-    return compressor.compress(document)
+    if len(document) < CHUNKED_BYTES_MIN:
+        return _compressor().compress(document)
+    chunks = _chunks(document)
+    _recent.append((document, chunks))
+    return b"".join(chunks)
 
 
 def unpack(packed: bytes) -> bytes:
-    """The JSON text again."""
+    """The JSON text again. ZstdError if the bytes are not whole."""
     decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if decompressor is None:
         decompressor = _local.decompressor = zstandard.ZstdDecompressor()
-    return decompressor.decompress(packed, max_output_size=DOCUMENT_BYTES_MAX)
+    frames: list[bytes] = []
+    rest = packed
+    while rest or not frames:
+        frame = decompressor.decompressobj()
+        frames.append(frame.decompress(rest))
+        if not frame.eof:
+            raise zstandard.ZstdError("the compressed document is cut off")
+        rest = frame.unused_data
+    return b"".join(frames)
+
+
+def _chunks(document: bytes) -> list[bytes]:
+    """The compressed chunks; those of an earlier version where they are the same."""
+    first = document[:CHUNK_BYTES]
+    known = next((known for known in reversed(list(_recent)) if known[0].startswith(first)), (b"", []))
+    chunks = []
+    for number, start in enumerate(range(0, len(document), CHUNK_BYTES)):
+        chunk = document[start : start + CHUNK_BYTES]
+        same = len(chunk) == CHUNK_BYTES and known[0].startswith(chunk, start)
+        chunks.append(known[1][number] if same else _compressor().compress(chunk))
+    return chunks
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """One for each thread: they are costly to make and not shareable."""
+    found: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
+    if found is None:
+        found = _local.compressor = zstandard.ZstdCompressor(level=1)
+    return found
 
 
 class EntryStore:

@@ -76,10 +76,13 @@ READ_OLD = (
     .order_by(transactions.c.opened_ms, transactions.c.id)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
-READ_STAGED = sa.select(staged).where(
-    _by_id, staged.c.namespace == sa.bindparam("namespace"), staged.c.name == sa.bindparam("name")
+_by_name = (_by_id, staged.c.namespace == sa.bindparam("namespace"), staged.c.name == sa.bindparam("name"))
+_without_document = [column for column in staged.c if column.name != "document"]
+READ_STAGED = sa.select(*_without_document).where(*_by_name)
+READ_STAGED_DOCUMENT = sa.select(staged.c.document).where(
+    *_by_name, staged.c.version == sa.bindparam("version")
 )
-READ_ALL_STAGED = sa.select(staged).where(_by_id).order_by(staged.c.namespace, staged.c.name)
+READ_ALL_STAGED = sa.select(*_without_document).where(_by_id).order_by(staged.c.namespace, staged.c.name)
 READ_STAGED_NAMES = sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(
     _by_id
 )
@@ -177,15 +180,26 @@ class TransactionStore:
     # -- what is held back
 
     def staged(self, transaction_id: str, namespace: str, name: str) -> StagedChange | None:
+        """What is held back of one name, without its document."""
         params = {"transaction_id": transaction_id, "namespace": namespace, "name": name}
         row = self._database.fetch_one(READ_STAGED, params)
         return _staged(row) if row else None
 
+    def staged_document(self, transaction_id: str, entry: CatalogEntry) -> bytes | None:
+        """The document of this version; None if the name has moved on since."""
+        params = {
+            "transaction_id": transaction_id,
+            "namespace": entry.namespace,
+            "name": entry.name,
+            "version": entry.version,
+        }
+        row = self._database.fetch_one(READ_STAGED_DOCUMENT, params)
+        return unpack(row[0]) if row else None
+
     def all_staged(self, transaction_id: str) -> list[StagedChange]:
-        return [
-            _staged(row)
-            for row in self._database.fetch_all(READ_ALL_STAGED, {"transaction_id": transaction_id})
-        ]
+        """What is held back of each name, without the documents."""
+        rows = self._database.fetch_all(READ_ALL_STAGED, {"transaction_id": transaction_id})
+        return [_staged(row) for row in rows]
 
     def staged_names(self, transaction_id: str) -> list[tuple[str, str, Kind, bool]]:
         rows = self._database.fetch_all(READ_STAGED_NAMES, {"transaction_id": transaction_id})
@@ -257,7 +271,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
         staged.c.namespace == change.namespace,
         staged.c.name == change.name,
     )
-    row = connection.execute(sa.select(staged).where(*where)).first()
+    row = connection.execute(sa.select(*_without_document).where(*where)).first()
     stands = change.after or change.base
     assert stands is not None
     values: dict[str, Any] = {
@@ -318,9 +332,9 @@ def _joined_detail(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any
 
 
 def _staged(row: Any) -> StagedChange:
-    (_, namespace, name, kind, operation, present, uuid, version, location, document, *rest) = row
+    (_, namespace, name, kind, operation, present, uuid, version, location, *rest) = row
     base_uuid, base_version, base_location, requests, detail = rest
-    entry = CatalogEntry(kind, namespace, name, uuid, version, location, unpack(document))
+    entry = CatalogEntry(kind, namespace, name, uuid, version, location)
     return StagedChange(
         namespace,
         name,

@@ -20,6 +20,7 @@ from catalog.models import StagedChange
 from catalog.names import Namespace
 from catalog.services import transactions
 from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import document_key
 from ingest.batches.cut import UNROUTED, Cut
 from ingest.jobs.landings import Landing
 from ingest.jobs.lanes import Lanes
@@ -116,8 +117,8 @@ class Dispatch:
         landing = Landing.decode(job.landing)
         held = self._catalog.open_transaction(job.warehouse, transaction)
         found = {
-            (tuple(Namespace.from_key(item.namespace).levels), item.name): _snapshot_id(item)
-            for item in self._catalog.transactions.all_staged(held.id)
+            (tuple(Namespace.from_key(item.namespace).levels), item.name): self._snapshot_id(item)
+            for item in transactions.all_staged(self._catalog, held)
         }
 
         def also(connection: sa.Connection, number: int) -> None:
@@ -159,6 +160,14 @@ class Dispatch:
         except CatalogError as error:
             _log.warning("staged files were left behind", extra={"reason": error.message, "files": files[:3]})
 
+    def _snapshot_id(self, item: StagedChange) -> int | None:
+        after = item.after
+        if after is None or after.document is None or item.kind != "table":
+            return None
+        metadata = self._catalog.documents.parsed(document_key(after), after.document)
+        found: int | None = metadata.get("current-snapshot-id")
+        return found if found != -1 else None
+
     def get(self, job_id: str) -> Job:
         job = self._jobs.get(job_id)
         if job is None:
@@ -175,10 +184,3 @@ class Dispatch:
 def described(job: Job, epoch: int) -> dict[str, Any]:
     answer: dict[str, Any] = orjson.loads(job.description)
     return answer | {"epoch": epoch}
-
-
-def _snapshot_id(item: StagedChange) -> int | None:
-    if item.after is None or item.after.document is None or item.kind != "table":
-        return None
-    found = orjson.loads(item.after.document).get("current-snapshot-id")
-    return found if found not in (None, -1) else None

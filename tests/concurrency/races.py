@@ -229,7 +229,7 @@ def opened(catalog: Catalog, *names: str, properties: bool = False) -> str:
 
 def publish(catalog: Catalog, transaction: str, before: Model) -> Op:
     """Publish an open transaction: the first committer wins, changes of properties are carried over."""
-    held = catalog.transactions.all_staged(transactions.newest(catalog, "main", transaction).id)
+    held = transactions.all_staged(catalog, transactions.newest(catalog, "main", transaction))
     gained: dict[str, tuple[list[int], str | None]] = {}
     for one in held:
         assert one.after is not None

@@ -210,3 +210,17 @@ def test_an_unknown_transaction_is_not_there(rest: Rest) -> None:
     assert rest.call("GET", rest.at("main~nobody").path("namespaces")).status_code == 404
     assert rest.call("GET", "/v1/config", params={"warehouse": "main~nobody"}).status_code == 404
     assert rest.publish("nobody").status_code == 404
+
+
+def test_properties_of_a_namespace_are_those_of_its_own_transaction(rest: Rest, name: str) -> None:
+    """Also where two transactions begin at the same version of it."""
+    namespace = rest.fresh_namespace()
+    path = rest.namespace_path(namespace)
+    for word in ("first", "second"):
+        inside = rest.open_transaction(f"{name}-{word}")
+        inside.ok("POST", inside.namespace_path(namespace, "properties"), json={"updates": {"word": word}})
+        for _ in range(2):
+            found = inside.ok("GET", inside.namespace_path(namespace))["properties"]
+            assert found["word"] == word
+        assert "word" not in rest.ok("GET", path)["properties"]
+        assert rest.lake("DELETE", f"main/transactions/{name}-{word}").status_code == 204

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from catalog.errors import CommitFailed, Invalid
 from catalog.metadata.commit import apply
 from catalog.metadata.document import Metadata
+from catalog.metadata.snapshots import collapse_logs
 from catalog.metadata.validation import CLOCK_SKEW_MS_MAX, LONG_MAX
 from tests.harness.documents import (
     NOW_MS,
@@ -279,3 +282,36 @@ def test_a_server_whose_clock_went_back_does_not_make_the_log_unreadable() -> No
 
 def _at(metadata: Metadata, id_: int, timestamp_ms: int) -> list[dict[str, Any]]:
     return [add_snapshot(snapshot(metadata, id_, parent=1, timestamp_ms=timestamp_ms)), set_ref(id_)]
+
+
+LOG_ENTRY = st.builds(
+    lambda at, id_: {"timestamp-ms": at, "snapshot-id": id_}, st.integers(0, 3), st.integers(0, 3)
+)
+
+
+@given(st.lists(LOG_ENTRY, max_size=6), st.lists(LOG_ENTRY, max_size=6), st.booleans())
+def test_collapsed_logs_have_what_is_left_of_the_published_log_and_the_last_entry(
+    before: list[dict[str, int]], now: list[dict[str, int]], grown: bool
+) -> None:
+    now = [*before, *now] if grown else now
+    kept = [entry for entry in before if entry in now]
+    expected = [*kept, now[-1]] if now and (not kept or now[-1] != kept[-1]) else kept
+    found = collapse_logs({"snapshot-log": now}, {"snapshot-log": before, "last-updated-ms": 0}, None)
+    assert found["snapshot-log"] == expected
+
+
+def test_collapsing_a_long_log_compares_each_entry_once() -> None:
+    class Entry(dict[str, int]):
+        comparisons = 0
+
+        def __eq__(self, other: object) -> bool:
+            Entry.comparisons += 1
+            return dict.__eq__(self, other)
+
+        __hash__ = None
+
+    before = [Entry({"timestamp-ms": number, "snapshot-id": number}) for number in range(2_000)]
+    now = [Entry(entry) for entry in before[100:]] + [Entry({"timestamp-ms": 9_999, "snapshot-id": 9_999})]
+    published = {"snapshot-log": before, "last-updated-ms": 0}
+    assert len(collapse_logs({"snapshot-log": now}, published, None)["snapshot-log"]) == 1_901
+    assert Entry.comparisons <= 4_000

@@ -1,0 +1,169 @@
+"""What a commit costs on a table with many snapshots, alone and inside a transaction.
+
+    python -m bench.catalog.snapshots [--snapshots N ...] [--commits N] [--database sqlite|postgres]
+
+Registers a table for each size and appends to it. Prints the medians in milliseconds, the server's processor
+time for each request (the mean: it is counted in hundredths of a second), the ratio of the largest table to
+the smallest, and where the server spends its time. `transaction` is one commit inside an open transaction,
+`publish` the publishing of that transaction. Two floors to compare with: `load` answers with the same
+document as a commit does, `file` is a file of that size, written and synced by this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import orjson
+
+from bench.catalog.client import Answer, Connection
+from bench.catalog.operations import Api, Table, document
+from bench.rivals.calve import calve
+from bench.rivals.server import Server
+from tests.harness.postgres import PostgresServer
+
+NAMESPACE = "bench"
+TIMING = {"X-Calve-Timing": "1"}
+KINDS = ("alone", "transaction", "publish", "load")
+
+
+@dataclass
+class Measured:
+    """One table, and what its commits took."""
+
+    table: Table
+    document_mb: float
+    wall_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    cpu_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stages_ms: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    file_ms: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    given = _arguments()
+    with contextlib.ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="calve-bench-")))
+        database = None
+        if given.database == "postgres":
+            database = running.enter_context(PostgresServer.started()).database()
+        server = running.enter_context(calve(folder, database=database))
+        connection = running.enter_context(Connection(server.port))
+        api = Api.of(connection, server.warehouse)
+        api.create_namespace(connection, NAMESPACE)
+        tables = {count: _registered(connection, api, count) for count in given.snapshots}
+        for measured in tables.values():
+            for _ in range(given.commits + 1):
+                _round(server, connection, api, measured)
+                measured.file_ms.append(_written_ms(folder / "file", round(measured.document_mb * 1e6)))
+    _print(tables)
+
+
+def _arguments() -> argparse.Namespace:
+    arguments = argparse.ArgumentParser(prog="python -m bench.catalog.snapshots", description=__doc__)
+    arguments.add_argument("--snapshots", type=int, nargs="+", default=[1_000, 10_000, 40_000])
+    arguments.add_argument("--commits", type=int, default=9)
+    arguments.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    return arguments.parse_args()
+
+
+def _registered(connection: Connection, api: Api, count: int) -> Measured:
+    """The file lies beside a table that the server has placed itself, so inside its warehouse."""
+    neighbour = api.create_table(connection, NAMESPACE, f"beside_{count}")
+    location = f"{neighbour.location.rstrip('/').rsplit('/', 1)[0]}/grown-{uuid.uuid4().hex}"
+    file = f"{location}/metadata/{count:05}-{uuid.uuid4()}.metadata.json"
+    path = Path(unquote(urlsplit(file).path))
+    path.parent.mkdir(parents=True)
+    text = orjson.dumps(document(location, str(uuid.uuid4()), count))
+    path.write_bytes(text)
+    name = f"grown_{count}"
+    body = orjson.dumps({"name": name, "metadata-location": file})
+    answer = connection.send("POST", f"{api.root}/namespaces/{NAMESPACE}/register", body).expect(200)
+    return Measured(Table(NAMESPACE, name, answer.json()["metadata"]), len(text) / 1e6)
+
+
+def _round(server: Server, connection: Connection, api: Api, measured: Measured) -> None:
+    """One commit alone, and one inside a transaction that is then published."""
+    table = measured.table
+
+    def timed(kind: str, send: Callable[[], Answer]) -> None:
+        cpu_s, began_s = server.cpu_s(), time.perf_counter()
+        answer = send().expect(200)
+        measured.wall_ms[kind].append((time.perf_counter() - began_s) * 1000)
+        measured.cpu_ms[kind].append((server.cpu_s() - cpu_s) * 1000)
+        measured.stages_ms[kind].append(answer.headers.get("server-timing", ""))
+
+    def append(root: Api) -> Answer:
+        body = orjson.dumps(table.change(snapshot_id := _snapshot_id()))
+        answer = connection.send("POST", root.table(NAMESPACE, table.name), body, TIMING)
+        table.parent, table.sequence = snapshot_id, table.sequence + 1
+        return answer
+
+    timed("alone", lambda: append(api))
+    name = f"t{uuid.uuid4().hex}"
+    opened = "/lake/v1/main/transactions"
+    connection.send("POST", opened, orjson.dumps({"name": name})).expect(200)
+    timed("transaction", lambda: append(Api(f"/v1/{quote(f'main~{name}', safe='')}")))
+    timed("publish", lambda: connection.send("POST", f"{opened}/{name}/commit", b"", TIMING))
+    timed("load", lambda: connection.send("GET", api.table(NAMESPACE, table.name), headers=TIMING))
+
+
+def _written_ms(path: Path, size_bytes: int) -> float:
+    """A new file in pieces of 1 MiB, as the server writes it."""
+    piece = b"x" * min(size_bytes, 2**20)
+    began_s = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size_bytes // len(piece)):
+            file.write(piece)
+        os.fdatasync(file.fileno())
+    took_s = time.perf_counter() - began_s
+    path.unlink()
+    return took_s * 1000
+
+
+def _snapshot_id() -> int:
+    return uuid.uuid4().int >> 66
+
+
+def _print(tables: dict[int, Measured]) -> None:
+    # Without the first round, which parses what was registered.
+    def wall(measured: Measured, kind: str) -> float:
+        return statistics.median(measured.wall_ms[kind][1:])
+
+    def cpu(measured: Measured, kind: str) -> float:
+        return statistics.mean(measured.cpu_ms[kind][1:])
+
+    print(
+        f"{'snapshots':>10} {'MB':>6}"
+        + "".join(f"{kind:>14} {'(cpu)':>8}" for kind in KINDS)
+        + f"{'file':>10}"
+    )
+    for count, measured in tables.items():
+        figures = "".join(f"{wall(measured, kind):>14.1f} {cpu(measured, kind):>8.1f}" for kind in KINDS)
+        figures += f"{statistics.median(measured.file_ms):>10.1f}"
+        print(f"{count:>10} {measured.document_mb:>6.1f}{figures}")
+    least, most = tables[min(tables)], tables[max(tables)]
+    figures = "".join(
+        f"{wall(most, kind) / wall(least, kind):>14.1f} {cpu(most, kind) / max(cpu(least, kind), 0.1):>8.1f}"
+        for kind in KINDS
+    )
+    print(f"{'ratio':>17}{figures}")
+    for count, measured in tables.items():
+        for kind in KINDS:
+            stages: Any = measured.stages_ms[kind][-1]
+            if stages:
+                print(f"{count:>10} {kind}: {stages}")
+
+
+if __name__ == "__main__":
+    main()
