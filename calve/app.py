@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter
 from fastapi import Depends, FastAPI
-from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.types import ASGIApp
 
 from calve import __version__
@@ -22,6 +22,7 @@ from calve.bootstrap import (
 from calve.http import wrap
 from calve.openapi import describe
 from calve.pages import add_pages
+from calve.querying import open_query, readiness
 from calve.settings import Settings
 from calve.telemetry.metrics import render as render_metrics
 from catalog import fast
@@ -33,6 +34,8 @@ from catalog.fast.commit_queue import CommitQueue
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
+from query import api as query_api
+from query import formats
 
 GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
 
@@ -83,7 +86,13 @@ def assemble(
     app.state.commit_queue = CommitQueue() if settings.fast_paths else None
     app.state.write_slots = CapacityLimiter(WRITERS_MAX)
     app.state.ingest = ingest
-    app.state.probe = Probe(catalog, ingest.view.readiness if ingest is not None else dict)
+    app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
+
+    def notes() -> dict[str, str]:
+        worker = ingest.view.readiness() if ingest is not None else {}
+        return worker | {"query": readiness(settings)}
+
+    app.state.probe = Probe(catalog, notes)
     app.state.metrics_auth = settings.metrics_auth
     app.state.render_metrics = render_metrics
     for router in routers():
@@ -92,10 +101,16 @@ def assemble(
         app.state.render_metrics = lambda: ingest.api.render_metrics(render_metrics)
         for router in ingest_routers():
             app.include_router(router)
+    app.include_router(query_api.router)
     add_pages(app)
     describe(app)
     add_exception_handlers(app)
-    app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES_MIN, compresslevel=1)
+    app.add_middleware(
+        GZipMiddleware,
+        minimum_size=GZIP_BYTES_MIN,
+        compresslevel=1,
+        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *formats.COMPACT_MEDIA_TYPES),
+    )
     return app
 
 
@@ -105,7 +120,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.catalog.purge_worker.start()
     if state.ingest is not None:
         state.ingest.upkeep.start()
+    state.query.warm_up()
     yield
+    await state.query.close()
     if state.ingest is not None:
         state.ingest.close()
     # A write whose client has been answered with 504 may still run: it ends before the database is closed.

@@ -166,6 +166,25 @@ class Settings(BaseSettings):
         "zttp", description="Parser of HTTP requests: `zttp` is faster and stricter; `h11` is pure Python."
     )
 
+    query_processes_max: int = Field(
+        2, ge=1, le=256, description="Processes that run queries, in each server process."
+    )
+    query_memory_bytes_max: int = Field(
+        2**30, ge=64 * 2**20, description="Memory of one query; what needs more is refused."
+    )
+    query_timeout_s: Seconds = Field(60.0, ge=0.1, description="A query that takes longer is ended.")
+    query_result_bytes_max: int = Field(
+        4 * 2**30, ge=1024, description="Largest result; a query that gives more is ended."
+    )
+    query_concurrency_per_caller: int = Field(
+        2, ge=1, le=256, description="Queries of one caller that run concurrently; others wait."
+    )
+    query_sandbox: Literal["auto", "require", "off"] = Field(
+        "auto",
+        description="Confine query processes by the kernel (Landlock): `auto` as far as the kernel can, "
+        "`require` or run no query, `off`.",
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
         description="Least level that is logged; successful reads are logged at `debug`, "

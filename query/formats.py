@@ -1,8 +1,8 @@
 """Results as bytes: JSON objects, compact JSON, NDJSON, CSV, an Arrow stream, Parquet.
 
-A format writes Arrow batches as they come, so a result is never whole in memory. Values keep their exact value:
-decimals, 128-bit integers, times and timestamps become text in JSON, in ISO 8601; binary becomes base64;
-NaN and the infinities, which JSON lacks, become text too.
+A format writes Arrow batches as they come, so a result is never whole in memory. Values are exact: in JSON
+and CSV, decimals and 128-bit integers become text; dates, times, timestamps and intervals become text in
+ISO 8601; binary becomes base64; NaN and the infinities, which JSON lacks, become text too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
 MEDIA_TYPES = {
@@ -28,6 +27,7 @@ MEDIA_TYPES = {
     "parquet": "application/vnd.apache.parquet",
 }
 FORMATS = tuple(MEDIA_TYPES)
+COMPACT_MEDIA_TYPES = (MEDIA_TYPES["arrow"], MEDIA_TYPES["parquet"])  # gzip would gain little
 
 
 class Format(Protocol):
@@ -47,6 +47,13 @@ def writer(name: str, schema: pa.Schema, types: list[str]) -> Format:
     if name == "csv":
         return _Csv(schema)
     return _Stream(schema) if name == "arrow" else _Parquet(schema)
+
+
+def broken_off(name: str, error: dict[str, Any]) -> bytes | None:
+    """The end of a result that fails in the middle; None where the format has no place for an error."""
+    if name in ("json", "compact"):
+        return b'],"error":' + orjson.dumps(error) + b"}\n"
+    return orjson.dumps({"error": error}) + b"\n" if name == "ndjson" else None
 
 
 def columns(schema: pa.Schema, types: list[str]) -> list[dict[str, str]]:
@@ -137,22 +144,43 @@ class _Stream:
 
 
 class _Parquet:
-    """One Parquet file; each batch is a row group."""
+    """One Parquet file; each batch is a row group. Parquet has no intervals: they become text."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = _Offset()
-        self._writer = pyarrow.parquet.ParquetWriter(self._sink, schema, compression="zstd")
+        self._as_text = {index for index, field in enumerate(schema) if _has_interval(field.type)}
+        fields = [
+            pa.field(field.name, pa.string()) if index in self._as_text else field
+            for index, field in enumerate(schema)
+        ]
+        self._schema = pa.schema(fields)
+        self._writer = pyarrow.parquet.ParquetWriter(self._sink, self._schema, compression="zstd")
 
     def head(self) -> bytes:
         return self._sink.taken()
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
+        if self._as_text:
+            columns_ = [
+                pa.array(map(_as_text, values(array)), pa.string()) if index in self._as_text else array
+                for index, array in enumerate(batch.columns)
+            ]
+            batch = pa.RecordBatch.from_arrays(columns_, schema=self._schema)
         self._writer.write_batch(batch)
         return self._sink.taken()
 
     def tail(self, summary: dict[str, Any]) -> bytes:
         self._writer.close()
         return self._sink.taken()
+
+
+def _has_interval(type_: pa.DataType) -> bool:
+    inner = (type_.field(index).type for index in range(type_.num_fields))
+    return bool(pa.types.is_interval(type_)) or any(map(_has_interval, inner))
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
 
 
 class _Offset(io.RawIOBase):
@@ -203,45 +231,53 @@ def row_values(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """The rows as values that JSON can hold exactly."""
     if batch.num_columns == 0:
         return iter([()] * batch.num_rows)
-    return zip(*(_column(array) for array in batch.columns), strict=True)
+    return zip(*(values(array) for array in batch.columns), strict=True)
 
 
-def _column(array: pa.Array) -> list[Any]:
-    """Whole columns are converted at once where Arrow can; nested values one by one."""
+def values(array: pa.Array) -> list[Any]:
+    """The values of a column, each as JSON holds it. Whole columns are converted at once."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
-        array, type_ = array.storage, array.storage.type
-    if pa.types.is_decimal(type_):
-        return array.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_timestamp(type_):
-        return _timestamps(array)
-    if pa.types.is_date(type_) or pa.types.is_time(type_):
-        return array.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_floating(type_):
-        return [_float(value) for value in array.to_pylist()]
-    if _is_plain(type_):
-        return array.to_pylist()  # type: ignore[no-any-return]
-    convert = _converter(type_)
-    return [None if value is None else convert(value) for value in _scalars(array)]
+        return values(array.storage)
+    if pa.types.is_dictionary(type_):
+        return values(array.dictionary_decode())
+    for is_type, convert in _CONVERTERS:
+        if is_type(type_):
+            return convert(array)
+    return array.to_pylist()  # type: ignore[no-any-return]
 
 
-def _is_plain(type_: pa.DataType) -> bool:
-    is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
-    return is_text or pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_null(type_)
+def _texts(array: pa.Array) -> list[Any]:
+    return array.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _scalars(array: pa.Array) -> list[Any]:
-    return [scalar if scalar.is_valid else None for scalar in array]
+def _dates(array: pa.Array) -> list[Any]:
+    return _with_infinities(array.cast(pa.int32()), _texts(array), INFINITE_DAYS)
 
 
 def _timestamps(array: pa.Array) -> list[Any]:
     """Arrow counts in UTC, so no time zone has to be looked up."""
-    is_zoned = array.type.tz is not None
-    texts = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit)).cast(pa.string())
+    counts = array.cast(pa.int64())
+    texts = counts.cast(pa.timestamp(array.type.unit)).cast(pa.string())
     texts = pc.replace_substring(texts, " ", "T", max_replacements=1)
-    if is_zoned:
+    if array.type.tz is not None:
         texts = pc.binary_join_element_wise(texts, pa.scalar("Z"), "")
-    return texts.to_pylist()  # type: ignore[no-any-return]
+    return _with_infinities(counts, texts.to_pylist(), INFINITE_COUNT)
+
+
+def _with_infinities(counts: pa.Array, texts: list[Any], infinite: int) -> list[Any]:
+    """DuckDB has dates and timestamps at infinity: the largest and the smallest count."""
+    if not pc.any(pc.greater_equal(pc.abs(counts), infinite)).as_py():
+        return texts
+    words = {infinite: "infinity", -infinite: "-infinity"}
+    return [words.get(count, text) for count, text in zip(counts.to_pylist(), texts, strict=True)]
+
+
+def _floats(array: pa.Array) -> list[Any]:
+    found = array.to_pylist()
+    if pc.all(pc.is_finite(array)).as_py() in (True, None):
+        return found  # type: ignore[no-any-return]
+    return [_float(value) for value in found]
 
 
 def _float(value: float | None) -> float | str | None:
@@ -250,29 +286,75 @@ def _float(value: float | None) -> float | str | None:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _converter(type_: pa.DataType) -> Callable[[Any], Any]:
-    """For one value of a nested or rare type, as an Arrow scalar."""
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
-        return lambda scalar: base64.b64encode(scalar.as_py()).decode()
-    if pa.types.is_map(type_):
-        return lambda scalar: [
-            {"key": key, "value": value}
-            for key, value in zip(
-                _column(scalar.values.field(0)), _column(scalar.values.field(1)), strict=True
-            )
-        ]
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return lambda scalar: _column(scalar.values)
-    if pa.types.is_struct(type_):
-        names = [type_.field(index).name for index in range(type_.num_fields)]
-        return lambda scalar: {name: _value(scalar[index]) for index, name in enumerate(names)}
-    if pa.types.is_dictionary(type_):
-        return lambda scalar: _value(scalar.value)
-    return lambda scalar: str(scalar.as_py())
+def _binaries(array: pa.Array) -> list[Any]:
+    return [None if value is None else base64.b64encode(value).decode() for value in array.to_pylist()]
 
 
-def _value(scalar: Any) -> Any:
-    return _column(pa.array([scalar.as_py()], scalar.type))[0] if scalar.is_valid else None
+def _intervals(array: pa.Array) -> list[Any]:
+    return [None if value is None else duration(*value) for value in array.to_pylist()]
+
+
+def duration(months: int, days: int, nanoseconds: int) -> str:
+    """An interval in ISO 8601. Each part has its own sign, because months, days and seconds do not add up."""
+    parts = [f"{months}M"] * bool(months) + [f"{days}D"] * bool(days)
+    if nanoseconds or not parts:
+        seconds, rest = divmod(abs(nanoseconds), 1_000_000_000)
+        fraction = f".{rest:09d}".rstrip("0") if rest else ""
+        parts.append(f"T{'-' if nanoseconds < 0 else ''}{seconds}{fraction}S")
+    return "P" + "".join(parts)
+
+
+def _lists(array: pa.Array) -> list[Any]:
+    inner, offsets = values(array.values), array.offsets.to_pylist()
+    return [
+        inner[start:end] if is_valid else None
+        for start, end, is_valid in zip(offsets, offsets[1:], array.is_valid().to_pylist(), strict=False)
+    ]
+
+
+def _fixed_lists(array: pa.Array) -> list[Any]:
+    inner, size = values(array.values), array.type.list_size
+    starts = range(array.offset * size, (array.offset + len(array)) * size, size or 1)
+    return [
+        inner[start : start + size] if is_valid else None
+        for start, is_valid in zip(starts, array.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _maps(array: pa.Array) -> list[Any]:
+    """As lists of pairs: keys need not be text."""
+    keys, items, offsets = values(array.keys), values(array.items), array.offsets.to_pylist()
+    return [
+        [{"key": keys[index], "value": items[index]} for index in range(start, end)] if is_valid else None
+        for start, end, is_valid in zip(offsets, offsets[1:], array.is_valid().to_pylist(), strict=False)
+    ]
+
+
+def _structs(array: pa.Array) -> list[Any]:
+    names = [field.name for field in array.type]
+    rows = zip(*(values(child) for child in array.flatten()), strict=True) if names else [()] * len(array)
+    return [
+        dict(zip(names, row, strict=True)) if is_valid else None
+        for row, is_valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+    ]
+
+
+INFINITE_COUNT = 2**63 - 1
+INFINITE_DAYS = 2**31 - 1
+_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]], ...] = (
+    (pa.types.is_decimal, _texts),
+    (pa.types.is_timestamp, _timestamps),
+    (pa.types.is_date, _dates),
+    (pa.types.is_time, _texts),
+    (pa.types.is_floating, _floats),
+    (pa.types.is_interval, _intervals),
+    (lambda type_: pa.types.is_binary(type_) or pa.types.is_large_binary(type_), _binaries),
+    (pa.types.is_fixed_size_binary, _binaries),
+    (pa.types.is_map, _maps),
+    (lambda type_: pa.types.is_list(type_) or pa.types.is_large_list(type_), _lists),
+    (pa.types.is_fixed_size_list, _fixed_lists),
+    (pa.types.is_struct, _structs),
+)
 
 
 def _csv_value(value: Any) -> bytes:

@@ -1,8 +1,8 @@
 """Warm query processes, and who may use one when.
 
-A process runs one query at a time. A caller waits while all processes are busy, or while the caller has as many
-queries running as one caller may; callers are served in the order in which they came. A process that was killed
-or that ended is replaced in the background, so it costs its own query alone.
+A process runs one query at a time. A caller waits while all processes are busy, or while the caller has as
+many queries running as one caller may; callers are served in the order in which they came. A process that was
+killed or that ended is replaced in the background, so it costs its own query alone.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from catalog.errors import CatalogError
 from query import frames
 
 START_TIMEOUT_S = 60.0
 QUERIES_PER_PROCESS_MAX = 1000  # then it is replaced, so that a leak in a library stays small
+STDERR_BYTES_KEPT = 4096
+# Arrow's own allocator takes 1 GiB of address space at once, which counts as memory of the process.
+ARROW = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +47,8 @@ class QueryError(Exception):
 class ProcessEnded(QueryError):
     """The process ended before the query did: killed, out of memory, or crashed."""
 
-    def __init__(self, message: str = "the query process ended before the query did; run it again") -> None:
-        super().__init__("ProcessEnded", message)
+    def __init__(self) -> None:
+        super().__init__("ProcessEnded", "the query process ended before the query did")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +59,20 @@ class ProcessSettings:
     read_paths: tuple[str, ...] = ()  # local folders of warehouses
     data_paths: tuple[str, ...] = ()  # storage roots of warehouses, as tables name them
     tcp_ports: tuple[int, ...] = ()
-    s3: tuple[tuple[str, str], ...] = ()
+    s3: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     memory_bytes_max: int = 2**30
     threads: int = 2
     confine: bool = True
 
+    def covers(self, root: str) -> bool:
+        """Whether a query may read the tables of a warehouse with this root."""
+        return f"{root.rstrip('/')}/" in self.data_paths
+
     def as_message(self) -> dict[str, Any]:
-        names = (
-            "endpoint",
-            "read_paths",
-            "data_paths",
-            "tcp_ports",
-            "memory_bytes_max",
-            "threads",
-            "confine",
-        )
-        return {name: getattr(self, name) for name in names} | {"s3": dict(self.s3)}
+        return asdict(self) | {"s3": dict(self.s3)}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class QueryProcess:
     """One child process, as the server sees it."""
 
@@ -81,7 +82,10 @@ class QueryProcess:
     writer: asyncio.StreamWriter
     confined: list[str] = field(default_factory=list)
     queries: int = 0
+    generation: int = 0
     is_broken: bool = False
+    is_killed: bool = False
+    done: dict[str, Any] | None = None  # what the last query did, when its last piece is on its way
 
     @classmethod
     async def start(cls, settings: ProcessSettings) -> QueryProcess:
@@ -89,12 +93,16 @@ class QueryProcess:
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # the working directory may have a folder `query` of its own
                 "-m",
                 "query.child",
                 str(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
+                env=_environment(),
+                cwd="/",
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
             )
         ours.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -105,9 +113,22 @@ class QueryProcess:
                 answer = await started._message()
             started.confined = answer["ready"]["confined"]
         except BaseException:
-            await started.kill()
+            started.process.kill()
+            await started.watch()
             raise
         return started
+
+    async def watch(self) -> None:
+        """Wait for its end. What a process that crashed wrote to its standard error goes to the log."""
+        assert self.process.stderr is not None
+        kept = b""
+        while part := await self.process.stderr.read(STDERR_BYTES_KEPT):
+            kept = (kept + part)[-STDERR_BYTES_KEPT:]
+        code = await self.process.wait()
+        self.writer.close()
+        if not self.is_killed and code != 0:
+            said = kept.decode(errors="replace")
+            log.warning("a query process ended", extra={"exit_code": code, "stderr": said})
 
     async def prepare(self, sql: str) -> dict[str, Any]:
         """The statement: is_explain, parameters, tables. Raises QueryError where it may not run."""
@@ -115,25 +136,25 @@ class QueryProcess:
         statement: dict[str, Any] = (await self._message())["statement"]
         return statement
 
-    async def run(self, request: dict[str, Any]) -> AsyncIterator[bytes | dict[str, Any]]:
-        """Pieces of the body, then what was done. Raises QueryError, also in the middle."""
+    async def run(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
+        """Pieces of the body; `done` is set before the last one. Raises QueryError, also in the middle."""
         self.queries += 1
+        self.done = None
         await self._send({"run": request})
-        while True:
+        while self.done is None:
             kind, payload = await self._frame()
             if kind == frames.DATA:
                 yield payload
             else:
-                yield self._checked(payload)["done"]
-                return
+                self.done = self._checked(payload)["done"]
+        if "profile" not in self.done:
+            yield (await self._frame())[1]
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """End it at once, whatever it is doing."""
-        self.is_broken = True
+        self.is_broken = self.is_killed = True
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.writer.close()
-        await self.process.wait()
 
     async def _send(self, message: dict[str, Any]) -> None:
         try:
@@ -153,18 +174,44 @@ class QueryProcess:
         _, payload = await self._frame()
         return self._checked(payload)
 
-    @staticmethod
-    def _checked(payload: bytes) -> dict[str, Any]:
+    def _checked(self, payload: bytes) -> dict[str, Any]:
         message = frames.decode(payload)
         if "error" in message:
+            self.is_broken = self.is_broken or message.get("ends", False)
             raise QueryError(message["error"]["type"], message["error"]["message"])
         return message
 
 
-@dataclass(slots=True)
+def _environment() -> dict[str, str]:
+    """Nothing of the server's own environment, which may hold passwords."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
+    return kept | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "PYTHONNOUSERSITE": "1"} | ARROW
+
+
+@dataclass(slots=True, eq=False)
 class _Waiter:
     caller: str
-    process: asyncio.Future[QueryProcess]
+    lease: asyncio.Future[Lease]
+
+
+class Lease:
+    """A process that belongs to one query until `release`. `abort` ends the process with the query."""
+
+    def __init__(self, pool: ProcessPool, caller: str, process: QueryProcess) -> None:
+        self._pool = pool
+        self._caller = caller
+        self._is_released = False
+        self.process = process
+
+    def abort(self) -> None:
+        if not self._is_released:
+            self.process.kill()
+            self.release()
+
+    def release(self) -> None:
+        if not self._is_released:
+            self._is_released = True
+            self._pool.take_back(self._caller, self.process)
 
 
 class ProcessPool:
@@ -183,46 +230,33 @@ class ProcessPool:
         self._per_caller_max = per_caller_max
         self._waiting_max = waiting_max
         self._idle: list[QueryProcess] = []
+        self._all: set[QueryProcess] = set()
         self._count = 0  # started or being started
+        self._starting = 0
+        self._has_failed = False  # the last one that was started
         self._running: Counter[str] = Counter()
         self._waiting: list[_Waiter] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._generation = 0  # of the settings
 
     def warm_up(self) -> None:
         """Start one process in the background, so that the first query need not wait for it."""
         if self._count == 0:
             self._start_one()
 
-    @property
-    def running(self) -> int:
-        return sum(self._running.values())
-
-    @contextlib.asynccontextmanager
-    async def process(self, caller: str, timeout_s: float) -> AsyncIterator[QueryProcess]:
-        """A process for one query. Raises PoolBusy. It is killed if the block ends by cancellation."""
-        process = await self._acquire(caller, timeout_s)
-        try:
-            yield process
-        except QueryError:
-            raise  # the process answered, and can go on
-        except BaseException:
-            # Cancelled, timed out, or the client is gone: the query must not go on.
-            await asyncio.shield(process.kill())
-            raise
-        finally:
-            self._release(caller, process)
-
-    async def close(self) -> None:
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        for waiter in self._waiting:
-            waiter.process.cancel()
-        await asyncio.gather(*(process.kill() for process in self._idle))
+    def renew(self) -> None:
+        """Start no query in a process that has the settings of before."""
+        self._generation += 1
+        for process in self._idle:
+            process.kill()
+            self._count -= 1
         self._idle.clear()
 
-    async def _acquire(self, caller: str, timeout_s: float) -> QueryProcess:
+    async def acquire(self, caller: str, timeout_s: float) -> Lease:
+        """A process for one query. Raises PoolBusy."""
+        if self._is_closed:
+            raise PoolBusy("the server is stopping")
         if len(self._waiting) >= self._waiting_max:
             raise PoolBusy("too many queries wait already: try again in a moment")
         waiter = _Waiter(caller, asyncio.get_running_loop().create_future())
@@ -230,66 +264,100 @@ class ProcessPool:
         self._dispatch()
         try:
             async with asyncio.timeout(timeout_s):
-                return await waiter.process
-        except TimeoutError as error:
-            raise PoolBusy(f"no query process became free within {timeout_s:g} s: try again later") from error
-        finally:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-                self._give_back(waiter)
+                return await asyncio.shield(waiter.lease)
+        except TimeoutError:
+            self._give_up(waiter)
+            raise PoolBusy(
+                f"no query process became free within {timeout_s:.3g} s: try again later"
+            ) from None
+        except asyncio.CancelledError:
+            self._give_up(waiter)
+            raise
 
-    def _give_back(self, waiter: _Waiter) -> None:
-        if waiter.process.done() and not waiter.process.cancelled() and waiter.process.exception() is None:
-            self._release(waiter.caller, waiter.process.result())
-
-    def _release(self, caller: str, process: QueryProcess) -> None:
+    def take_back(self, caller: str, process: QueryProcess) -> None:
+        """Called by the lease."""
         self._running[caller] -= 1
         if not self._running[caller]:
             del self._running[caller]
-        if process.is_broken or self._is_closed:
+        is_old = process.queries >= QUERIES_PER_PROCESS_MAX
+        is_old = is_old or process.generation != self._generation
+        if process.is_broken or is_old or self._is_closed:
+            process.kill()
             self._count -= 1
-        elif process.queries >= QUERIES_PER_PROCESS_MAX or process.settings != self._settings():
-            self._count -= 1
-            self._in_background(process.kill())
         else:
             self._idle.append(process)
         self._dispatch()
 
+    async def close(self) -> None:
+        """Kill every process, also those that run a query."""
+        self._is_closed = True
+        for waiter in self._waiting:
+            waiter.lease.set_exception(PoolBusy("the server is stopping"))
+        self._waiting.clear()
+        for process in self._all:
+            process.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
+            waiter.lease.cancel()
+        elif waiter.lease.done() and waiter.lease.exception() is None:
+            waiter.lease.result().release()
+
     def _dispatch(self) -> None:
         """Give idle processes to those who wait, and start more where that is allowed."""
+        ready = 0
         for waiter in list(self._waiting):
-            if waiter.process.done() or self._running[waiter.caller] >= self._per_caller_max:
+            if self._running[waiter.caller] >= self._per_caller_max:
                 continue
             if not self._idle:
-                break
+                ready += 1
+                continue
             self._running[waiter.caller] += 1
             self._waiting.remove(waiter)
-            waiter.process.set_result(self._idle.pop())
-        if self._waiting and not self._idle and self._count < self._size and not self._is_closed:
+            waiter.lease.set_result(Lease(self, waiter.caller, self._idle.pop()))
+        # One that is free is kept ready for the next query; not so if they do not start.
+        wanted = max(ready, 0 if self._idle or self._has_failed else 1)
+        while self._starting < wanted and self._count < self._size and not self._is_closed:
             self._start_one()
 
     def _start_one(self) -> None:
         self._count += 1
-        self._in_background(self._started())
+        self._starting += 1
+        task = asyncio.get_running_loop().create_task(self._live())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _started(self) -> None:
+    async def _live(self) -> None:
+        """Start a process and watch it until it ends."""
+        generation = self._generation
         try:
-            process = await QueryProcess.start(self._settings())
-        except (OSError, TimeoutError, QueryError) as error:
+            process = await QueryProcess.start(await asyncio.to_thread(self._settings))
+        except (OSError, TimeoutError, QueryError, CatalogError) as error:
             self._count -= 1
+            self._has_failed = True
             log.exception("a query process did not start")
             self._fail_one(error)
             return
+        finally:
+            self._starting -= 1
+        process.generation = generation
+        self._has_failed = False
+        self._all.add(process)
         self._idle.append(process)
         self._dispatch()
+        await process.watch()
+        self._all.discard(process)
+        process.is_broken = True
+        if process in self._idle:  # it ended while nobody used it
+            self._idle.remove(process)
+            self._count -= 1
+            self._dispatch()
 
     def _fail_one(self, error: Exception) -> None:
-        """One who waits hears of it; the others may have more luck with the next process."""
-        if self._waiting and not self._waiting[0].process.done():
+        """Only one: the next process may start."""
+        if self._waiting:
             waiter = self._waiting.pop(0)
-            waiter.process.set_exception(PoolBusy(f"a query process did not start: {error}"))
-
-    def _in_background(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            waiter.lease.set_exception(PoolBusy(f"a query process did not start: {error}"))
+        self._dispatch()

@@ -1,8 +1,8 @@
 """Confine the current process with the kernel's Landlock, for good.
 
 After `confine` the process can read files below the given paths and connect to the given TCP ports. It can
-write no file, run no program and open no other connection, whatever its code tries. Linux 5.13 confines files,
-Linux 6.7 TCP ports. An older kernel confines what it can; `supported` says which.
+write no file, run no program and open no other TCP connection, whatever its code tries. Linux 5.13 confines
+files, Linux 6.7 TCP ports. An older kernel confines what it can; `supported` says which.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ _RESTRICT_SELF: Final = 446
 _VERSION_FLAG: Final = 1
 _RULE_PATH: Final = 1
 _RULE_PORT: Final = 2
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 _READ_FILE: Final = 1 << 2
@@ -91,9 +93,31 @@ def confine(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> list[str]:
 
 
 def limit_resources(memory_bytes_max: int) -> None:
-    """Bound the address space, and leave no core file."""
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
+    """Bound the memory that this process allocates from now on; let it write no file and leave no core file.
+
+    RLIMIT_DATA counts private memory that can be written to. RLIMIT_AS would count mapped files and address
+    space that allocators reserve too.
+    """
+    data_bytes_max = _data_bytes() + memory_bytes_max
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes_max, data_bytes_max))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when the one that started it ends."""
+    parent = os.getppid()
+    if _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise SandboxError(ctypes.get_errno(), "prctl refused PR_SET_PDEATHSIG")
+    if os.getppid() != parent:
+        raise SystemExit(0)  # it ended before the call
+
+
+def _data_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    raise SandboxError(0, "/proc/self/status has no VmData")
 
 
 def _allow_path(ruleset: int, path: Path) -> None:

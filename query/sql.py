@@ -5,16 +5,16 @@ Runs in a query process, because a parser that reads what strangers send must no
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import duckdb
+import orjson
 
 SQL_CHARS_MAX = 1_000_000
-# Every other table function reads files, settings, secrets or the network, or runs SQL that we cannot see.
+# Every other table function reads files, settings, secrets or the network, or runs SQL that was not checked.
 TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree", "summary"}
 )
@@ -34,14 +34,17 @@ FUNCTIONS_REFUSED = frozenset(
         "json_execute_serialized_sql",
         "in_search_path",
         "txid_current",
+        "pg_sleep",
     }
 )
-# Views that DuckDB itself brings.
-SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
-SYSTEM_CATALOGS = frozenset({"system", "temp", "memory"})
-_SYSTEM_NAMES = re.compile(r"(duckdb|pragma|sqlite|pg)_", re.IGNORECASE)
-_EXPLAIN = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\b", re.IGNORECASE)
-_IDENTIFIER = re.compile(rb'"(?:[^"]|"")*"|[^\s."]+')
+# The same by the beginning of their names: functions of extensions, and those that read files or secrets.
+_FUNCTION_PREFIXES_REFUSED = ("iceberg_", "duckdb_", "pragma_", "read_", "which_secret", "file_", "parquet_")
+_GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_EXPLAIN = re.compile(
+    rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b|\({_GAP}(?:ANALYZE|FORMAT)\b[^)]*\))?", re.IGNORECASE | re.DOTALL
+)
+_WORD = r'"(?:[^"]|"")*"|\'(?:[^\']|\'\')*\'|[^\s."\'(),;]+'
+_NAME = re.compile(rf"(?:{_WORD})(?:\s*\.\s*(?:{_WORD}))*".encode())
 _STRING = re.compile(rb"'(?:[^']|'')*'")
 
 
@@ -51,22 +54,34 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """A table as the statement names it. `catalog` and `schema` are empty where it leaves them out."""
+    """A table as the statement names it. `catalog` and `schema` are empty where the statement omits them."""
 
     catalog: str
     schema: str
     name: str
-    version: str | None = None  # the text of AT (VERSION => 'name'): a branch or tag
+    at: str | None = None  # the unit of an AT clause: VERSION or TIMESTAMP
+    at_text: str | None = None  # its value, where that is a constant
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def key(self) -> str:
+        """What distinguishes it from the other tables of the statement."""
+        return orjson.dumps(asdict(self)).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTable:
+    """What a reference means: an attached table, and the snapshot to read if it is not the current one."""
+
+    catalog: str
+    schema: str
+    name: str
+    snapshot_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One query that may run."""
 
-    sql: str
     is_explain: bool
     parameters: tuple[str, ...]  # names, or "1", "2", ...
     tables: tuple[TableReference, ...]
@@ -90,126 +105,143 @@ def read_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement
             f"{statement.type.name} is not allowed: /query runs SELECT and EXPLAIN. "
             "Write with an engine that is attached to the catalog, or send changes to /cdc"
         )
-    tree = _tree(connection, _without_explain(sql) if is_explain else sql)
+    tree = _tree(connection, without_explain(sql) if is_explain else sql)
     _check(tree)
-    return Statement(sql, is_explain, tuple(sorted(statement.named_parameters)), tuple(_tables(tree)))
+    tables = dict.fromkeys(_reference(node) for node in _table_nodes(tree))
+    return Statement(is_explain, tuple(sorted(statement.named_parameters)), tuple(tables))
 
 
-def rewritten(
-    connection: duckdb.DuckDBPyConnection, sql: str, aliases: dict[str, str], versions: dict[str, int]
-) -> str:
-    """The SQL with the names that DuckDB cannot take replaced, and all else as it was written.
+def resolved_sql(connection: duckdb.DuckDBPyConnection, sql: str, tables: Mapping[str, ResolvedTable]) -> str:
+    """The SQL with every table under its full name, and all else as it was written.
 
-    `aliases` maps a catalog to the name under which it is attached (DuckDB keeps `main` for itself). `versions`
-    maps `version_key` of a table to the snapshot id of the branch or tag in AT (VERSION => 'name').
+    `tables` maps the keys of the references to what they mean. The result is parsed again, so that a mistake
+    in the text edits cannot make it read another table.
     """
     text, edits = sql.encode(), []
-    for node in _nodes(_tree(connection, _without_explain(sql))):
-        if node.get("type") != "BASE_TABLE":
-            continue
+    for node in _table_nodes(_tree(connection, without_explain(sql))):
         reference = _reference(node)
-        if reference.catalog in aliases:
-            start = node["query_location"]
-            edits.append((start, _IDENTIFIER, aliases[reference.catalog]))
-        if reference.version is not None:
+        table = tables[reference.key]
+        edits.append((node["query_location"], _NAME, _table_text(node, reference, table)))
+        if reference.at == "VERSION" and table.snapshot_id is not None:
             start = node["at_clause"]["expr"]["query_location"]
-            edits.append((start, _STRING, str(versions[version_key(reference)])))
+            edits.append((start, _STRING, str(table.snapshot_id)))
     for start, pattern, replacement in sorted(edits, key=lambda edit: edit[0], reverse=True):
         found = pattern.match(text, start)
         if found is None:
-            raise Refused(f'The name at character {start} cannot be read: write it as "name"')
+            raise Refused(f'The name at byte {start} of the SQL cannot be read: write it as "name"."name"')
         text = text[:start] + replacement.encode() + text[found.end() :]
-    return text.decode()
+    edited = text.decode()
+    expected = {(table.catalog, table.schema, table.name) for table in tables.values()}
+    for node in _table_nodes(_tree(connection, without_explain(edited))):
+        name = (node.get("catalog_name"), node.get("schema_name"), node["table_name"])
+        if name not in expected:
+            raise Refused(f'The table {node["table_name"]} cannot be read: write its name as "name"."name"')
+    return edited
 
 
-def version_key(reference: TableReference) -> str:
-    return f"{reference.catalog}.{reference.schema}.{reference.name}@{reference.version}"
+def without_explain(sql: str) -> str:
+    """Blanks instead of EXPLAIN, so that positions in the text stay the same."""
+    found = _EXPLAIN.match(sql)
+    return sql if found is None else " " * len(found.group().encode()) + sql[found.end() :]
 
 
-def _without_explain(sql: str) -> str:
-    """Blanks instead of the word, so that positions in the text stay the same."""
-    return _EXPLAIN.sub(lambda found: " " * len(found.group()), sql, count=1)
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _table_text(node: dict[str, Any], reference: TableReference, table: ResolvedTable) -> str:
+    name = ".".join(quoted(part) for part in (table.catalog, table.schema, table.name))
+    if table.snapshot_id is None or reference.at is not None:
+        return name
+    # An AT clause comes behind the alias, whose place is not known; so the table becomes a subquery.
+    alias = "" if node.get("alias") else f" AS {quoted(table.name)}"
+    return f"(FROM {name} AT (VERSION => {table.snapshot_id})){alias}"
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     found = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
     assert found is not None
-    tree: dict[str, Any] = json.loads(found[0])
+    try:
+        tree: dict[str, Any] = orjson.loads(found[0])
+    except orjson.JSONDecodeError as error:
+        raise Refused("The SQL is nested too deeply") from error
     if tree.get("error"):
         raise Refused(str(tree.get("error_message")))
     return tree
 
 
 def _check(tree: dict[str, Any]) -> None:
-    for node in _nodes(tree):
-        if node.get("type") == "TABLE_FUNCTION":
+    for node, _ in _nodes(tree):
+        kind = node.get("type")
+        if kind == "TABLE_FUNCTION":
             name = str(node["function"].get("function_name", "")).lower()
             if name not in TABLE_FUNCTIONS:
-                raise Refused(
-                    f"The table function {name} is not allowed: a query reads tables of the lake only"
-                )
-        elif node.get("class") == "FUNCTION":
-            name = str(node.get("function_name", "")).lower()
-            if name in FUNCTIONS_REFUSED:
+                raise Refused(f"The table function {name} is not allowed: a query reads tables only")
+        elif kind == "SHOW_REF" and not node.get("query"):
+            raise Refused("SHOW is not allowed: GET /v1/{warehouse}/namespaces lists what is there")
+        elif "function_name" in node:
+            name = str(node["function_name"]).lower()
+            if name in FUNCTIONS_REFUSED or name.startswith(_FUNCTION_PREFIXES_REFUSED):
                 raise Refused(f"The function {name} is not allowed in a query")
-        elif node.get("type") == "BASE_TABLE":
-            _check_table(_reference(node))
 
 
-def _check_table(reference: TableReference) -> None:
-    shown = ".".join(part for part in (reference.catalog, reference.schema, reference.name) if part)
-    if reference.catalog.lower() in SYSTEM_CATALOGS or reference.schema.lower() in SYSTEM_SCHEMAS:
-        raise Refused(f"{shown} is DuckDB's own: ask GET /v1/{{warehouse}}/namespaces for what is there")
-    if not reference.schema:
-        if _SYSTEM_NAMES.match(reference.name):
-            raise Refused(f"{shown} is DuckDB's own: ask GET /v1/{{warehouse}}/namespaces for what is there")
-        if "/" in reference.name or ":" in reference.name or "*" in reference.name:
-            raise Refused(f"{shown} looks like a file: a query reads tables of the lake only")
-
-
-def _tables(tree: dict[str, Any]) -> Iterator[TableReference]:
-    named_queries = {
-        str(entry["key"]).lower()
-        for node in _nodes(tree)
-        if isinstance(node.get("cte_map"), dict)
-        for entry in node["cte_map"].get("map", ())
-    }
-    seen = set()
-    for node in _nodes(tree):
-        if node.get("type") != "BASE_TABLE":
-            continue
-        reference = _reference(node)
-        # A name without a schema may be that of a WITH query; then there is no table to look up.
-        if not reference.schema and reference.name.lower() in named_queries:
-            continue
-        if reference not in seen:
-            seen.add(reference)
-            yield reference
+def _table_nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The tables of the statement without those that a WITH clause names."""
+    for node, named in _nodes(tree):
+        if node.get("type") == "BASE_TABLE":
+            is_named = not node.get("schema_name") and not node.get("catalog_name")
+            if not (is_named and node["table_name"].lower() in named):
+                yield node
 
 
 def _reference(node: dict[str, Any]) -> TableReference:
+    at = node.get("at_clause") or {}
+    expression = at.get("expr") or {}
+    constant = expression.get("child", expression) if expression.get("class") == "CAST" else expression
+    value = constant.get("value") if constant.get("class") == "CONSTANT" else None
+    text = value.get("value") if isinstance(value, dict) else None
     return TableReference(
-        node.get("catalog_name") or "", node.get("schema_name") or "", node["table_name"], _version(node)
+        node.get("catalog_name") or "",
+        node.get("schema_name") or "",
+        node["table_name"],
+        at.get("unit"),
+        None if text is None else str(text),
     )
 
 
-def _version(node: dict[str, Any]) -> str | None:
-    at = node.get("at_clause")
-    if not at or at.get("unit") != "VERSION":
-        return None
-    value = at["expr"].get("value")
-    if isinstance(value, dict) and isinstance(value.get("value"), str) and not value["value"].isdigit():
-        return value["value"]
-    return None
+def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Every object of the tree, with the names that WITH clauses define where it is.
 
-
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object of the tree. Without recursion: a deep expression must not end the process."""
-    pending = [value]
+    Without recursion: a deep expression must not end the process.
+    """
+    pending: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
     while pending:
-        found = pending.pop()
-        if isinstance(found, dict):
-            yield found
-            pending.extend(found.values())
-        elif isinstance(found, list):
-            pending.extend(found)
+        found, named = pending.pop()
+        if isinstance(found, list):
+            pending.extend((value, named) for value in found)
+        elif isinstance(found, dict):
+            named = _define(found, named, pending)
+            yield found, named
+            pending.extend((value, named) for key, value in found.items() if key != "cte_map")
+
+
+def _define(
+    node: dict[str, Any], named: frozenset[str], pending: list[tuple[Any, frozenset[str]]]
+) -> frozenset[str]:
+    """The names inside a node with a WITH clause. Each of its queries sees the names before its own; one that
+    is recursive has another node inside, which sees its own name too.
+    """
+    for entry in (node.get("cte_map") or {}).get("map", ()):
+        name = str(entry["key"]).lower()
+        is_recursive = any(
+            inner.get("type") == "RECURSIVE_CTE_NODE" for inner in _query_nodes(entry["value"])
+        )
+        pending.append((entry["value"], named | {name} if is_recursive else named))
+        named |= {name}
+    return named
+
+
+def _query_nodes(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    query = value.get("query") or {}
+    yield query
+    yield query.get("node") or {}

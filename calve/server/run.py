@@ -61,6 +61,8 @@ def serve(
     configure_logs(settings)
     with contextlib.closing(listen(settings.host, settings.port)) as listener:
         prepare_home(settings)
+        # With port 0 the system has chosen one: query processes need to know it.
+        settings = settings.model_copy(update={"port": int(listener.getsockname()[1])})
         if settings.workers > 1:
             share_metrics(settings)
         if settings.workers == 1:

@@ -1,0 +1,133 @@
+"""SQL over HTTP, wired: query processes, what they may reach, and the service in front of them."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from calve.settings import Settings
+from catalog.services.catalog import Catalog
+from ingest.api import ApiContext
+from query import sandbox
+from query.landing import Freshness
+from query.pool import ProcessPool, ProcessSettings
+from query.service import QueryLimits, QueryService
+
+WAITING_MAX = 100  # queries that wait for a process
+THREADS_MAX = 4
+# What resolving a host name and checking a certificate read, for a store that is not an address.
+NETWORK_PATHS = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/ssl",
+    "/etc/pki",
+    "/usr/lib",
+    "/lib",
+    "/lib64",
+    "/usr/share/ca-certificates",
+)
+
+
+def open_query(settings: Settings, catalog: Catalog, ingest: ApiContext | None) -> QueryService:
+    """The service. Its processes start when the server does, or with the first query."""
+    pool = ProcessPool(
+        process_settings(settings, catalog),
+        size=settings.query_processes_max,
+        per_caller_max=settings.query_concurrency_per_caller,
+        waiting_max=WAITING_MAX,
+    )
+    limits = QueryLimits(
+        timeout_s=settings.query_timeout_s,
+        result_bytes_max=settings.query_result_bytes_max,
+        default_namespace=settings.default_namespace,
+        sandbox_missing=_refusal(settings),
+    )
+    return QueryService(catalog, Freshness(ingest), pool, limits)
+
+
+def readiness(settings: Settings) -> str:
+    """What /ready tells of queries."""
+    refusal = _refusal(settings)
+    if refusal is not None:
+        return refusal
+    if settings.query_sandbox == "off":
+        return "ok, without confinement by the kernel: query_sandbox is off"
+    lacking = _lacking()
+    return (
+        f"ok, without confinement of {lacking} by the kernel: it lacks Landlock for it" if lacking else "ok"
+    )
+
+
+def process_settings(settings: Settings, catalog: Catalog) -> Callable[[], ProcessSettings]:
+    """What a query process may reach: the catalog, and the storage of the warehouses that exist now."""
+    endpoint = own_address(settings)
+    port = urlsplit(endpoint).port
+    assert port is not None
+    s3, s3_port, is_named = _s3(settings)
+
+    def current() -> ProcessSettings:
+        roots = sorted(warehouse.root.rstrip("/") for warehouse in catalog.warehouses.all())
+        local = [root.removeprefix("file://") for root in roots if root.startswith("file://")]
+        has_s3 = any(not root.startswith("file://") for root in roots)
+        return ProcessSettings(
+            endpoint=endpoint,
+            read_paths=(*local, *(NETWORK_PATHS if has_s3 and is_named else ())),
+            data_paths=tuple(f"{path}/" for path in (*roots, *local)),
+            tcp_ports=(port, s3_port) if has_s3 else (port,),
+            s3=s3 if has_s3 else (),
+            memory_bytes_max=settings.query_memory_bytes_max,
+            threads=min(THREADS_MAX, os.cpu_count() or 1),
+            confine=settings.query_sandbox != "off",
+        )
+
+    return current
+
+
+def own_address(settings: Settings) -> str:
+    """Where processes of this machine reach the server."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def _s3(settings: Settings) -> tuple[tuple[tuple[str, str], ...], int, bool]:
+    """Options of a DuckDB secret, the port of the store, and whether its host has a name."""
+    endpoint = urlsplit(settings.s3_endpoint) if settings.s3_endpoint else None
+    secret = settings.s3_secret_access_key
+    options = [("REGION", settings.s3_region)]
+    if settings.s3_access_key_id is not None and secret is not None:
+        options += [("KEY_ID", settings.s3_access_key_id), ("SECRET", secret.get_secret_value())]
+    if settings.s3_path_style:
+        options.append(("URL_STYLE", "path"))
+    if endpoint is None:
+        return tuple(options), 443, True
+    is_tls = endpoint.scheme == "https"
+    options += [("ENDPOINT", endpoint.netloc + endpoint.path), ("USE_SSL", "true" if is_tls else "false")]
+    return tuple(options), endpoint.port or (443 if is_tls else 80), not _is_address(endpoint.hostname or "")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _lacking() -> str:
+    supported = sandbox.supported()
+    return " and ".join(what for what in ("files", "network") if what not in supported)
+
+
+def _refusal(settings: Settings) -> str | None:
+    lacking = _lacking()
+    if settings.query_sandbox == "require" and lacking:
+        return (
+            f"queries are refused: query_sandbox=require, and the kernel lacks Landlock for {lacking}. "
+            "Use Linux 6.7 or newer, or set query_sandbox=auto"
+        )
+    return None

@@ -1,0 +1,141 @@
+"""Changes that are acknowledged and not in the answer of a query: how old they are, and waiting for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from catalog.errors import DeadlineExceeded, Invalid
+from catalog.models import Caller, Role
+from ingest.api.context import ApiContext
+from ingest.api.responses import parse_token
+from ingest.change import TableName
+from query.resolve import Plan
+
+FRESH = "fresh"
+COMMITTED = "committed"
+AT_LEAST = "at_least:"
+SIDE_TABLES = ("__changes", "__rejects")  # beside each mirror; they have the changes of the mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Acknowledged changes of one table that no reader sees yet."""
+
+    last_id: int
+    oldest_ms: int
+
+
+Tables = Mapping[str, Collection[TableName]]  # of each warehouse
+
+
+class Freshness:
+    """Asks ingest. Without ingest every answer has everything."""
+
+    def __init__(self, ingest: ApiContext | None) -> None:
+        self._ingest = ingest
+
+    async def waiting(self, tables: Tables) -> dict[tuple[str, TableName], Waiting]:
+        """Call it before the warehouses are pinned: what comes later is younger than the answer."""
+        if self._ingest is None:
+            return {}
+        return await self._ingest.run_query(lambda: self._waiting(tables))
+
+    async def age_ms(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan, now_ms: int) -> int:
+        """The age of the oldest change in `waiting` that the pinned tables do not have."""
+        ingest = self._ingest
+        if ingest is None or not waiting:
+            return 0
+        missing = await ingest.run_query(lambda: self._missing(waiting, plan))
+        return max((max(0, now_ms - one.oldest_ms) for one in missing), default=0)
+
+    async def wait(self, consistency: str, tables: Tables, caller: Caller, timeout_s: float) -> None:
+        """Until the tables show what `consistency` asks for. DeadlineExceeded if that takes too long."""
+        if consistency == COMMITTED or self._ingest is None:
+            return
+        if consistency == FRESH:
+            await self._wait_until_fresh(tables, timeout_s)
+            return
+        warehouse, journal_id = parse_token(consistency.removeprefix(AT_LEAST))
+        if caller.role(warehouse) is None:
+            raise Invalid(
+                f"consistency: the token belongs to {warehouse}, in which {caller.name} has no role"
+            )
+        await self.wait_for_token(warehouse, journal_id, tables.get(warehouse, ()), timeout_s)
+
+    async def wait_for_token(
+        self, warehouse: str, journal_id: int, tables: Collection[TableName], timeout_s: float
+    ) -> None:
+        """Until these tables show everything up to the token. The server hurries to publish it."""
+        ingest = self._ingest
+        assert ingest is not None
+        head = await ingest.run_query(lambda: ingest.journal.head(warehouse))
+        if journal_id > head:
+            raise Invalid(f"consistency: {warehouse} has acknowledged nothing up to {journal_id} yet")
+        pending = await ingest.run_query(lambda: ingest.journal.pending(warehouse))
+        until = {
+            row.table: min(row.last_id, journal_id)
+            for row in pending
+            if row.table in tables and row.first_id <= journal_id
+        }
+        if not until:
+            return
+        await ingest.run_query(lambda: ingest.landing.flush(warehouse, set(until)))
+        if not await ingest.visibility.wait(warehouse, until, timeout_s):
+            raise _late(timeout_s)
+
+    async def _wait_until_fresh(self, tables: Tables, timeout_s: float) -> None:
+        ingest = self._ingest
+        assert ingest is not None
+        waiting = await self.waiting(tables)
+        until_s = time.monotonic() + timeout_s
+        waits = []
+        for warehouse in {warehouse for warehouse, _ in waiting}:
+            until = {table: one.last_id for (where, table), one in waiting.items() if where == warehouse}
+            await ingest.run_query(lambda name=warehouse, some=set(until): ingest.landing.flush(name, some))  # type: ignore[misc]
+            waits.append(ingest.visibility.wait(warehouse, until, max(0.0, until_s - time.monotonic())))
+        if not all(await asyncio.gather(*waits)):
+            raise _late(timeout_s)
+
+    def _waiting(self, tables: Tables) -> dict[tuple[str, TableName], Waiting]:
+        assert self._ingest is not None
+        found = {}
+        for warehouse, names in tables.items():
+            pending = [row for row in self._ingest.journal.pending(warehouse) if row.table in names]
+            landed = self._ingest.landing.landed(warehouse, {row.table for row in pending}) if pending else {}
+            for row in pending:
+                if row.last_id > landed.get(row.table, 0):
+                    found[warehouse, row.table] = Waiting(row.last_id, row.oldest_ms)
+        return found
+
+    def _missing(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan) -> list[Waiting]:
+        assert self._ingest is not None
+        missing = []
+        for (warehouse, table), one in waiting.items():
+            row = self._ingest.landing.rows(warehouse, {table}).get(table)
+            number = plan.pins[warehouse].number if warehouse in plan.pins else None
+            is_shown = row is not None and row.landed_id >= one.last_id and row.number is not None
+            if not (is_shown and number is not None and row is not None and (row.number or 0) <= number):
+                missing.append(one)
+        return missing
+
+
+def mirror_name(levels: tuple[str, ...], name: str) -> TableName:
+    """The table whose changes a table of the lake shows."""
+    for suffix in SIDE_TABLES:
+        name = name.removesuffix(suffix)
+    return (*levels, name)
+
+
+def is_reader(caller: Caller, warehouse: str) -> bool:
+    role = caller.role(warehouse)
+    return role is not None and role >= Role.READER
+
+
+def _late(timeout_s: float) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"Acknowledged changes of these tables did not become visible within {timeout_s:.3g} s. They are "
+        "kept and will land; GET /status says what they wait for. Ask again, or without `consistency`"
+    )

@@ -1,0 +1,276 @@
+"""From the tables that a statement names to tables of the lake at one moment.
+
+Each warehouse that a statement names is pinned once to a number of its history, so that a query of many
+tables reads one state. Everything here reads SQL: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.api.dependencies import state_for, visible_role
+from catalog.errors import Invalid, NoSuchTable, NoSuchWarehouse
+from catalog.models import Caller, CatalogEntry
+from catalog.moments import AtNumber, AtTime, Now
+from catalog.names import Identifier, Namespace, WarehouseRef, namespace_from_levels
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import WarehouseState, document_key
+
+NUMBER_MAX = 2**62
+NEAR_NAMES_MAX = 3
+NEAR_NAMESPACES_MAX = 50
+NEAR_TABLES_MAX = 1000
+RESERVED_ALIASES = frozenset({"main", "temp", "system", "memory"})  # DuckDB attaches its own under these
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One warehouse of a query at one moment."""
+
+    warehouse: str
+    reference: str  # what DuckDB attaches
+    alias: str  # under this name
+    number: int | None  # None: an open transaction
+    time_ms: int  # the moment that was asked for
+    state: WarehouseState
+
+    def as_json(self, commit_ms: int | None) -> dict[str, Any]:
+        return {
+            "warehouse": self.warehouse,
+            "number": self.number,
+            "time": str(AtTime(self.time_ms)),
+            "commit_time": None if commit_ms is None else str(AtTime(commit_ms)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """One table of a query."""
+
+    pin: Pin
+    identifier: Identifier
+    snapshot_id: int | None  # None: the table has no snapshot yet, or the SQL computes it
+    summary: dict[str, str]  # of the snapshot
+
+    @property
+    def shown(self) -> str:
+        return f"{self.pin.warehouse}.{self.identifier}"
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a query process needs to run the statement, and what the answer tells of it."""
+
+    pins: dict[str, Pin] = field(default_factory=dict)
+    names: dict[str, tuple[str, str, str, int | None]] = field(default_factory=dict)
+    reads: list[TableRead] = field(default_factory=list)
+
+    @property
+    def snapshots(self) -> dict[str, int | None]:
+        return {read.shown: read.snapshot_id for read in self.reads}
+
+
+class Resolver:
+    """Resolves the tables of one statement for one caller."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        caller: Caller,
+        warehouse: WarehouseRef,
+        namespace: Namespace,
+        moment: AtNumber | AtTime | Now,
+        snapshot_id: int | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._caller = caller
+        self._warehouse = warehouse
+        self._namespace = namespace
+        self._moment = moment
+        self._snapshot_id = snapshot_id
+        self._now_ms = catalog.now_ms()
+        self._plan = Plan()
+
+    def plan(self, tables: Sequence[dict[str, Any]]) -> Plan:
+        if self._snapshot_id is not None and len(tables) != 1:
+            raise Invalid(
+                f"snapshot_id is for a query of one table, and this one has {len(tables)}: "
+                "write AT (VERSION => id) behind the table, or use as_of"
+            )
+        self._pin(self._warehouse.name)
+        for table in tables:
+            self._resolve(table)
+        return self._plan
+
+    def commit_ms(self, pin: Pin) -> int | None:
+        """When the newest commit of the pinned state was; None if there is none."""
+        if not pin.number:
+            return None
+        return self._time_of(pin.warehouse, pin.number)
+
+    # -- warehouses
+
+    def _pin(self, name: str) -> Pin:
+        if name not in self._plan.pins:
+            self._plan.pins[name] = self._new_pin(name)
+        return self._plan.pins[name]
+
+    def _new_pin(self, name: str) -> Pin:
+        visible_role(self._caller, name)
+        self._catalog.warehouse(name)
+        alias = self._alias(name)
+        if self._warehouse.transaction is not None and name == self._warehouse.name:
+            state = state_for(self._catalog, self._caller, self._warehouse)
+            return Pin(name, str(self._warehouse), alias, None, self._now_ms, state)
+        number, time_ms = self._moment_of(name)
+        ref = WarehouseRef(name, at=str(number))
+        return Pin(name, str(ref), alias, number, time_ms, self._catalog.state(ref))
+
+    def _moment_of(self, name: str) -> tuple[int, int]:
+        """The number of the state to read, and the time that was asked for."""
+        head = self._catalog.entries.number(name)
+        newest = head[0] if head else 0
+        moment = self._moment
+        if isinstance(moment, Now):
+            return newest, self._now_ms
+        if isinstance(moment, AtNumber) and name == self._warehouse.name:
+            if moment.number > newest:
+                raise Invalid(
+                    f"as_of: {name} has no commit {moment.number} yet; its newest commit is {newest}"
+                )
+            return moment.number, self._time_of(name, moment.number)
+        ms = self._time_of(self._warehouse.name, moment.number) if isinstance(moment, AtNumber) else moment.ms
+        if ms > self._now_ms:
+            raise Invalid(f"as_of: {AtTime(ms)} is in the future")
+        return self._catalog.history.number_at(name, ms), ms
+
+    def _time_of(self, name: str, number: int) -> int:
+        rows = self._catalog.history.events(name, number - 1, 1) if number else []
+        return int(rows[0]["time_ms"]) if rows else self._catalog.warehouse(name).created_ms
+
+    def _alias(self, name: str) -> str:
+        """The name itself, unless DuckDB has it already; names in DuckDB differ by more than case."""
+        taken = RESERVED_ALIASES | {pin.alias.lower() for pin in self._plan.pins.values()}
+        alias = name
+        while alias.lower() in taken:
+            alias += "_"
+        return alias
+
+    # -- tables
+
+    def _resolve(self, table: dict[str, Any]) -> None:
+        pin, identifier = self._named(table)
+        entry = pin.state.load(identifier.namespace.key, identifier.name)
+        if entry is None or entry.kind != "table":
+            raise self._missing(pin, identifier, entry)
+        document = self._document(entry)
+        snapshot_id = self._snapshot(table, identifier, document)
+        is_given = table["at"] == "VERSION" or self._snapshot_id is not None
+        schema = str(identifier.namespace)
+        resolved = (pin.alias, schema, identifier.name, snapshot_id if is_given else None)
+        self._plan.names[table["key"]] = resolved
+        known = {one["snapshot-id"]: one for one in document.get("snapshots") or ()}
+        summary = known.get(snapshot_id, {}).get("summary", {})
+        self._plan.reads.append(TableRead(pin, identifier, snapshot_id, summary))
+
+    def _document(self, entry: CatalogEntry) -> dict[str, Any]:
+        assert entry.document is not None
+        return self._catalog.documents.parsed(document_key(entry), entry.document)
+
+    def _named(self, table: dict[str, Any]) -> tuple[Pin, Identifier]:
+        first, schema, name = table["catalog"], table["schema"], table["name"]
+        here = self._pin(self._warehouse.name)
+        if not schema:
+            return here, Identifier(self._namespace, name)
+        levels = schema.split(".")
+        if not first:
+            return here, Identifier(namespace_from_levels(levels), name)
+        if self._is_warehouse(first):
+            return self._pin(first), Identifier(namespace_from_levels(levels), name)
+        nested = namespace_from_levels([*first.split("."), *levels])
+        if here.state.entry(nested.key, "") is not None:
+            return here, Identifier(nested, name)
+        raise NoSuchWarehouse(f"Warehouse does not exist: {first} (in {first}.{schema}.{name})")
+
+    def _is_warehouse(self, name: str) -> bool:
+        return self._caller.role(name) is not None and self._catalog.warehouses.get(name) is not None
+
+    def _snapshot(
+        self, table: dict[str, Any], identifier: Identifier, document: dict[str, Any]
+    ) -> int | None:
+        """The snapshot that is read; None if there is none, or the SQL computes it."""
+        if self._snapshot_id is not None:
+            if table["at"] is not None:
+                raise Invalid("Use snapshot_id or AT (...) in the SQL, not both")
+            return _known_snapshot(document, self._snapshot_id, identifier)
+        text = table["at_text"]
+        if table["at"] == "VERSION":
+            return _version(document, text, identifier)
+        if table["at"] == "TIMESTAMP":
+            return None
+        current = document.get("current-snapshot-id")
+        return current if isinstance(current, int) and current >= 0 else None
+
+    # -- errors
+
+    def _missing(self, pin: Pin, identifier: Identifier, entry: CatalogEntry | None) -> NoSuchTable:
+        shown = f"{pin.warehouse}.{identifier}"
+        if entry is not None:
+            return NoSuchTable(f"{shown} is a {entry.kind}, and /query reads tables")
+        began = self._began(pin, identifier)
+        if began is not None:
+            return NoSuchTable(
+                f"{shown} did not exist as of {AtTime(pin.time_ms)} (number {pin.number}): it exists "
+                f"from {AtTime(began['time_ms'])} (number {began['number']})"
+            )
+        near = self._near(pin, identifier)
+        hint = f". Did you mean {' or '.join(near)}?" if near else ""
+        return NoSuchTable(f"Table does not exist: {shown}{hint}")
+
+    def _began(self, pin: Pin, identifier: Identifier) -> dict[str, Any] | None:
+        """The first commit after the pinned state that gave the name a table."""
+        if pin.number is None:
+            return None
+        found, before = None, NUMBER_MAX
+        key = identifier.namespace.key
+        while rows := self._catalog.history.versions(pin.warehouse, key, identifier.name, before, 1000):
+            for row in rows:
+                if row["number"] <= pin.number:
+                    return found
+                if row["present"]:
+                    found = row
+            before = rows[-1]["number"]
+        return found
+
+    def _near(self, pin: Pin, identifier: Identifier) -> list[str]:
+        names = []
+        for key in pin.state.children("", "", NEAR_NAMESPACES_MAX):
+            namespace = Namespace.from_key(key)
+            found = pin.state.names(key, "table", "", NEAR_TABLES_MAX)
+            names += [str(Identifier(namespace, name)) for name in found]
+        by_lower = {name.lower(): name for name in names}
+        wanted = str(identifier).lower()
+        same = [name for name in names if name.rpartition(".")[2].lower() == identifier.name.lower()]
+        near = difflib.get_close_matches(wanted, by_lower, NEAR_NAMES_MAX)
+        return list(dict.fromkeys([*same, *(by_lower[name] for name in near)]))[:NEAR_NAMES_MAX]
+
+
+def _version(document: dict[str, Any], text: str | None, identifier: Identifier) -> int:
+    if text is None:
+        raise Invalid("AT (VERSION => ...) takes a snapshot id, or the name of a tag or branch as text")
+    if text.isascii() and text.isdigit():
+        return _known_snapshot(document, int(text), identifier)
+    refs = document.get("refs") or {}
+    if text not in refs:
+        known = ", ".join(sorted(refs)) or "none"
+        raise Invalid(f"{identifier} has no tag or branch {text}: it has {known}")
+    return int(refs[text]["snapshot-id"])
+
+
+def _known_snapshot(document: dict[str, Any], snapshot_id: int, identifier: Identifier) -> int:
+    if not any(one["snapshot-id"] == snapshot_id for one in document.get("snapshots") or ()):
+        raise Invalid(f"{identifier} has no snapshot {snapshot_id} at this moment")
+    return snapshot_id

@@ -1,0 +1,356 @@
+"""One query from its request to the pieces of its answer.
+
+    prepare (in a query process) -> wait for the consistency -> pin and resolve -> run -> pieces
+
+The service knows nothing of HTTP. Errors are CatalogErrors; a result that breaks off in the middle raises one
+from `pieces`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi.concurrency import run_in_threadpool
+
+from catalog.errors import CatalogError, DeadlineExceeded, Invalid, NoSuchTable, TooLarge, Unavailable
+from catalog.models import Caller
+from catalog.moments import AtNumber, AtTime, Now
+from catalog.names import Namespace, WarehouseRef, namespace_from_levels, warehouse_ref
+from catalog.services.catalog import Catalog
+from query import explain
+from query.landing import AT_LEAST, COMMITTED, FRESH, Freshness, Tables, mirror_name
+from query.moments import AtToken, requested_moment
+from query.pool import Lease, PoolBusy, ProcessEnded, ProcessPool, QueryError
+from query.registry import Query, Registry
+from query.resolve import Plan, Resolver
+
+DEADLINE_MARGIN_S = 0.3  # the answer of a query that takes too long comes before that of the HTTP layer
+PARAMETERS_MAX = 1000
+
+
+class QueryFailed(Invalid):
+    """DuckDB refused the statement, or failed while it ran it."""
+
+    type = "QueryFailedException"
+
+
+class TooMuchMemory(TooLarge):
+    type = "QueryMemoryExceededException"
+
+
+class ResultTooLarge(TooLarge):
+    type = "QueryResultTooLargeException"
+
+
+class ProcessLost(CatalogError):
+    status = 500
+    type = "QueryProcessEndedException"
+
+
+class Cancelled(CatalogError):
+    """The caller or an administrator ended the query."""
+
+    status = 409
+    type = "QueryCancelledException"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRequest:
+    """What a caller asks."""
+
+    sql: str
+    params: dict[str, Any] | list[Any] | None = None
+    as_of: str | int | float | None = None
+    snapshot_id: int | None = None
+    consistency: str = COMMITTED
+    warehouse: str = "main"
+    namespace: str | None = None
+    format: str = "json"
+    explain: bool = False
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """Settings of the server."""
+
+    timeout_s: float = 60.0
+    result_bytes_max: int = 4 * 2**30
+    default_namespace: str = "default"
+    sandbox_missing: str | None = None  # why no query may run
+
+
+@dataclass(slots=True)
+class Answer:
+    """A query that has begun to answer."""
+
+    query: Query
+    summary: dict[str, Any]
+    first: bytes
+    is_whole: bool  # `first` is all of it
+    rest: AsyncIterator[bytes] | None = None
+    explained: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class _Moment:
+    ref: WarehouseRef
+    moment: AtNumber | AtTime | Now
+    token: AtToken | None = None
+    namespace: Namespace = field(default_factory=lambda: Namespace(()))
+
+
+class QueryService:
+    """Runs the queries of one server process."""
+
+    def __init__(
+        self, catalog: Catalog, freshness: Freshness, pool: ProcessPool, limits: QueryLimits
+    ) -> None:
+        self._catalog = catalog
+        self._freshness = freshness
+        self._pool = pool
+        self._limits = limits
+        self.registry = Registry()
+
+    def warm_up(self) -> None:
+        if self._limits.sandbox_missing is None:
+            self._pool.warm_up()
+
+    async def close(self) -> None:
+        for query in self.registry.running():
+            query.stop(Unavailable("The server is stopping: send the query again in a moment"))
+        await self._pool.close()
+
+    async def start(
+        self, request: QueryRequest, caller: Caller, token: str | None, deadline_s: float | None = None
+    ) -> Answer:
+        """Run the query up to the first piece of its result. `token` is the caller's own bearer token."""
+        if self._limits.sandbox_missing is not None:
+            raise Unavailable(self._limits.sandbox_missing, retry_after_s=60)
+        query = Query(caller.name, request.sql, request.warehouse)
+        timeout_s = min(request.timeout_s or self._limits.timeout_s, self._limits.timeout_s)
+        first_s = timeout_s
+        if deadline_s is not None:
+            first_s = min(timeout_s, deadline_s - DEADLINE_MARGIN_S - time.monotonic())
+        late = DeadlineExceeded(f"The query took longer than {first_s:.3g} s and was ended")
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(first_s, query.stop, late)
+        self.registry.add(query)
+        task = loop.create_task(self._start(request, query, caller, token, first_s))
+        query.task = task
+        try:
+            answer = await task
+        except BaseException as error:  # noqa: BLE001 - raised again, or what stopped the query is
+            task.cancel()
+            raise self._failed(query, error) from None
+        finally:
+            query.task = None
+            timer.cancel()
+        if not answer.is_whole:
+            assert answer.rest is not None
+            answer.rest = self._rest(query, answer.rest, timeout_s)
+        return answer
+
+    def cancel(self, query_id: str, caller: Caller) -> Query:
+        query = self.registry.own(query_id, caller)
+        query.stop(Cancelled(f"The query was cancelled by {caller.name}"))
+        return query
+
+    # -- until the first piece
+
+    async def _start(
+        self, request: QueryRequest, query: Query, caller: Caller, token: str | None, timeout_s: float
+    ) -> Answer:
+        until_s = time.monotonic() + timeout_s
+        wanted = self._wanted(request)
+        query.warehouse = wanted.ref.name
+        parameters = _parameters(request.params)
+        lease = await self._lease(query, until_s)
+        statement = await lease.process.prepare(request.sql)
+        _check_parameters(statement["parameters"], parameters)
+        tables = self._mirrors(statement["tables"], wanted)
+        if request.consistency != COMMITTED or wanted.token is not None:
+            self._release(query)
+            await self._wait(request, wanted, tables, caller, until_s)
+            lease = await self._lease(query, until_s)
+        waiting = await self._freshness.waiting(tables)
+        resolver = Resolver(
+            self._catalog, caller, wanted.ref, wanted.namespace, wanted.moment, request.snapshot_id
+        )
+        plan = await run_in_threadpool(resolver.plan, statement["tables"])
+        query.warehouses = set(plan.pins)
+        roots = [pin.state.warehouse.root for pin in plan.pins.values()]
+        if not all(map(lease.process.settings.covers, roots)):
+            # The warehouse is younger than the process, which cannot be told of it.
+            self._pool.renew()
+            self._release(query)
+            lease = await self._lease(query, until_s)
+        summary = await self._summary(query, resolver, plan, waiting)
+        query.state = "running"
+        run = lease.process.run(
+            {
+                "sql": request.sql,
+                "parameters": parameters,
+                "format": request.format,
+                "tables": plan.names,
+                "attachments": [
+                    {"reference": pin.reference, "name": pin.alias, "token": token}
+                    for pin in plan.pins.values()
+                    if any(read.pin is pin for read in plan.reads)
+                ],
+                "summary": summary,
+                "prepared_ms": round((time.monotonic() - query.started_s) * 1000, 3),
+                "result_bytes_max": self._limits.result_bytes_max,
+                "explain": request.explain,
+            }
+        )
+        first = await anext(run, b"")
+        done = lease.process.done
+        query.sent_bytes = len(first)
+        if done is None:
+            return Answer(query, summary, first, is_whole=False, rest=run)
+        query.rows = done.get("rows")
+        self._finish(query)
+        explained = explain.described(done["profile"], plan) if request.explain else None
+        return Answer(query, summary, first, is_whole=True, explained=explained)
+
+    def _wanted(self, request: QueryRequest) -> _Moment:
+        if request.consistency not in (COMMITTED, FRESH) and not request.consistency.startswith(AT_LEAST):
+            raise Invalid("consistency must be committed, fresh or at_least:TOKEN")
+        ref = warehouse_ref(request.warehouse)
+        levels = (request.namespace or self._limits.default_namespace).split(".")
+        namespace = namespace_from_levels(levels)
+        if ref.at is not None or ref.transaction is not None:
+            if request.as_of is not None:
+                raise Invalid(f"warehouse={request.warehouse} names a state already: leave out as_of")
+            moment = requested_moment(ref.at, self._catalog.now_ms())
+        else:
+            moment = requested_moment(request.as_of, self._catalog.now_ms())
+        if not isinstance(moment, Now) and request.consistency != COMMITTED:
+            raise Invalid("consistency is for the present: leave out as_of, or consistency")
+        if isinstance(moment, AtToken):
+            if moment.warehouse != ref.name:
+                raise Invalid(f"as_of: the token belongs to the warehouse {moment.warehouse}, not {ref.name}")
+            return _Moment(WarehouseRef(ref.name), Now(), moment, namespace)
+        return _Moment(WarehouseRef(ref.name, transaction=ref.transaction), moment, None, namespace)
+
+    def _mirrors(self, tables: list[dict[str, Any]], wanted: _Moment) -> Tables:
+        """The tables that ingest may have changes of, by warehouse."""
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for table in tables:
+            levels = tuple(table["schema"].split(".")) if table["schema"] else wanted.namespace.levels
+            warehouse = table["catalog"] or wanted.ref.name
+            found.setdefault(warehouse, set()).add(mirror_name(levels, table["name"]))
+        return found
+
+    async def _wait(
+        self, request: QueryRequest, wanted: _Moment, tables: Tables, caller: Caller, until_s: float
+    ) -> None:
+        timeout_s = max(0.0, until_s - time.monotonic() - DEADLINE_MARGIN_S)
+        visible = {name: some for name, some in tables.items() if caller.role(name) is not None}
+        await self._freshness.wait(request.consistency, visible, caller, timeout_s)
+
+    async def _summary(self, query: Query, resolver: Resolver, plan: Plan, waiting: Any) -> dict[str, Any]:
+        """What the answer tells beside its rows."""
+        pins = [pin.as_json(await run_in_threadpool(resolver.commit_ms, pin)) for pin in plan.pins.values()]
+        as_of: dict[str, Any] = pins[0]
+        if len(pins) > 1:
+            as_of = as_of | {"warehouses": pins}
+        return {
+            "as_of": as_of,
+            "snapshots": plan.snapshots,
+            "freshness_ms": await self._freshness.age_ms(waiting, plan, self._catalog.now_ms()),
+            "query_id": query.id,
+        }
+
+    # -- the rest of a large result
+
+    async def _rest(self, query: Query, run: AsyncIterator[bytes], timeout_s: float) -> AsyncIterator[bytes]:
+        assert query.lease is not None
+        left_s = query.started_s + timeout_s - time.monotonic()
+        process = query.lease.process
+        late = DeadlineExceeded(f"The query took longer than {timeout_s:.3g} s and was ended")
+        timer = asyncio.get_running_loop().call_later(max(0.0, left_s), query.stop, late)
+        try:
+            async for piece in run:
+                query.sent_bytes += len(piece)
+                if process.done is not None:
+                    query.rows = process.done.get("rows")
+                yield piece
+            self._finish(query)
+        except QueryError as error:
+            raise self._failed(query, error) from error
+        finally:
+            timer.cancel()
+            if query.duration_ms is None:  # the client is gone
+                query.stop(Cancelled("The client closed the connection"))
+                self._finish(query, "the client closed the connection")
+
+    # -- processes
+
+    async def _lease(self, query: Query, until_s: float) -> Lease:
+        wait_s = max(0.0, until_s - time.monotonic())
+        query.lease = await self._pool.acquire(query.caller, wait_s)
+        return query.lease
+
+    def _release(self, query: Query) -> None:
+        if query.lease is not None:
+            query.lease.release()
+            query.lease = None
+
+    def _finish(self, query: Query, error: str | None = None) -> None:
+        self._release(query)
+        self.registry.finish(query, error)
+
+    def _failed(self, query: Query, error: BaseException) -> BaseException:
+        """End the query, and say in the words of HTTP why it failed."""
+        failure = query.stopped or _as_catalog_error(error)
+        has_answered = isinstance(error, QueryError | CatalogError) and query.state != "running"
+        if query.lease is not None and not (has_answered or isinstance(error, QueryError)):
+            query.lease.abort()  # the process may be in the middle of the query
+        self._finish(query, getattr(failure, "message", type(failure).__name__))
+        return failure
+
+
+def _as_catalog_error(error: BaseException) -> BaseException:
+    if isinstance(error, PoolBusy):
+        return Unavailable(str(error))
+    if isinstance(error, ProcessEnded):
+        return ProcessLost(
+            "The query process ended before the query did. It may have needed more memory than it may have; "
+            "other queries are not affected"
+        )
+    if isinstance(error, QueryError):
+        if error.type == "OutOfMemoryException":
+            return TooMuchMemory(f"The query needs more memory than it may have: {error.message}")
+        if error.type == "ResultTooLarge":
+            return ResultTooLarge(error.message)
+        if error.type == "CatalogException" and error.message.startswith("Catalog Error: Table with name"):
+            return NoSuchTable(error.message)
+        return QueryFailed(error.message)
+    return error
+
+
+def _parameters(given: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any] | None:
+    if given is None:
+        return None
+    if len(given) > PARAMETERS_MAX:
+        raise Invalid(f"params: at most {PARAMETERS_MAX} are allowed")
+    # Positional ones may be given by their numbers, as GET does.
+    if isinstance(given, dict) and given and all(name.isdigit() for name in given):
+        return [given[name] for name in sorted(given, key=int)]
+    return given
+
+
+def _check_parameters(expected: list[str], given: dict[str, Any] | list[Any] | None) -> None:
+    have = {str(index + 1) for index in range(len(given))} if isinstance(given, list) else set(given or ())
+    missing = [name for name in expected if name not in have]
+    if missing:
+        raise Invalid(f"params: the SQL has the parameter ${missing[0]}, and no value was given for it")
+    unknown = sorted(have - set(expected))
+    if unknown:
+        raise Invalid(f"params: the SQL has no parameter ${unknown[0]}")
