@@ -3,8 +3,8 @@
     python -m bench.catalog.snapshots [--snapshots N ...] [--commits N] [--database sqlite|postgres]
 
 Registers a table for each size and appends to it. Prints the medians in milliseconds, the server's processor
-time for each request (the mean: it is counted in hundredths of a second), the ratio of the largest table to
-the smallest, and where the server spends its time. `transaction` is one commit inside an open transaction,
+time for each request (the mean: it is counted in hundredths of a second), and the ratio of the largest table
+to the smallest. `transaction` is one commit inside an open transaction,
 `publish` the publishing of that transaction. Two floors to compare with: `load` answers with the same
 document as a commit does, `file` is a file of that size, written and synced by this process.
 """
@@ -22,7 +22,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import orjson
@@ -34,7 +33,6 @@ from bench.rivals.server import Server
 from tests.harness.postgres import PostgresServer
 
 NAMESPACE = "bench"
-TIMING = {"X-Calve-Timing": "1"}
 KINDS = ("alone", "transaction", "publish", "load")
 
 
@@ -46,7 +44,6 @@ class Measured:
     document_mb: float
     wall_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     cpu_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    stages_ms: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     file_ms: list[float] = field(default_factory=list)
 
 
@@ -98,14 +95,13 @@ def _round(server: Server, connection: Connection, api: Api, measured: Measured)
 
     def timed(kind: str, send: Callable[[], Answer]) -> None:
         cpu_s, began_s = server.cpu_s(), time.perf_counter()
-        answer = send().expect(200)
+        send().expect(200)
         measured.wall_ms[kind].append((time.perf_counter() - began_s) * 1000)
         measured.cpu_ms[kind].append((server.cpu_s() - cpu_s) * 1000)
-        measured.stages_ms[kind].append(answer.headers.get("server-timing", ""))
 
     def append(root: Api) -> Answer:
         body = orjson.dumps(table.change(snapshot_id := _snapshot_id()))
-        answer = connection.send("POST", root.table(NAMESPACE, table.name), body, TIMING)
+        answer = connection.send("POST", root.table(NAMESPACE, table.name), body)
         table.parent, table.sequence = snapshot_id, table.sequence + 1
         return answer
 
@@ -114,8 +110,8 @@ def _round(server: Server, connection: Connection, api: Api, measured: Measured)
     opened = "/lake/v1/main/transactions"
     connection.send("POST", opened, orjson.dumps({"name": name})).expect(200)
     timed("transaction", lambda: append(Api(f"/v1/{quote(f'main~{name}', safe='')}")))
-    timed("publish", lambda: connection.send("POST", f"{opened}/{name}/commit", b"", TIMING))
-    timed("load", lambda: connection.send("GET", api.table(NAMESPACE, table.name), headers=TIMING))
+    timed("publish", lambda: connection.send("POST", f"{opened}/{name}/commit", b""))
+    timed("load", lambda: connection.send("GET", api.table(NAMESPACE, table.name)))
 
 
 def _written_ms(path: Path, size_bytes: int) -> float:
@@ -158,11 +154,6 @@ def _print(tables: dict[int, Measured]) -> None:
         for kind in KINDS
     )
     print(f"{'ratio':>17}{figures}")
-    for count, measured in tables.items():
-        for kind in KINDS:
-            stages: Any = measured.stages_ms[kind][-1]
-            if stages:
-                print(f"{count:>10} {kind}: {stages}")
 
 
 if __name__ == "__main__":
