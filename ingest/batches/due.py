@@ -84,29 +84,35 @@ def lanes(
 
 
 def choose(
-    found: Sequence[Lane], busy: Collection[TableName], thresholds: Thresholds, now_ms: int
+    found: Sequence[Lane],
+    busy: Collection[TableName],
+    thresholds: Thresholds,
+    now_ms: int,
+    alone: Collection[TableName] = (),
 ) -> tuple[Lane, ...]:
     """The lanes of the next job; nothing if none is due.
 
     Small lanes go together, because each publish has a fixed price; a large one goes alone, so that the small
-    ones do not wait for it.
+    ones do not wait for it. So does a lane with a table in `alone`, because its last job failed: it must not
+    make another job fail.
     """
-    free = [
-        lane
-        for lane in found
-        if lane.is_due(thresholds, now_ms) and not any(table in busy for table in lane.tables)
-    ]
+    free = [lane for lane in found if lane.is_due(thresholds, now_ms) and not _is_any(lane, busy)]
     if not free:
         return ()
     first = free[0]
-    if first.events > thresholds.small_events:
+    if first.events > thresholds.small_events or _is_any(first, alone):
         return (first,)
     chosen, tables = [first], len(first.tables)
     for lane in free[1:]:
-        if lane.events <= thresholds.small_events and tables + len(lane.tables) <= thresholds.tables_max:
+        is_small = lane.events <= thresholds.small_events and not _is_any(lane, alone)
+        if is_small and tables + len(lane.tables) <= thresholds.tables_max:
             chosen.append(lane)
             tables += len(lane.tables)
     return tuple(chosen)
+
+
+def _is_any(lane: Lane, tables: Collection[TableName]) -> bool:
+    return any(table in tables for table in lane.tables)
 
 
 def wait_ms(found: Sequence[Lane], thresholds: Thresholds, now_ms: int) -> int | None:

@@ -16,19 +16,15 @@ from ingest.change import TableName
 
 def stage(ground: Ground, cut: Cut) -> StagedBatch:
     """Write the files of a job and say what it consists of."""
-    return _staged(ground, cut, bases(ground, cut), [], ahead=False)
+    return _staged(ground, cut, bases(ground, cut), ahead=False)
 
 
 def stage_ahead(ground: Ground, cut: Cut, expected: Expected) -> StagedBatch | None:
     """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
-    files: list[str] = []
     try:
-        return _staged(ground, cut, bases(ground, cut, expected), files, ahead=True)
-    except BaseException as error:
-        ground.catalog.files.delete(files)
-        if isinstance(error, NotAhead):
-            return None
-        raise
+        return _staged(ground, cut, bases(ground, cut, expected), ahead=True)
+    except NotAhead:
+        return None
 
 
 def still_holds(ground: Ground, cut: Cut, batch: StagedBatch) -> bool:
@@ -36,19 +32,26 @@ def still_holds(ground: Ground, cut: Cut, batch: StagedBatch) -> bool:
     return digest(bases(ground, cut)) == batch.basis
 
 
-def _staged(
-    ground: Ground, cut: Cut, found: dict[TableName, Basis], files: list[str], *, ahead: bool
-) -> StagedBatch:
+def _staged(ground: Ground, cut: Cut, found: dict[TableName, Basis], *, ahead: bool) -> StagedBatch:
+    """If it fails, the files that it has written are deleted: the next attempt has another id."""
     commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
-    batch = StagedBatch([], [], commit_us, files, digest(found))
-    for number, (table, span) in enumerate(sorted(cut.spans.items())):
-        try:
-            OneTable(ground, cut, number, found[table], ahead=ahead).stage(table, span, batch)
-        except (Unavailable, NotAhead):
-            raise  # the storage or a database: it is the same for every table
-        except CatalogError as error:
-            raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
-        except Exception as error:  # one table must not hold up those that it was cut with
-            what = f"{type(error).__name__}: {error}"
-            raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error
+    batch = StagedBatch([], [], commit_us, [], digest(found))
+    try:
+        for number, (table, span) in enumerate(sorted(cut.spans.items())):
+            _stage_one(OneTable(ground, cut, number, found[table], ahead=ahead), table, span, batch)
+    except BaseException:
+        ground.catalog.files.delete(batch.files)
+        raise
     return batch
+
+
+def _stage_one(one: OneTable, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
+    try:
+        one.stage(table, span, batch)
+    except (Unavailable, NotAhead):
+        raise  # the storage or a database: it is the same for every table
+    except CatalogError as error:
+        raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
+    except Exception as error:  # one table must not hold up those that it was cut with
+        what = f"{type(error).__name__}: {error}"
+        raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error

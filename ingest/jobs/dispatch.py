@@ -148,6 +148,7 @@ class Dispatch:
 
     def _after(self, job: Job, landing: Landing) -> None:
         """What may be lost: the journal forgets what landed, and the staged files go."""
+        self._lanes.landed(job.warehouse, (step.table for step in landing.steps))
         try:
             self._journal.trim(job.warehouse, {step.table: step.to_id for step in landing.steps})
         except CatalogError as error:

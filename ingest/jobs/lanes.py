@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ingest.batches.cut import Cut
 from ingest.batches.due import Lane, Thresholds, choose, lanes, wait_ms
@@ -62,7 +62,7 @@ class Lanes:
         head = self._journal.head(warehouse)
         found = self.waiting(warehouse)
         busy = self._jobs.claimed(warehouse) | self._resting(warehouse)
-        chosen = choose(found, busy, self.thresholds, _now_ms())
+        chosen = choose(found, busy, self.thresholds, _now_ms(), self._failed(warehouse))
         if not chosen:
             return None
         tables = [table for lane in chosen for table in lane.tables]
@@ -98,19 +98,25 @@ class Lanes:
         return None
 
     def put_off(self, cut: Cut, only: TableName | None = None) -> None:
-        """These could not be staged; the others go first for a while, longer each time."""
+        """These could not be staged or written. The others go first for a while, longer each time, and until
+        these have landed, each of their lanes is a job of its own.
+        """
         for table in cut.spans if only is None else (only,):
             times = self._put_off.get((cut.warehouse, table), (0, 0.0))[0] + 1
             rest_s = min(PUT_OFF_S_MAX, 0.25 * 2**times)
             self._put_off[cut.warehouse, table] = (times, time.monotonic() + rest_s)
 
-    def staged(self, cut: Cut) -> None:
-        for table in cut.spans:
-            self._put_off.pop((cut.warehouse, table), None)
+    def landed(self, warehouse: str, tables: Iterable[TableName]) -> None:
+        for table in tables:
+            self._put_off.pop((warehouse, table), None)
+
+    def _failed(self, warehouse: str) -> set[TableName]:
+        return {table for where, table in list(self._put_off) if where == warehouse}
 
     def _resting(self, warehouse: str) -> set[TableName]:
         now_s = time.monotonic()
-        return {t for (where, t), (_, until) in self._put_off.items() if where == warehouse and until > now_s}
+        put_off = list(self._put_off.items())
+        return {t for (where, t), (_, until) in put_off if where == warehouse and until > now_s}
 
     def _spans(
         self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], head: int, events_max: int

@@ -92,7 +92,6 @@ class Staging:
             self._jobs.forget(cut.job_id, 1)
             raise
         self.trouble = None
-        self._lanes.staged(cut)
         return self._leased(cut, batch)
 
     def _leased(self, cut: Cut, batch: StagedBatch) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from ingest.journal.journal import Journal
 from ingest.landing import schema as landing_schema
 from ingest.landing.jobs import Jobs, finish
 from ingest.landing.tables import LandingTables, Step, land
-from tests.contract.ingest.journal.ground import WAREHOUSE, A, B, Place, appended, parts
+from tests.contract.ingest.journal.ground import WAREHOUSE, A, B, C, Place, appended, parts
 from tests.harness.postgres import PostgresServer
 
 STRESS_S = 3.0
@@ -51,6 +51,7 @@ class Bench:
 
         self.database.write(work)
         self.journal.trim(WAREHOUSE, {table: end for table, (_, end) in cut.spans.items()})
+        self.lanes.landed(WAREHOUSE, cut.spans)
 
     def transactions(self, cut: Cut) -> Counter[str]:
         """How many changes the cut has of each source transaction."""
@@ -150,6 +151,49 @@ def test_a_transaction_that_arrives_while_a_batch_is_cut_behind_another_is_not_s
     behind = bench.lanes.cut_behind(WAREHOUSE, after)
     monkeypatch.undo()
     assert behind is None or bench.transactions(behind)["both"] in (0, 2)
+
+
+def test_the_tables_of_a_job_that_failed_go_alone_until_they_have_landed(bench: Bench) -> None:
+    tables = {A, B, C}
+    for number, table in enumerate(sorted(tables)):
+        transaction(bench.journal, f"first-{number}", table)
+    together = bench.cut()
+    assert together is not None
+    assert together.spans.keys() == tables
+    fail(bench, together)
+    landed: set[TableName] = set()
+    while landed != tables - {B}:
+        cut = cut_soon(bench)
+        [table] = cut.spans
+        if table == B:
+            fail(bench, cut)  # it can never be written
+        else:
+            bench.land(cut)
+            landed.add(table)
+    for number, table in enumerate(sorted(tables)):
+        transaction(bench.journal, f"second-{number}", table)
+    found = [cut.spans.keys() for cut in (cut_soon(bench), cut_soon(bench))]
+    assert sorted(found, key=len) == [{B}, {A, C}]
+
+
+def fail(bench: Bench, cut: Cut) -> None:
+    """As a worker that gives a job back for the last time."""
+    assert bench.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
+    job = bench.jobs.get(cut.job_id)
+    assert job is not None
+    assert bench.jobs.discard(job)
+    bench.lanes.put_off(cut)
+
+
+def cut_soon(bench: Bench, *, timeout_s: float = 30) -> Cut:
+    """The next batch; tables that failed rest for a while first."""
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        cut = bench.cut()
+        if cut is not None:
+            return cut
+        time.sleep(0.02)
+    raise AssertionError(f"nothing was cut within {timeout_s} s")
 
 
 def test_no_transaction_is_split_under_load(bench: Bench) -> None:

@@ -17,9 +17,11 @@ from catalog.identity.open import OpenIdentity
 from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from ingest import formats
-from ingest.batches.cut import Cut, StagedBatch, staged_folder
-from ingest.change import Context
+from ingest.batches.cut import CannotStage, Cut, Ground, StagedBatch, staged_folder
+from ingest.batches.stage import stage
+from ingest.change import Context, TableName
 from ingest.jobs.ahead import Running, Waiting
+from ingest.landing.settings import TableSettings
 
 Opened = tuple[Catalog, Ingest]
 
@@ -45,10 +47,10 @@ def _leased(opened: Opened) -> dict[str, Any]:
     return job
 
 
-def _append(ingest: Ingest) -> None:
-    event = {"sequence": 1, "operation": "INSERT", "table": "shop.t", "rowId": "1", "after": {"id": 1}}
+def _append(ingest: Ingest, table: str = "shop.t") -> None:
+    event = {"sequence": 1, "operation": "INSERT", "table": table, "rowId": "1", "after": {"id": 1}}
     body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
-    ingest.journal.submit("main", formats.read(body, Context(source="s")), priority=1).result()
+    ingest.journal.submit("main", formats.read(body, Context(source=f"s-{table}")), priority=1).result()
 
 
 def test_a_batch_that_the_disk_does_not_have_is_not_published(
@@ -94,6 +96,26 @@ def test_a_transaction_that_has_expired_is_closed(opened: Opened, monkeypatch: p
     monkeypatch.setattr(catalog, "now_ms", lambda: later_ms)
     ingest.upkeep.once()
     assert transactions.newest(catalog, "main", "left").state == "expired"
+
+
+def test_staging_that_fails_leaves_no_files(opened: Opened) -> None:
+    """The first table is staged, the second cannot be; each attempt would leave one more file."""
+    catalog, ingest = opened
+    ground = Ground(catalog, ingest.journal, ingest.tables)
+    for table in ("shop.a", "shop.b"):
+        _append(ingest, table)
+    head = ingest.journal.head("main")
+    spans: dict[TableName, tuple[int, int]] = {("shop", name): (0, head) for name in ("a", "b")}
+    ingest.tables.set_settings("main", ("shop", "b"), TableSettings(partition=("days(missing)",)))
+    with pytest.raises(CannotStage, match=r"shop\.b"):
+        stage(ground, Cut("failed", "main", spans))
+    folder = staged_folder(catalog.warehouse("main").root).removeprefix("file://")
+    assert [path for path in Path(folder).rglob("*") if path.is_file()] == []
+    del spans["shop", "b"]
+    assert [
+        Path(name.removeprefix("file://")).exists()
+        for name in stage(ground, Cut("good", "main", spans)).files
+    ] == [True]
 
 
 def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,13 @@ def test_a_large_lane_goes_alone_and_holds_nobody_up() -> None:
     assert choose([small, large], (), THRESHOLDS, now_ms=1000) == (small,)
 
 
+def test_a_lane_that_has_failed_goes_alone() -> None:
+    failed, others = lane(A), [lane(B), lane(C)]
+    assert choose([failed, *others], (), THRESHOLDS, now_ms=1000, alone={A}) == (failed,)
+    assert choose([*others, failed], (), THRESHOLDS, now_ms=1000, alone={A}) == tuple(others)
+    assert choose([lane(A, B), lane(C)], (), THRESHOLDS, now_ms=1000, alone={B}) == (lane(A, B),)
+
+
 def test_a_table_at_work_keeps_its_whole_lane_waiting() -> None:
     assert choose([lane(A, B)], {B}, THRESHOLDS, now_ms=1000) == ()
 
