@@ -1,4 +1,4 @@
-"""Calve: what a person touches. The command line, the settings, the server process and its telemetry."""
+"""The application: app factory, settings, command line, server process, telemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composition root: from settings to an application. The only file that sees every layer."""
+"""The application factory, the only module that imports every layer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from catalog.services.catalog import Catalog
 from query import api as query_api
 from query import formats
 
-GZIP_BYTES_MIN = 16 * 1024  # below this a gzip saves less than it costs
+GZIP_BYTES_MIN = 16 * 1024  # below this size compression costs more than it saves
 
 
 def create_app(settings: Settings) -> ASGIApp:
@@ -125,7 +125,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     await state.query.close()
     if state.ingest is not None:
         state.ingest.close()
-    # A write whose client has been answered with 504 may still run: it ends before the database is closed.
+    # A write whose client got a 504 may still be running: it ends before the database is closed.
     for _ in range(WRITERS_MAX):
         await state.write_slots.acquire_on_behalf_of(object())
     state.catalog.purge_worker.stop()

@@ -76,14 +76,14 @@ def database_at(settings: Settings, url: str, pool_size: int) -> Database:
 
 
 def reader_connections(settings: Settings) -> int:
-    """How many of the database's connections belong to the reads on the event loop."""
+    """How many of the database's connections are used by the reads on the event loop."""
     if not settings.fast_paths:
         return 0
     return fast.reader_connections(settings.database, settings.database_pool_size)
 
 
 def reach_database(settings: Settings) -> Database:
-    """The database, whatever its version, if it answers."""
+    """The database, at any schema version, if it answers."""
     try:
         pool_size = settings.database_pool_size - reader_connections(settings)
         database = database_at(settings, settings.database, pool_size)
@@ -97,7 +97,9 @@ def reach_database(settings: Settings) -> Database:
 
 
 def open_database(settings: Settings) -> Database:
-    """The database at the right version. SQLite files are brought up to date here: they have one owner."""
+    """The database at the right schema version. SQLite files are migrated here, because they have one
+    owner.
+    """
     database = reach_database(settings)
     try:
         if database.is_sqlite:
@@ -140,7 +142,7 @@ def _s3(settings: Settings) -> S3Settings:
             path_style=settings.s3_path_style,
             connect_timeout_s=settings.s3_connect_timeout_s,
             request_timeout_s=settings.s3_request_timeout_s,
-            total_timeout_s=max(9.0, 2.2 * settings.s3_request_timeout_s),  # room for a second try
+            total_timeout_s=max(9.0, 2.2 * settings.s3_request_timeout_s),  # time for a second try
         )
     except ValueError as error:
         raise StartupError(str(error)) from error
@@ -193,7 +195,7 @@ def ingest_routers() -> tuple[APIRouter, ...]:
 
 
 def migrate_ingest(settings: Settings, database: Database) -> None:
-    """Bring the journal and the landing tables to this program's version."""
+    """Migrate the journal and the landing tables to this program's version."""
     journal = reach_journal(settings)
     try:
         if landing_schema.require_known(database) != landing_schema.VERSION:
@@ -234,7 +236,7 @@ def open_journal(settings: Settings) -> Journal:
 
 
 def open_ground(settings: Settings) -> Ground:
-    """What the staging process stands on, opened inside it."""
+    """The resources of the staging process, opened inside it."""
     catalog = open_catalog(settings)
     options = StagedOptions(settings.parquet_row_group_rows, settings.parquet_compression)
     return Ground(catalog, open_journal(settings), LandingTables(catalog.database), options)

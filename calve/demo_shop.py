@@ -17,7 +17,7 @@ STATES = ("placed", "paid", "shipped")
 
 @dataclass
 class Shop:
-    """Orders and accounts in memory: the rows that the tables must come to hold."""
+    """Orders and accounts in memory: the rows that the tables must finally contain."""
 
     dice: random.Random
     sequence: int = 0
@@ -28,7 +28,7 @@ class Shop:
     opened: bool = False
 
     def changes(self, count: int) -> list[dict[str, Any]]:
-        """The next changes; a source transaction is never cut."""
+        """The next changes; a source transaction is never split."""
         found: list[dict[str, Any]] = []
         if not self.opened:
             self.opened = True

@@ -359,7 +359,7 @@ class Settings(BaseSettings):
 
 
 class ExplicitSettings(Settings):
-    """Settings from arguments and defaults alone, whatever the environment and calve.toml say."""
+    """Settings from arguments and defaults alone, without the environment and calve.toml."""
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)

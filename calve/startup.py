@@ -1,7 +1,7 @@
-"""Why a command could not begin its work.
+"""Errors that end a command before it begins its work.
 
-A `StartupError` carries one sentence for the person who typed the command: what is wrong and what to do. The
-command line prints it and ends with exit code 2; nobody ever sees a traceback for one.
+A `StartupError` has one sentence for the user of the command: what is wrong and what to do. The command line
+prints it, without a traceback, and exits with code 2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """The Iceberg REST catalog: HTTP, metadata engine, SQL store, storage, identity.
 
-Imports nothing of the other parts.
+It imports none of the other packages.
 """

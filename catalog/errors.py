@@ -1,39 +1,38 @@
-"""Everything the catalog refuses, as one tree.
+"""The exceptions of the catalog.
 
     CatalogError
-    ├── Invalid                    400  the request cannot be understood or is against the spec
+    ├── Invalid                    400  the request is malformed or violates the specification
     │   └── IllegalArgument        400  the same, with the bare message (Java clients add no prefix)
-    ├── NotAuthorized              401  no caller, or a token that is wrong or over
-    ├── Forbidden                  403  a known caller without the right, or a read-only warehouse
+    ├── NotAuthorized              401  no token, or one that is not valid
+    ├── Forbidden                  403  the caller's role does not allow it, or the warehouse is read-only
     ├── NotFound                   404
     │   ├── NoSuchWarehouse
     │   ├── NoSuchNamespace
     │   ├── NoSuchTable
     │   ├── NoSuchView
     │   ├── NoSuchTransaction
-    │   └── FileNotFound                a file that metadata points to is gone
+    │   └── FileNotFound                a file that metadata refers to is missing
     ├── Unsupported                406
     ├── Conflict                   409
     │   ├── AlreadyExists
     │   ├── NamespaceNotEmpty
-    │   └── CommitFailed                surely did not happen
-    │       └── RequirementFailed       final: never retried by the server
+    │   └── CommitFailed                the change was not written
+    │       └── RequirementFailed       the server does not retry it
     ├── TooLarge                   413
     ├── Unprocessable              422
-    ├── CommitStateUnknown         500  may have happened; clients must look before they retry
-    ├── Unavailable                503  could not be done now; try again after `retry_after_s`
-    │   └── NotWritten             503  ... and it is known that it has not happened before either
-    └── DeadlineExceeded           504  may have happened
+    ├── CommitStateUnknown         500  the change may have been written; clients must check before they retry
+    └── Unavailable                503  not possible now; try again after `retry_after_s`
+        └── NotWritten             503  the change was not written, neither by this request nor by an earlier one
 
-Raised by the pure core and the services; `catalog/api/errors.py` is the only place that turns one into HTTP.
-A message says what is wrong and, where it is not plain, what to do.
+The metadata engine and the services raise them; `catalog/api/errors.py` turns them into HTTP responses. A message
+says what is wrong and, unless that is obvious, what to do.
 """
 
 from __future__ import annotations
 
 
 class CatalogError(Exception):
-    """The root: `status` and `type` are what goes on the wire."""
+    """The base class. `status` and `type` are sent to the client."""
 
     status = 500
     type = "InternalServerError"
@@ -143,8 +142,3 @@ class Unavailable(CatalogError):
 
 class NotWritten(Unavailable):
     pass
-
-
-class DeadlineExceeded(CatalogError):
-    status = 504
-    type = "GatewayTimeoutException"

@@ -1,12 +1,12 @@
-"""Failpoints: named places on the way of a write where a test can end this process, to see what it leaves.
+"""Failpoints: named points in the path of a write where a test can kill this process.
 
 They do nothing unless the variable CALVE_FAULTS is set when the process starts:
 
-    CALVE_FAULTS=swap.before-commit=kill:3      SIGKILL to itself at the third pass through that place
-    CALVE_FAULTS=*=kill:7                       ... at the seventh pass through any of them
+    CALVE_FAULTS=swap.before-commit=kill:3      SIGKILL when that point is reached for the third time
+    CALVE_FAULTS=*=kill:7                       SIGKILL when any point is reached for the seventh time
 
-Several are separated by commas. Code calls `faults.reach(name)`, always through the module, so that a test in
-the same process can put itself in the place of `reach` and hold a writer there.
+Several are separated by commas. Code calls `faults.reach(name)` through the module, so that a test in the
+same process can replace `reach` and block a writer there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 VARIABLE = "CALVE_FAULTS"
 ANY = "*"
-# In the order of a write: the decision is made, files are written, rows are set in one SQL transaction.
+# In the order of a write: plan, metadata files, one SQL transaction for the rows.
 POINTS = (
     "write.decided",
     "write.file-written",
@@ -33,12 +33,12 @@ POINTS = (
     "swap.committed",
     "write.before-answer",
 )
-# Of those who stand on the catalog: the files of a job are there; inside its publish; after it.
+# Points in ingest: the files of a job are staged; inside its publish; after its publish.
 BEYOND = ("job.staged", "job.finished", "job.published")
 
 
 def armed(text: str) -> Callable[[str], None]:
-    """What `reach` is while faults are on; ValueError if the text names none."""
+    """The function that replaces `reach` while faults are on. ValueError if the text is not valid."""
     lock = threading.Lock()
     left = {}
     for part in text.split(","):
@@ -63,7 +63,7 @@ def armed(text: str) -> Callable[[str], None]:
 
 
 def _nothing(_name: str) -> None:
-    """Faults are off."""
+    """Do nothing: faults are off."""
 
 
 reach: Callable[[str], None] = armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing

@@ -1,7 +1,7 @@
-"""Locations: parsed and checked once, and the rule that every location lies inside its warehouse.
+"""Locations, and the rule that every location of a table is inside its warehouse.
 
-A `Location` cannot be made from text that is not canonical and safe. The functions below it check the
-locations that a request names, before any storage is touched.
+Text becomes a `Location` only if it is canonical and safe. The functions below the class check the locations
+that a request contains, before storage is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from catalog.errors import Invalid
 from catalog.models import Warehouse
 from catalog.names import Identifier, Namespace
 
-# An S3 key is at most 1,024 bytes; the files of a table need some of them.
+# An S3 key has at most 1,024 bytes, and the file names below a location need some of them.
 LOCATION_BYTES_MAX = 1_000
 SLUG_LENGTH_MAX = 64
 _SCHEMES: Final = {"file": "file", "s3": "s3", "s3a": "s3", "s3n": "s3"}
@@ -27,25 +27,26 @@ _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?!\.)){1,61}[a-z0-9]").fullmatch
 _IP_ADDRESS = re.compile(r"[0-9.]+").fullmatch
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
 _REFUSED = re.compile(r"""[\\?#%*"'`<>|^${}\[\]]""")
-# Engines percent-encode partition values in folder names, and leave '*' as it is.
+# Engines percent-encode partition values in folder names, but not '*'.
 _REFUSED_IN_FILE = re.compile(r"""[\\?#"'`<>|^${}\[\]]""")
 _REFUSED_SEGMENTS: Final = frozenset(("", ".", ".."))
 _SLASHES = re.compile(r"[/\\]")
 _NOT_IN_SLUG = re.compile(r"[^A-Za-z0-9_.-]+")
-# Properties that make engines, or this server, write somewhere. Compared without case: no variant slips
-# through.
+# Properties that set a path to write to. They are compared without case, so that no variant is missed.
 PATH_PROPERTIES = frozenset(
     {"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"}
 )
 
 
 class Location:
-    """A checked location. Made by `Location.parse` only; immutable; equal if the canonical forms are."""
+    """A validated location. Created by `Location.parse`; immutable; equal if the canonical forms are
+    equal.
+    """
 
     __slots__ = ("authority", "canonical", "scheme", "segments", "text")
 
-    text: str  # as the client wrote it
-    canonical: str  # the one form to store for comparing
+    text: str  # as the client sent it
+    canonical: str  # the form that is stored and compared
     scheme: str  # "file" or "s3"
     authority: str  # the bucket; "" for files
     segments: tuple[str, ...]
@@ -55,25 +56,25 @@ class Location:
 
     @staticmethod
     def parse(text: object) -> Location:
-        """The location of a warehouse, namespace, table, view or of its metadata."""
+        """The location of a warehouse, namespace, table, view or metadata file."""
         return _parsed(text, _REFUSED)
 
     @staticmethod
     def parse_file(text: object) -> Location:
-        """The location of a file that an engine wrote, as a manifest names it.
+        """The location of a data file as a manifest contains it.
 
-        There `%` and `*` are ordinary characters: a partition value `a/b` makes a folder `p=a%2Fb`.
+        Here `%` and `*` are ordinary characters: the partition value `a/b` becomes the folder `p=a%2Fb`.
         """
         location = _parsed(text, _REFUSED_IN_FILE)
         if "%" not in location.text:
-            return location  # nothing is encoded in it
+            return location  # nothing to decode
         parts = (part for segment in location.segments for part in _SLASHES.split(_fully_decoded(segment)))
         if any(part in (".", "..") for part in parts):
             raise Invalid("Invalid location: encoded '.' and '..' are not allowed")
         return location
 
     def is_inside(self, root: Location) -> bool:
-        """True if this is `root` or below it."""
+        """True if this location is `root` or below it."""
         return (
             self.scheme == root.scheme
             and self.authority == root.authority
@@ -81,11 +82,11 @@ class Location:
         )
 
     def overlaps(self, other: Location) -> bool:
-        """True if one of the two is inside the other."""
+        """True if one of the two locations is inside the other."""
         return self.is_inside(other) or other.is_inside(self)
 
     def child(self, *segments: str) -> Location:
-        """The location below this one; each segment is one path segment and is checked."""
+        """The location below this one. Each argument is one path segment and is checked."""
         for segment in segments:
             if not segment or "/" in segment:
                 raise Invalid("Invalid location: a path segment must not be empty or contain '/'")
@@ -108,11 +109,11 @@ class Location:
 
 
 def slug(name: str) -> str:
-    """A path segment that is safe in any storage and still tells a person which name it stands for.
+    """A readable path segment for a name, safe in any storage.
 
-    Not unique: two names may have the same slug, so a location needs a uuid beside it.
+    It is not unique: two names may have the same slug, so a location also contains a uuid.
     """
-    # Leading dots and underscores would hide the folder from engines that list files.
+    # Engines that list files ignore folders with a leading dot or underscore.
     text = _NOT_IN_SLUG.sub("_", name).lstrip("._-")[:SLUG_LENGTH_MAX].rstrip("._-")
     return text or "unnamed"
 
@@ -164,7 +165,8 @@ def _check_unicode(text: str, refused: re.Pattern[str]) -> None:
         raise Invalid("Invalid location: must be in Unicode normal form C (NFC)")
     if any(unicodedata.category(character) == "Cf" for character in text):
         raise Invalid("Invalid location: must not contain invisible characters")
-    # What folds to a dot, slash or metacharacter (such as the fullwidth forms) would be one to some programs.
+    # Some programs treat characters that NFKC folds to a dot, slash or metacharacter (such as fullwidth
+    # forms) like that character.
     folded = unicodedata.normalize("NFKC", text)
     segments = folded.split("/")
     if (
@@ -178,7 +180,7 @@ def _check_unicode(text: str, refused: re.Pattern[str]) -> None:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Scheme, authority and path (empty or with a slash in front)."""
+    """Scheme, authority and path. The path is empty or begins with a slash."""
     if text.startswith("/"):
         return "file", "", text
     parts = _SCHEME(text)
@@ -215,11 +217,11 @@ def _fully_decoded(segment: str) -> str:
     return decoded
 
 
-_root = lru_cache(1024)(Location.parse)  # of warehouses, which are few
+_root = lru_cache(1024)(Location.parse)  # warehouse roots, of which there are few
 
 
 def require_inside(warehouse: Warehouse, text: object, what: str, *, file: bool = False) -> Location:
-    """The location, parsed, if it lies inside the warehouse; else Invalid."""
+    """The parsed location. Raises Invalid unless it is inside the warehouse."""
     location = Location.parse_file(text) if file else Location.parse(text)
     if not location.is_inside(_root(warehouse.root)):
         raise Invalid(
@@ -229,7 +231,9 @@ def require_inside(warehouse: Warehouse, text: object, what: str, *, file: bool 
 
 
 def require_below(warehouse: Warehouse, text: object, what: str) -> Location:
-    """The same, and not the root itself: a table there would leave no place for any other."""
+    """As `require_inside`, but refuse the root itself: no other table could be created beside such a
+    table.
+    """
     location = require_inside(warehouse, text, what)
     if location == _root(warehouse.root):
         raise Invalid(
@@ -239,7 +243,7 @@ def require_below(warehouse: Warehouse, text: object, what: str) -> Location:
 
 
 def check_result(warehouse: Warehouse, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-    """What the request came to, whatever it was spelled like: the last look before anything is written."""
+    """Check the locations of the resulting document, before anything is written."""
     if before is None or before["location"] != after["location"]:
         require_below(warehouse, after["location"], "location")
     if before is None or before.get("properties") is not after.get("properties"):
@@ -248,12 +252,12 @@ def check_result(warehouse: Warehouse, before: dict[str, Any] | None, after: dic
 
 
 def default_namespace_location(warehouse: Warehouse, namespace: Namespace) -> str:
-    """Below the root of the warehouse, one folder for each level."""
+    """The default location of a namespace: below the warehouse root, one folder for each level."""
     return "/".join([warehouse.root.rstrip("/"), *(slug(level) for level in namespace.levels)])
 
 
 def default_location(identifier: Identifier, namespace_location: str) -> str:
-    """A fresh place that no other table has had: readable, and unique by a uuid."""
+    """A new location that no table has used: readable, and unique by its uuid."""
     return f"{namespace_location.rstrip('/')}/{slug(identifier.name)}-{uuid.uuid4().hex}"
 
 
@@ -265,13 +269,13 @@ def path_properties(properties: object) -> Iterator[tuple[str, object]]:
 
 
 def check_updates(warehouse: Warehouse, updates: list[Any]) -> None:
-    """Every place that a list of updates names, whatever the rest of it looks like."""
+    """Check every location in a list of updates. Malformed updates are left to the metadata engine."""
     for update in updates:
         if not isinstance(update, dict):
             continue
         if str(update.get("action")).lower() == "set-location":
             require_below(warehouse, update.get("location"), "location")
-        for field in ("updates", "updated"):  # the second is an older name of the first
+        for field in ("updates", "updated"):  # the second is the older name of the first
             for key, value in path_properties(update.get(field)):
                 require_inside(warehouse, value, key)
         for what, place in _files_of(update):
@@ -297,7 +301,7 @@ def _files_of_snapshot(snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]
 
 
 def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
-    """Every place in a whole document that somebody else wrote."""
+    """Check every location in a document that another program wrote."""
     require_below(warehouse, metadata.get("location"), "location")
     for key, value in path_properties(metadata.get("properties")):
         require_inside(warehouse, value, key)
@@ -312,7 +316,7 @@ def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
 
 
 def own_locations(metadata: dict[str, Any]) -> tuple[str, ...]:
-    """Canonical places that a table writes to: its location, and path properties that lie outside of it."""
+    """The canonical locations that a table writes to: its location, and path properties outside of it."""
     location = Location.parse(metadata["location"])
     places = [location]
     for _, value in path_properties(metadata.get("properties")):
@@ -323,10 +327,10 @@ def own_locations(metadata: dict[str, Any]) -> tuple[str, ...]:
 
 
 def new_locations(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
-    """Places of `after` that `before` did not have."""
+    """The locations of `after` that are not locations of `before`."""
     if before is None:
         return own_locations(after)
     if before["location"] == after["location"] and before.get("properties") is after.get("properties"):
-        return ()  # the usual commit: nothing to look at
+        return ()  # the usual commit: no location changed
     had = own_locations(before)
     return tuple(place for place in own_locations(after) if place not in had)

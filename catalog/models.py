@@ -1,4 +1,4 @@
-"""Plain data of the catalog: entries and their changes, warehouses, transactions, roles and callers."""
+"""Data classes of the catalog: entries and changes, warehouses, transactions, roles and callers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from catalog.errors import Invalid
 
 Kind = Literal["table", "view", "namespace"]
 Document = bytes  # JSON text
-UNNUMBERED = 0  # the version of an entry that is new under its name, until the store gives it one
-PURGE_WANTED = 0  # the `keep_until_ms` of a drop that cannot be undone, because the files go too
+UNNUMBERED = 0  # the version of a new entry until the store assigns one
+PURGE_WANTED = 0  # the `keep_until_ms` of a drop with purge, which cannot be undone
 TransactionStatus = Literal["open", "committed", "aborted", "expired"]
 EVERY_WAREHOUSE = "*"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}").fullmatch
@@ -21,7 +21,9 @@ _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A table, a view, or a namespace (whose `name` is empty and whose document holds its properties)."""
+    """A table, a view or a namespace. A namespace has an empty name, and its document contains its
+    properties.
+    """
 
     kind: Kind
     namespace: str  # the key: levels joined with 0x1F
@@ -29,13 +31,13 @@ class CatalogEntry:
     uuid: str
     version: int
     metadata_location: str | None
-    document: Document | None = None  # None: not fetched; ask the moment for it
+    document: Document | None = None  # None if it has not been fetched
     protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One name moves from `base` to `after`; None stands for "means nothing"."""
+    """The change of one name from `base` to `after`. None: the name does not exist."""
 
     operation: str
     kind: Kind
@@ -44,10 +46,10 @@ class EntryChange:
     base: CatalogEntry | None
     after: CatalogEntry | None
     detail: dict[str, Any] = field(default_factory=dict)
-    locations: tuple[str, ...] = ()  # canonical places that `after` will write to, where they are new
-    keep_until_ms: int | None = None  # a drop that can be undone until then; or PURGE_WANTED
+    locations: tuple[str, ...] = ()  # new canonical locations that `after` writes to
+    keep_until_ms: int | None = None  # until when a drop can be undone, or PURGE_REQUESTED
     request: tuple[list[dict[str, Any]], list[dict[str, Any]]] | None = (
-        None  # requirements and updates, to re-base
+        None  # requirements and updates, to apply them again to a newer version
     )
 
     @property
@@ -56,7 +58,9 @@ class EntryChange:
 
     @property
     def is_structural(self) -> bool:
-        """Whether names or places appear or vanish, so that others' names and places matter to it."""
+        """Whether a name or location is added or removed, so that it must be checked against other
+        entries.
+        """
         if self.base is None or self.after is None or self.base.uuid != self.after.uuid:
             return True
         return bool(self.locations) or self.kind == "namespace"
@@ -64,7 +68,7 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyRecord:
-    """What an `Idempotency-Key` remembers, written in the transaction of the change itself."""
+    """The saved result for an `Idempotency-Key`, written in the transaction of the change."""
 
     principal: str
     operation: str
@@ -78,7 +82,7 @@ class IdempotencyRecord:
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """A list of changes with who asked for it and when."""
+    """A list of changes, the principal that requested them, and the time."""
 
     changes: list[EntryChange]
     principal: str
@@ -87,7 +91,7 @@ class WriteRequest:
 
 
 class ConcurrentUpdate(Exception):
-    """A name no longer means what the change was based on. Nothing was written."""
+    """The entry has changed since it was read. Nothing was written."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
         super().__init__(", ".join(".".join([*namespace.split("\x1f"), name]) for namespace, name in names))
@@ -95,7 +99,7 @@ class ConcurrentUpdate(Exception):
 
 
 class IdempotencyKeyConflict(Exception):
-    """Another request with the same idempotency key has just landed. Nothing was written."""
+    """Another request with the same idempotency key has landed. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Transaction:
     opened_ms: int
     expires_ms: int
     closed_ms: int | None
-    number: int | None  # the number it was published under
+    number: int | None  # the number under which it was published
     principal: str
 
     def is_open(self, now_ms: int) -> bool:
@@ -124,24 +128,25 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class StagedChange:
-    """What a transaction will make of one name, and what the name meant when it first touched it."""
+    """A change that a transaction has staged for one name, and the entry that it is based on."""
 
     namespace: str
     name: str
     kind: Kind
     operation: str
     after: CatalogEntry | None
-    last: CatalogEntry  # `after`, or what was removed
+    last: CatalogEntry  # `after`, or the removed entry
     base_uuid: str | None
     base_version: int | None
     base_location: str | None
-    requests: list[Any]  # [requirements, updates] in order; None among them: not to be re-based
+    # [requirements, updates] in order; None marks a change that cannot be applied to a newer version
+    requests: list[Any]
     detail: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A table or view that can come back until `expires_ms`."""
+    """A dropped table or view that can be restored until `expires_ms`."""
 
     id: str
     entry: CatalogEntry
@@ -152,8 +157,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class PastEntry:
-    """An entry as it was, with what the history noted of it (enough to rebuild a document whose file is
-    gone).
+    """A past entry and the detail of its history row, from which a document can be rebuilt if its file is
+    missing.
     """
 
     entry: CatalogEntry
@@ -165,7 +170,9 @@ def is_principal_name(text: str) -> bool:
 
 
 class Role(IntEnum):
-    """Each role may do what the lower ones may: `role >= Role.WRITER` reads as it is meant."""
+    """Roles in ascending order: each includes the rights of the lower ones, so `role >= Role.WRITER`
+    works.
+    """
 
     READER = 1
     WRITER = 2
@@ -183,7 +190,9 @@ class Role(IntEnum):
 
     @staticmethod
     def known(text: str) -> Role | None:
-        """The role of a stored word. One that this version does not know gives nothing: default deny."""
+        """The role with this stored name. None for a name that this version does not know: it grants
+        nothing.
+        """
         return _BY_WORD.get(text)
 
 
@@ -192,13 +201,13 @@ _BY_WORD = {str(role): role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An identified caller: the name that history and idempotency keys are kept under, and its roles."""
+    """An authenticated caller: the principal name that is recorded, and the roles by warehouse."""
 
     name: str
     roles: Mapping[str, Role]
 
     def role(self, warehouse: str) -> Role | None:
-        """The higher one of the caller's roles there and in "*"; None: not there for this caller."""
+        """The higher of the caller's roles in this warehouse and in "*". None if it has no role there."""
         here, everywhere = self.roles.get(warehouse), self.roles.get(EVERY_WAREHOUSE)
         if here is None or everywhere is None:
             return here or everywhere

@@ -1,10 +1,10 @@
-"""Moments: the text after `@` in a warehouse reference, and what it means.
+"""Moments: the text after `@` in a warehouse reference, and its meaning.
 
-    main@1234                    the state after commit number 1234; 0 is before the first
+    main@1234                    the state after commit number 1234; 0 is before the first commit
     main@2026-11-15T00:00:00Z    the state at that time (RFC 3339, any offset, to the millisecond)
-    main@now                     the present, pinned by whoever resolves it
+    main@now                     the newest state, resolved to a number once
 
-`str()` of a moment is its one canonical text, so equal moments have equal prefixes.
+`str()` of a moment is its canonical text, so equal moments have equal prefixes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class AtNumber:
-    """After the commit of this number."""
+    """After the commit with this number."""
 
     number: int
 
@@ -35,7 +35,7 @@ class AtNumber:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """At this time, in milliseconds since 1970-01-01T00:00:00Z: every commit up to and including it."""
+    """At this time, in milliseconds since 1970-01-01T00:00:00Z. A commit at exactly that time is included."""
 
     ms: int
 
@@ -47,7 +47,7 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The present, at the moment of asking."""
+    """The newest state when the reference is resolved."""
 
     def __str__(self) -> str:
         return "now"
@@ -57,7 +57,7 @@ Moment = AtNumber | AtTime | Now
 
 
 def moment_from_text(text: str) -> Moment:
-    """The moment that `text` (without the `@`) means; Invalid with the reason."""
+    """Parse the text after the `@`. Raises Invalid with the reason."""
     if text == "now":
         return Now()
     if _NUMBER(text) is not None:
@@ -82,5 +82,5 @@ def _time_ms(text: str) -> int:
         utc = local + offset if sign == "-" else local - offset
     except (ValueError, OverflowError) as error:
         raise Invalid(f"Invalid moment: no such time: {error}") from None
-    # Digits below the millisecond are cut off: a moment never reaches past the time that was asked for.
+    # Digits below the millisecond are cut off: the moment is never later than the requested time.
     return (utc - _EPOCH) // _MILLISECOND + int((fraction or "").ljust(3, "0")[:3])

@@ -1,16 +1,16 @@
 """Names: namespaces, identifiers of tables and views, and warehouse references.
 
-Parsed once at the edge, trusted from there on. Any name works (dots, spaces, slashes, quotes, `%`, `+`, any
-script, any case) or is refused with `Invalid` and a reason. Refused are: the empty name, `.` and `..`,
-control characters (so 0x1F can never be inside a level), lone surrogates, text that is not in Unicode normal
-form C, and whatever is longer than the limits below.
+Routes parse names once; the code behind them trusts the result. Any name is valid (dots, spaces, slashes,
+quotes, `%`, `+`, any script, any case) except: the empty name, `.` and `..`, control characters (so 0x1F
+cannot be inside a level), lone surrogates, text that is not in Unicode normal form C, and names that are
+longer than the limits below. These are refused with `Invalid` and a reason.
 
-Names are matched exactly as sent: `Orders` and `orders` are two tables. For the same reason nothing is
-normalised: a client that sends "e" + combining accent would get back another name than the one it sent, and
-some clients compare. It is refused instead, so two names that look alike in this way can never both exist.
+Names are compared exactly as sent: `Orders` and `orders` are two tables. Names are not normalised either,
+because some clients compare the name in the response with the one they sent. A name that is not in normal
+form C is refused, so two names that look alike in this way cannot both exist.
 
-Percent-encoding is undone exactly once: `%252F` is the four characters of `%2F`, not a slash. As Java clients
-encode path segments like form fields, `+` is a space and `%2B` is a plus.
+Percent-encoding is decoded exactly once: `%252F` is the three characters `%2F`, not a slash. Java clients
+encode path segments like form fields, so `+` is a space and `%2B` is a plus.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NAMESPACE_BYTES_MAX = 2_000
 
 LEVEL_SEPARATOR = "\x1f"
 
-# Words that are a route of their own directly under /v1 or /lake/v1, where a warehouse name stands otherwise.
+# Names of routes directly under /v1 or /lake/v1, in the position of the warehouse name.
 RESERVED_WAREHOUSE_NAMES = frozenset(
     {"config", "oauth", "namespaces", "tables", "views", "transactions", "warehouses", "principals", "all"}
 )
 
-# Most names are like this, in a path and in a body; they need no further look.
+# Most names in paths and bodies match this and need no further check.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}").fullmatch
 # C0, DEL, C1, and the two Unicode line breaks, which split log lines in some viewers.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]").search
@@ -58,18 +58,18 @@ class Namespace:
 
     @property
     def key(self) -> str:
-        """The levels as one text without ambiguity, for SQL: no level can hold the separator."""
+        """The levels as one string for SQL. It is unambiguous, because no level can contain the separator."""
         return LEVEL_SEPARATOR.join(self.levels)
 
     @staticmethod
     def from_key(key: str) -> Namespace:
-        """The namespace of a `key` that was stored by us; not validated again."""
+        """The namespace of a stored key. It is not validated again."""
         return Namespace(tuple(key.split(LEVEL_SEPARATOR)) if key else ())
 
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A table or view: its namespace and its name."""
+    """The namespace and the name of a table or view."""
 
     namespace: Namespace
     name: str
@@ -80,9 +80,9 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class WarehouseRef:
-    """A warehouse as a client names it: the present, a past moment (`at`) or an open `transaction`.
+    """A warehouse as a client names it: the current state, a past moment (`at`) or an open `transaction`.
 
-    `at` is the text after `@` in its one canonical form; `moment` is what it means.
+    `at` is the text after `@` in canonical form; `moment` is the parsed value.
     """
 
     name: str
@@ -100,7 +100,7 @@ class WarehouseRef:
 
 
 def check_name(name: object, what: str) -> str:
-    """`name` itself if it may name a `what` ("table", "namespace level"); else Invalid with the reason."""
+    """Return `name` if it is a valid name for a `what` ("table", "namespace level"). Raises Invalid."""
     if not isinstance(name, str):
         raise Invalid(f"Invalid {what} name: must be a string")
     if _PLAIN(name) is None:
@@ -124,9 +124,9 @@ def decode_segment(raw: str) -> str:
 def namespace_from_segment(raw: str, separator: str = LEVEL_SEPARATOR) -> Namespace:
     """The namespace in one raw path segment or query value.
 
-    `separator` is the advertised one, decoded. `%1F` is always understood, and if it occurs it alone counts.
-    Levels are cut before they are decoded, and the encoded form of the separator goes first: told that `%2E`
-    separates, Java clients send `a.b%2Ec` for the two levels "a.b" and "c".
+    `separator` is the advertised separator, decoded. `%1F` is always accepted; if it occurs, only it
+    separates. Levels are split before they are decoded, and the encoded form of the separator is tried first:
+    if the separator is `%2E`, Java clients send `a.b%2Ec` for the two levels "a.b" and "c".
     """
     if _PLAIN(raw) is not None and separator not in raw:
         return Namespace((raw,))
@@ -160,7 +160,7 @@ def identifier_from_body(value: object) -> Identifier:
 
 
 def warehouse_ref(text: str) -> WarehouseRef:
-    """What a `warehouse=` or a decoded prefix means: `main`, `main@1234`, `main@now`, `main~w1-0`."""
+    """Parse `warehouse=` or a decoded prefix: `main`, `main@1234`, `main@now`, `main~w1-0`."""
     name, at_sign, at = text.partition("@")
     if at_sign:
         if "~" in text:
@@ -226,7 +226,7 @@ def _split_at(raw: str, separator: str) -> list[str]:
 
 
 def require_same_identifier(identifier: Identifier, body: dict[str, Any]) -> None:
-    """A commit may repeat the identifier of its path in the body."""
+    """Raise Invalid if the body of a commit repeats the identifier of the path and they differ."""
     named = body.get("identifier")
     if named is not None and identifier_from_body(named) != identifier:
         raise Invalid("The identifier in the body is not the one in the path")

@@ -1,4 +1,4 @@
-"""Whether this server process has been told to stop. Requests that wait for news look at it and end early."""
+"""Set when this server process begins to stop. Long polls check it and end early."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The body of a request, read whole before the application sees any of it.
+"""Reads the whole body of a request before the application gets it.
 
-Real bytes are counted, so that neither a wrong Content-Length nor endless chunks can take more memory than
-the limit. gzip and zstd are undone within the same limit, whatever the ratio. A body that is too large is
-refused with 413, an unknown Content-Encoding with 415, a broken body with 400.
+Received bytes are counted, so that neither a wrong Content-Length nor endless chunks can use more memory than
+the limit. gzip and zstd are decompressed within the same limit. A body that is too large is refused with 413,
+an unknown Content-Encoding with 415, a broken body with 400.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RequestBody:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body once, then what the connection receives."""
+    """Return the body once, then what the connection receives."""
     given = False
 
     async def replay() -> Message:
@@ -95,7 +95,7 @@ def declared_length(headers: dict[bytes, bytes], bytes_max: int) -> int | None:
     text = headers.get(b"content-length")
     if text is None:
         return None
-    if b"transfer-encoding" in headers:  # a proxy in front may have believed the other one
+    if b"transfer-encoding" in headers:  # a proxy in front may have used the other header
         message = "The request has both Content-Length and Transfer-Encoding."
         raise Refused(400, "BadRequestException", message)
     if not text.isdigit():
@@ -127,7 +127,7 @@ async def read(receive: Receive, length: int | None, bytes_max: int) -> bytes:
 
 
 def expand(data: bytes, coding: bytes, bytes_max: int) -> bytes:
-    """The body as it was before `coding`. Memory stays within the limit for any input."""
+    """The decompressed body. Memory stays within the limit for any input."""
     if coding == b"zstd":
         return _expand_zstd(data, bytes_max)
     return _expand_gzip(data, bytes_max)
@@ -162,8 +162,8 @@ def _expand_zstd(data: bytes, bytes_max: int) -> bytes:
             raise _too_large(bytes_max)
         if size >= 0:
             return decoder.decompress(data, allow_extra_data=False)
-        # The frame does not say how large it is. The reader can stop at a limit, but takes a torn frame for a
-        # short one; the object notices, and is safe to use once the size is known.
+        # The frame does not contain its size. The stream reader can stop at a limit, but does not report a
+        # truncated frame; the decompressor does, and is safe to use once the size is known.
         if len(decoder.stream_reader(data).read(bytes_max + 1)) > bytes_max:
             raise _too_large(bytes_max)
         whole = decoder.decompressobj()

@@ -1,11 +1,12 @@
 """The outermost layer: request id, access log, duration metric, and a response when all else fails.
 
-The request id is the client's own `X-Request-ID` if it is sane. It stands in the response, in every log line
-that is written while the request is served, and in a response 500, which says nothing else: the traceback is
-in the log only.
+The request id is the client's own `X-Request-ID` if it is valid. It is in the response, in every log line
+that is written while the request is served, and in a response 500, which contains nothing else: the traceback
+is only in the log.
 
-The access log has no query, no header and no body, because those may hold secrets. Successful reads, probes
-and the polls of workers are logged at `debug`, failures of the server at `error`, everything else at `info`.
+The access log has no query, no header and no body, because those may contain secrets. Successful reads,
+probes and the polls of workers are logged at `debug`, failures of the server at `error`, everything else at
+`info`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from calve.telemetry import logs
 from calve.telemetry.metrics import LATENCY_S
 
 SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,64}")
-CLIENT_CLOSED = 499  # never sent, because the client is gone; other servers log this number too
+CLIENT_CLOSED = 499  # never sent, because the client has disconnected; other servers log this number too
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 WORKER_POLLS = frozenset({"leaseJob", "keepJob"})
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -131,7 +132,7 @@ def _level(scope: Scope, operation: str, status: int) -> int:
 
 
 def _path(scope: Scope) -> str:
-    """The path as the client wrote it, without the query."""
+    """The path as the client sent it, without the query."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw[:PATH_CHARACTERS_MAX].decode("ascii", "replace")
 

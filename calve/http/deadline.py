@@ -1,4 +1,4 @@
-"""An upper bound for the time until a response begins.
+"""A time limit until a response begins.
 
 When the deadline passes before that, the client gets
 
@@ -6,8 +6,8 @@ When the deadline passes before that, the client gets
 - 504 for a read,
 - 504 as "commit state unknown" for everything else: the change may still happen.
 
-The application is never cancelled, because that would cut a commit in half; what it waits for (a database, a
-store) has timeouts of its own. What it sends after the deadline is dropped.
+The application is never cancelled, because that would interrupt a commit. The database and storage have their
+own timeouts. What the application sends after the deadline is dropped.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Host and Origin check of a server without tokens, for HTTP and WebSocket.
 
 Without tokens, a page in the user's browser could send writes to 127.0.0.1, or read from it after it had
-bound its own name to that address (DNS rebinding). The first shows as a cross-origin `Origin`, the second as
-an unknown `Host`. A browser always sends `Host`, and sends `Origin` with every request that could change
-something; programs send neither or the right ones. The origin `null` is refused like any other.
+bound its own name to that address (DNS rebinding). The first is detected by a cross-origin `Origin`, the
+second by an unknown `Host`. A browser always sends `Host`, and sends `Origin` with every request that could
+change something; programs send neither or the right ones. The origin `null` is refused like any other.
 
-A request with two Authorization headers is refused on every server: two readers of the request could see two
-callers.
+A request with two Authorization headers is refused on every server, because a proxy could read another one of
+them than this server does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Route by the path as the client wrote it, not by the decoded one.
+"""Route by the path as the client sent it, not by the decoded one.
 
 The name of a table may contain an encoded slash, which must not separate segments: `a%2Fb` is one name. The
 dependencies of the routes decode the segments. A path without a prefix (`/v1/namespaces/...`) means the

@@ -1,4 +1,4 @@
-"""What the server prints once it listens: its address, whether a Spark worker runs, three things to try."""
+"""What the server prints when it listens: its address, whether a Spark worker runs, three things to try."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def address(settings: Settings, port: int) -> str:
-    """Where clients reach the server, as far as it knows."""
+    """The address under which clients reach the server."""
     if settings.base_url is not None:
         return settings.base_url
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
@@ -25,7 +25,7 @@ def address(settings: Settings, port: int) -> str:
 
 
 def worker_line(settings: Settings, lacking: str | None) -> str:
-    """Whether changes will land; `lacking` is what the worker needs and this machine has not got."""
+    """Whether changes will land; `lacking` is what the worker needs and this machine does not have."""
     if not settings.worker:
         return "Spark worker: none beside this server (worker=no); start one with `calve worker`."
     if lacking is not None:
@@ -66,7 +66,9 @@ def hints(settings: Settings, port: int, lacking: str | None = None) -> str:
 
 
 def warn_if_not_ready(uri: str) -> None:
-    """Log what `/ready` says is missing. In a thread: the server must answer while this asks."""
+    """Log what `/ready` reports as missing. This runs in a thread, because the server must answer the
+    request.
+    """
     threading.Thread(target=_warn_if_not_ready, args=(uri,), name="first-ready", daemon=True).start()
 
 

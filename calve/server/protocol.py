@@ -69,7 +69,7 @@ class Guard:
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """The request is served all the same."""
+        """The request is served normally."""
 
 
 class GuardedZttp(Guard, ZttpProtocol):  # type: ignore[misc]

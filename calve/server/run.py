@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 BACKLOG = 2048
 COLLECT_AFTER = (50_000, 20, 50)  # objects, then collections of the younger generation
-GRACE_S = 5.0  # for the end of the application, beyond the time that requests in flight get
+GRACE_S = 5.0  # for the application's shutdown, after the time for requests in flight
 WORKER_HEALTHCHECK_S = 20  # a busy machine may take long to start a process
 METRICS_FOLDER = "metrics"
 
@@ -186,7 +186,7 @@ def _ending_long_polls(handler: object) -> Callable[[int, FrameType | None], Non
 
 
 def _follow_parent(stop_s: float) -> None:
-    """End this process when the parent is gone, and at the latest `stop_s` after it was told to stop."""
+    """End this process when its parent has ended, and at the latest `stop_s` after the stop signal."""
     parent = multiprocessing.parent_process()
     while not stopping.wait(0.5):
         if parent is not None and os.getppid() != parent.pid:
@@ -196,9 +196,11 @@ def _follow_parent(stop_s: float) -> None:
 
 
 def _freeze_objects() -> None:
-    """Python's collector looks at objects after every 700 new ones, and a request of 1,000 events makes
-    thousands that are all freed without it: it took a sixth of the processor's time, and pauses of 100 ms.
-    Objects that exist now stay, so they are not looked at again; cycles are rare, so they can wait.
+    """Collect garbage less often, and exclude the objects that exist now.
+
+    Python's collector runs after every 700 new objects, and a request of 1,000 events creates thousands that
+    are all freed without it. It used a sixth of the processor time and caused pauses of 100 ms. Cycles are
+    rare, so they can wait. Decision 0019 has the figures.
     """
     gc.collect()
     gc.freeze()
@@ -217,7 +219,8 @@ def listen(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, found_address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        # Connections of a former server may linger; a server that still listens is an error all the same.
+        # Closed connections of an earlier server may still exist. A server that still listens is an error
+        # anyway.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(found_address)
         listener.listen(BACKLOG)
@@ -239,7 +242,7 @@ def _bind_error(host: str, port: int, problem: OSError) -> str:
 
 
 def uses_home(settings: Settings) -> bool:
-    """Is anything kept under `home`?"""
+    """Whether anything is stored under `home`."""
     locations = (
         settings.database.removeprefix("sqlite:///"),
         settings.warehouse_root.removeprefix("file://"),
@@ -248,7 +251,7 @@ def uses_home(settings: Settings) -> bool:
 
 
 def prepare_home(settings: Settings) -> None:
-    """Make the home, and check that it can be written to."""
+    """Create the home directory, and check that it is writable."""
     if not uses_home(settings):
         return
     try:
@@ -271,10 +274,12 @@ def share_metrics(settings: Settings) -> None:
 
 
 def _announce(settings: Settings, listener: socket.socket) -> None:
-    """The socket listens already: clients that connect now are answered as soon as uvicorn runs."""
+    """Print the banner. The socket listens already: clients that connect now are answered when
+    uvicorn runs.
+    """
     port = int(listener.getsockname()[1])
     lacking = missing() if settings.worker else None
-    with contextlib.suppress(OSError):  # the reader of stdout may be gone
+    with contextlib.suppress(OSError):  # the reader of stdout may have ended
         print(hints(settings, port, lacking), flush=True)  # noqa: T201 - this text is for a person
     _log.info(
         "listening",
@@ -283,7 +288,7 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
 
 
 def _own_address(listener: socket.socket) -> str:
-    """Where processes of this machine reach the server."""
+    """The address under which processes of this machine reach the server."""
     host, port = listener.getsockname()[:2]
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
@@ -291,7 +296,7 @@ def _own_address(listener: socket.socket) -> str:
 
 @contextlib.contextmanager
 def _spark_worker(settings: Settings, uri: str) -> Iterator[None]:
-    """A Spark worker beside the server, which asks this server for work."""
+    """The Spark worker beside the server, which leases batches from this server."""
     from calve.server.spark_worker import SparkWorker, credentials, report_to_database
 
     worker = SparkWorker(settings, uri, credentials(settings), report_to_database(settings, uri))

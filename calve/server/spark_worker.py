@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> list[str]:
-    """The words that start a worker."""
+    """The command line of a worker."""
     words = [sys.executable, "-m", "spark_jobs.worker", "--uri", uri]
     words += ["--master", settings.spark_master, "--memory", settings.spark_memory]
     words += ["--slots", str(settings.worker_slots)]
@@ -54,8 +54,8 @@ def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> l
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """What the worker reads from its environment: how to reach the store, how to authenticate itself, and
-    its own address if Spark runs on this machine alone.
+    """The environment of the worker: storage settings, its credential, and its own address if Spark runs on
+    this machine alone.
     """
     names = ("s3_endpoint", "s3_region", "s3_access_key_id", "s3_secret_access_key", "s3_path_style")
     given = settings.as_environment(*names, "worker_credential", "worker_token")
@@ -135,7 +135,7 @@ class SparkWorker:
         self._reporting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._name: str | None = None
-        self._error: str | None = None  # why it cannot go on, in its own words
+        self._error: str | None = None  # the worker's own message about why it cannot continue
         self._last_line = ""
         self._thread = threading.Thread(target=self._supervise, name="spark-worker", daemon=True)
 
@@ -143,7 +143,7 @@ class SparkWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask it to finish, and end it if it does not."""
+        """Ask the worker to stop, and kill it if it does not."""
         self._stopping.set()
         child = self._child
         if child is not None and child.poll() is None:
@@ -213,7 +213,7 @@ class SparkWorker:
                     self._report(None, STARTING)
 
     def _end_start(self) -> None:
-        """From here on nothing is reported as starting."""
+        """Stop reporting the worker as starting."""
         with self._reporting:
             self._started.set()
 

@@ -1,1 +1,1 @@
-"""What the server says about itself: logs.py for lines on stderr, metrics.py for numbers at /metrics."""
+"""Telemetry: logs.py for lines on stderr, metrics.py for /metrics."""

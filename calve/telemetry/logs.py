@@ -8,8 +8,6 @@
 Everything passed as `extra` becomes a field; the id of the current request is added. Secrets are removed from
 every line: the texts given to `configure`, and everything that looks like a credential. A terminal gets the
 time of day in its own time zone; text that goes elsewhere has the date, too.
-
-Lines of served requests are many and must be cheap; they take a shorter way, request_log.py.
 """
 
 from __future__ import annotations
@@ -101,7 +99,7 @@ def configure(
 
 
 def as_json(line: dict[str, Any]) -> bytes:
-    """A line for programs. Every value is written, whatever it is."""
+    """A line for programs. Every kind of value is written."""
     try:
         return orjson.dumps(line)
     except TypeError:  # half a surrogate pair, or a number beyond 64 bits
@@ -109,7 +107,7 @@ def as_json(line: dict[str, Any]) -> bytes:
 
 
 def as_text(line: dict[str, Any]) -> str:
-    """A line for people: time, level, message, key=value. Takes the line apart."""
+    """A line for people: time, level, message, key=value. It removes these fields from the dict."""
     head = f"{line.pop('ts')} {line['level'].upper():7} {line.pop('message')}"
     if line.pop("level") != "debug":
         line.pop("logger", None)

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is logged: those that we know, and what looks like one."""
+"""Removes secrets from log lines: the configured ones, and everything that looks like a credential."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _TELLING_NAME = (
     r"(?:password|passwd|client[-_.]?secret|secret[-_.]?access[-_.]?key|session[-_.]?token|access[-_.]?token"
     r"|authorization)"
 )
-# What looks like a credential wherever it stands: a bearer token, the password of an address, and the value
-# after a telling name in JSON, in a form, in a header or in a message.
+# What looks like a credential in any text: a bearer token, the password of a URL, and the value after a name
+# such as `password` in JSON, in a form, in a header or in a message.
 _CREDENTIAL = re.compile(
     r"(?i)(\b(?:bearer|basic)\s+)[^\s\"',;]+"
     r"|(://[^:/@\s]*:)[^@/\s]+(?=@)"
@@ -23,7 +23,7 @@ _TELLING = re.compile(rf"(?i)\b(?:.*[-_.])?{_TELLING_NAME}$")
 
 
 class Redactor:
-    """Cuts known secrets, and what looks like one, out of texts and of whatever holds texts."""
+    """Removes secrets from texts and from containers of texts."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = sorted((re.escape(text) for text in secrets if len(text) >= 4), key=len, reverse=True)
@@ -35,7 +35,7 @@ class Redactor:
         return _CREDENTIAL.sub(lambda found: f"{found[1] or found[2] or found[3]}{MASK}", text)
 
     def value(self, value: Any) -> Any:
-        """The same for a field of a log line; what is no plain value becomes a text."""
+        """The same for a field of a log line. A value that is not plain becomes text."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, dict):

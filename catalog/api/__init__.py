@@ -1,7 +1,7 @@
 """The HTTP API: the operations of the Iceberg REST specification, Calve's own under `/lake/v1`, and health.
 
-One APIRouter for each group of operations. A handler parses the request, calls one function of
-`catalog/service` and renders its result; it decides nothing about the catalog itself.
+Each group of operations has one APIRouter. A handler parses the request, calls one function of
+`catalog/services` and renders its result. It contains no rules of the catalog itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`GET /v1/config`: the prefix of a warehouse, the operations that the server has, where files are."""
+"""`GET /v1/config`: the prefix of a warehouse, the operations of the server, and storage properties."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def get_config(
 
 
 def _warehouse_ref(catalog: Catalog, caller: Caller, text: str) -> WarehouseRef:
-    """A warehouse is named by its name or by its storage root."""
+    """A client names a warehouse by its name or by its storage root."""
     for warehouse in catalog.warehouses.all() if "/" in text else []:
         if caller.role(warehouse.name) is not None and text.rstrip("/") == warehouse.root.rstrip("/"):
             return WarehouseRef(warehouse.name)
@@ -54,7 +54,7 @@ def _warehouse_ref(catalog: Catalog, caller: Caller, text: str) -> WarehouseRef:
 
 
 def _pinned(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseRef:
-    """A moment becomes a number once, here, so that all tables of a client belong to one instant."""
+    """Resolve a moment to a number once, so that a client reads all tables as of one number."""
     if ref.at is not None:
         return WarehouseRef(ref.name, at=str(catalog.resolve(ref)))
     if ref.transaction is not None:

@@ -2,10 +2,11 @@
 
 A handler declares them in this order: catalog, state, names, body, write context, slot. FastAPI resolves them
 in the order of the declaration, so that a request is refused with 401, 404 or 403 before anything else about
-it is judged. A dependency that reads SQL is `def` and runs in a thread; one that only parses is `async def`.
+it is checked. A dependency that reads SQL is `def` and runs in a thread; one that only parses is `async def`.
 
-A warehouse in which the caller has no role looks as if it did not exist. The same holds for a transaction
-that another principal opened: it belongs to that principal and to the administrators of the warehouse.
+Every 403 for a missing role is raised here: `writer_state`, `_require_role` and `server_admin`. A warehouse
+in which the caller has no role is reported as missing (404). The same holds for a transaction that another
+principal opened: it belongs to that principal and to the administrators of the warehouse.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import TransactionState, WarehouseState
 from catalog.services.writes import WriteContext
 
-WRITERS_MAX = 16  # of the 40 threads that AnyIO has: reads go on while writes wait for storage
-DEADLINE_MARGIN_S = 0.1  # a 503 (surely not done) must leave before the 504 (unknown) of the deadline
+WRITERS_MAX = 16  # of AnyIO's 40 threads: reads continue while writes wait for storage
+DEADLINE_MARGIN_S = 0.1  # a 503 (not executed) must be sent before the deadline's 504 (unknown)
 QUERY_PARAMETERS_MAX = 50
 INLINE_BYTES_MAX = 64 * 1024  # a larger body is parsed and hashed in a thread
 
@@ -84,7 +85,9 @@ async def get_catalog(request: Request) -> Catalog:
 
 
 def get_caller(request: Request) -> Caller:
-    """The caller; NotAuthorized without a valid token. The access log reads its name from the scope."""
+    """The caller. Raises NotAuthorized without a valid token. The access log reads its name from the
+    scope.
+    """
     given = request.headers.getlist("authorization")
     if len(given) > 1:
         raise Invalid("The request has more than one Authorization header")
@@ -97,7 +100,7 @@ CatalogDep = Annotated[Catalog, Depends(get_catalog)]
 CallerDep = Annotated[Caller, Depends(get_caller)]
 
 
-# A warehouse by its prefix: the present, a past moment or an open transaction
+# A warehouse by its prefix: the current state, a past moment or an open transaction
 
 
 def visible_role(caller: Caller, warehouse: str) -> Role:
@@ -118,7 +121,9 @@ def refuse_invisible(caller: Caller, transaction: Transaction | None) -> None:
 
 
 def own_transaction(catalog: Catalog, caller: Caller, warehouse: str, name: str) -> Transaction:
-    """The newest transaction of that name, open or closed; NoSuchTransaction if it belongs to another."""
+    """The newest transaction of that name, open or closed. NoSuchTransaction if it belongs to another
+    principal.
+    """
     found = transactions.newest(catalog, warehouse, name)
     refuse_invisible(caller, found)
     return found
@@ -134,7 +139,8 @@ def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseS
         raise
     if isinstance(state, TransactionState):
         refuse_invisible(caller, state.transaction)
-    _ = state.warehouse  # the present is read lazily: without this a missing warehouse has empty lists
+    # the current state is read lazily: without this check a missing warehouse would have empty lists
+    _ = state.warehouse
     return state
 
 
@@ -257,9 +263,9 @@ def raw_query(request: Request, name: str) -> str:
 
 
 async def json_body(request: Request, _caller: CallerDep) -> dict[str, Any]:
-    """The body as an object, read once the caller is known.
+    """The body as an object. It is read after the caller is known.
 
-    orjson is strict: no NaN, no numbers beyond double, no broken UTF-8, bounded nesting.
+    orjson is strict: no NaN, no numbers beyond double, no broken UTF-8, limited nesting.
     """
     body = await request.body()
     if len(body) > INLINE_BYTES_MAX:
@@ -288,7 +294,7 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 
 async def write_context_without_key(request: Request, caller: CallerDep) -> WriteContext:
-    """Who writes, and until when."""
+    """The principal and the deadline of a write."""
     return WriteContext(caller.name, deadline_s=request.scope.get("calve.deadline_s"))
 
 
@@ -302,7 +308,7 @@ async def write_context(
     context: WriteContextWithoutKey,
     key: IdempotencyKey = None,
 ) -> WriteContext:
-    """The same with the record that the Idempotency-Key of the request will leave."""
+    """As `write_context_without_key`, with the record for the Idempotency-Key of the request."""
     if key is None:
         return context
     if _UUID(key) is None:
@@ -335,9 +341,9 @@ WriteContextDep = Annotated[WriteContext, Depends(write_context)]
 
 
 async def write_slot(request: Request) -> AsyncIterator[None]:
-    """Wait on the event loop for one of `WRITERS_MAX` slots; 503 shortly before the deadline of the request.
+    """Wait on the event loop for one of `WRITERS_MAX` slots. 503 shortly before the deadline of the request.
 
-    A request that is refused here leaves nothing behind that could run later.
+    A request that is refused here is not executed later.
     """
     slots: anyio.CapacityLimiter = request.app.state.write_slots
     deadline_s = request.scope.get("calve.deadline_s")

@@ -1,7 +1,7 @@
-"""Errors in HTTP: the one place that turns an exception into a status and a body.
+"""Errors in HTTP: the only module that turns an exception into a status and a body.
 
-Errors have Iceberg's form, `{"error": {"message", "type", "code"}}`, but for those of `/v1/oauth/tokens`,
-which have OAuth's.
+Errors have Iceberg's form, `{"error": {"message", "type", "code"}}`, except those of `/v1/oauth/tokens`,
+which have OAuth's form.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def _http_exception(_request: Request, error: Exception) -> Response:
 
 
 async def _encode_error(request: Request, error: Exception) -> Response:
-    """orjson raises a plain TypeError, here as elsewhere; its text tells which one is the client's fault."""
+    """orjson raises a plain TypeError. Its text shows whether the client sent a value nested too deeply."""
     if "Recursion limit" in str(error):
         return error_response(Invalid("The request is nested too deeply to be stored"))
     log.error("unexpected error", exc_info=error)
@@ -83,6 +83,6 @@ async def _encode_error(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(_request: Request, _error: Exception) -> Response:
-    """Starlette raises the exception again after this response, and the layer outside logs it."""
+    """Starlette raises the exception again after this response, and calve/http/context.py logs it."""
     message = "The server failed; its log says why under the request id of this response"
     return Response(error_body(message, "InternalServerError", 500), 500, media_type=JSON)

@@ -31,14 +31,14 @@ class Readiness(BaseModel):
 
 
 class Probe:
-    """Whether database and storage answer.
+    """Whether the database and storage answer.
 
-    One look at a time: requests that come while it is under way wait for its result, on the event loop. So
-    storage that hangs holds one thread, however many requests ask.
+    One check runs at a time; requests that arrive meanwhile wait for its result on the event loop. So storage
+    that hangs blocks one thread, regardless of the number of requests.
     """
 
     def __init__(self, catalog: Catalog, notes: Callable[[], dict[str, str]] = dict) -> None:
-        """`notes` are further findings, which do not make the server unready."""
+        """`notes` returns further problems that do not make the server unready."""
         self._catalog = catalog
         self._notes = notes
         self._storage = ""
@@ -74,7 +74,7 @@ class Probe:
 
 @router.get("/health", operation_id="health", response_model=HealthAnswer)
 async def health() -> Any:
-    """The process lives."""
+    """The process is alive."""
     return {"status": "ok"}
 
 
@@ -94,6 +94,6 @@ def metrics_reader(request: Request) -> None:
 
 @router.get("/metrics", operation_id="metrics", response_class=Response)
 def metrics(request: Request, _: Annotated[None, Depends(metrics_reader)]) -> Response:
-    """Figures for Prometheus."""
+    """Metrics for Prometheus."""
     text: bytes = request.app.state.render_metrics()
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -30,7 +30,7 @@ NAMESPACES = f"{spec.PREFIX}/namespaces"
 @router.get(
     NAMESPACES,
     operation_id="listNamespaces",
-    summary="The namespaces at the top, or below a parent",
+    summary="The namespaces at the top level, or below a parent",
     **spec.operation("ListNamespacesResponse", errors=spec.NO_NAMESPACE, parameters=(*spec.PAGES, "parent")),
 )
 def list_namespaces(request: Request, state: ReaderState, page: SpecPageDep) -> Response:
@@ -83,7 +83,7 @@ def load_namespace(state: ReaderState, namespace: NamespaceDep) -> Response:
 @router.head(
     spec.NAMESPACE,
     operation_id="namespaceExists",
-    summary="Whether a namespace is there",
+    summary="Whether a namespace exists",
     **spec.operation(errors=spec.NO_NAMESPACE),
 )
 def namespace_exists(state: ReaderState, namespace: NamespaceDep) -> Response:

@@ -1,8 +1,8 @@
 """Pages of a list, for the specification's lists and those under `/lake/v1`.
 
 The parameters are `pageToken` and `pageSize`, and the response has `next-page-token`. A token contains the
-sort key of the last entry of its page and a hash of the list that it belongs to; it is opaque to clients. A
-list of the specification is whole if the request has no `pageToken`; a list of Calve is always in pages.
+sort key of the last entry of its page and a hash of its list; it is opaque to clients. A list of the
+specification is returned whole if the request has no `pageToken`; a list of Calve is always paged.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Paged(BaseModel):
     next_page_token: str | None = Field(
         None,
         serialization_alias="next-page-token",
-        description="Pass this as `pageToken` to go on; null on the last page",
+        description="Pass this as `pageToken` for the next page; null on the last page",
     )
 
 
 class Page:
-    """The page that a request asks for."""
+    """The page that a request selects."""
 
     def __init__(self, list_hash: str, token: str, size: int) -> None:
         self.size = size
@@ -46,11 +46,11 @@ class Page:
 
     @property
     def rows_max(self) -> int:
-        """How many rows to fetch: one more than fit shows that there is another page."""
+        """The number of rows to fetch: one more than the page has, to see whether there is a next page."""
         return self.size + 1
 
     def after(self, *first: int | str) -> Any:
-        """The sort key of the last entry of the page before; for the first page `first`."""
+        """The sort key of the last entry of the previous page; `first` for the first page."""
         if not self._token:
             return first
         values = _decode(self._token)
@@ -84,8 +84,8 @@ def _is_valid(value: int | str) -> bool:
     return "\0" not in value if isinstance(value, str) else 0 <= value <= INTEGER_MAX
 
 
-_TOKEN = Query(alias="pageToken", description="`next-page-token` of the page before; empty for the first")
-_SIZE = Query(alias="pageSize", ge=1, description="Most entries to answer; the server has a limit")
+_TOKEN = Query(alias="pageToken", description="`next-page-token` of the previous page; empty for the first")
+_SIZE = Query(alias="pageSize", ge=1, description="Maximum number of entries; the server has a limit")
 PageSize = Annotated[int | None, _SIZE]
 
 
@@ -108,7 +108,7 @@ async def spec_page(
 
 
 def _list_hash(request: Request) -> str:
-    """Binds a token to its list. The namespaces below a parent are a list of their own."""
+    """Binds a token to its list. The namespaces below each parent are a separate list."""
     list_name = f"{request.scope['path']}\0{raw_query(request, 'parent')}"
     return hashlib.blake2b(list_name.encode(), digest_size=6).hexdigest()
 

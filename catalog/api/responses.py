@@ -29,7 +29,7 @@ def no_content() -> Response:
 
 
 def etag(entry: CatalogEntry, snapshots: str = "all") -> str:
-    """Differs with the version of the table and with the value of the parameter `snapshots`."""
+    """It depends on the version of the table and on the parameter `snapshots`."""
     text = f"{entry.uuid}\0{entry.version}\0{entry.metadata_location}\0{snapshots}"
     return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
@@ -39,7 +39,7 @@ def etag_matches(if_none_match: str, tag: str) -> bool:
 
 
 def table_result(entry: CatalogEntry, document: bytes) -> bytes:
-    """LoadTableResult and CommitTableResponse: the stored text of the document, not parsed again."""
+    """LoadTableResult and CommitTableResponse. The stored text of the document is not parsed again."""
     return _with_location(entry, document, b',"config":{}}')
 
 

@@ -1,10 +1,10 @@
-"""What `openapi/iceberg-rest.yaml` says of each operation of the Iceberg REST specification.
+"""What `openapi/iceberg-rest.yaml` contains for each operation of the Iceberg REST specification.
 
     @router.get(TABLE, operation_id="loadTable", **spec.operation("LoadTableResponse", errors=spec.NO_TABLE))
 
-`operation` gives keyword arguments for a route decorator. All names are names under `components` of that
-file, and become `$ref`s in the `openapi_extra` of the route. `parameters`, `requestBody` and `responses`
-there are complete, and replace what FastAPI would say by itself.
+`operation` returns keyword arguments for a route decorator. All names are names under `components` of that
+file, and become `$ref`s in the `openapi_extra` of the route. Its `parameters`, `requestBody` and `responses`
+are complete and replace those that FastAPI would generate.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def operation(
 ) -> dict[str, Any]:
     """An operation with a caller: 200 with the response `ok`, or 204.
 
-    `writes`: it may be answered with 409, because the transaction that it belongs to is closed or the table
-    is protected. `takes_key`: it has the header Idempotency-Key.
+    `writes`: the response may be 409, because the transaction is closed or the table is protected.
+    `takes_key`: it has the header Idempotency-Key.
     """
     success = {"204": "NoContentResponse"} if ok is None else {"200": ok}
     beyond = {"409": "ConflictResponse"} if writes else {}
@@ -71,7 +71,7 @@ def operation(
 
 
 def token_operation(ok: str, *, errors: Mapping[str, str], body: str) -> dict[str, Any]:
-    """The operation that has no caller, takes a form and answers errors in OAuth's form."""
+    """The token operation: it has no caller, takes a form, and its errors have OAuth's form."""
     responses = {"413": "PayloadTooLargeResponse", **errors, "200": ok}
     route = _route(responses, (), body, FORM)
     route["openapi_extra"]["security"] = [{}]

@@ -124,7 +124,7 @@ def commit_table(
 @router.head(
     spec.TABLE,
     operation_id="tableExists",
-    summary="Whether a table is there",
+    summary="Whether a table exists",
     **spec.operation(errors=spec.NO_TABLE),
 )
 def table_exists(state: ReaderState, table: TableDep) -> Response:
@@ -135,7 +135,7 @@ def table_exists(state: ReaderState, table: TableDep) -> Response:
 @router.delete(
     spec.TABLE,
     operation_id="dropTable",
-    summary="Drop a table, and its files if asked",
+    summary="Drop a table, and purge its files if requested",
     **spec.operation(errors=spec.NO_TABLE, parameters=("purge-requested",), writes=True, takes_key=True),
 )
 def drop_table(
@@ -174,7 +174,7 @@ def list_tables(state: ReaderState, namespace: NamespaceDep, page: SpecPageDep) 
 @router.post(
     f"{spec.NAMESPACE}/tables",
     operation_id="createTable",
-    summary="Make a table, or stage one that its first commit will make",
+    summary="Create a table, or stage one that its first commit creates",
     **spec.operation(
         "CreateTableResponse",
         errors={**spec.NO_NAMESPACE, **spec.EXISTS},
@@ -208,7 +208,7 @@ def create_table(
 @router.post(
     f"{spec.NAMESPACE}/register",
     operation_id="registerTable",
-    summary="Give a name to a table that exists as files",
+    summary="Create a table from an existing metadata file",
     **spec.operation(
         "LoadTableResponse",
         errors={**spec.NO_NAMESPACE, **spec.EXISTS},
@@ -241,7 +241,7 @@ def register_table(
 @router.post(
     f"{spec.TABLE}/unregister",
     operation_id="unregisterTable",
-    summary="Forget a table and leave all its files",
+    summary="Remove a table from the catalog and keep its files",
     **spec.operation("UnregisterTableResponse", errors=spec.NO_TABLE, writes=True, takes_key=True),
 )
 def unregister_table(
@@ -259,7 +259,7 @@ def unregister_table(
 @router.post(
     f"{spec.PREFIX}/tables/rename",
     operation_id="renameTable",
-    summary="Give a table another name",
+    summary="Rename a table",
     **spec.operation(
         errors={**spec.NO_TABLE, **spec.UNSUPPORTED, **spec.EXISTS},
         body="RenameTableRequest",
@@ -281,11 +281,11 @@ def rename_table(
     return no_content()
 
 
-# A caller that may scan a table may report how the scan went: this needs no role but reader.
+# A caller that may scan a table may report on the scan, so the role reader is enough.
 @router.post(
     f"{spec.TABLE}/metrics",
     operation_id="reportMetrics",
-    summary="Tell how a scan or a commit went",
+    summary="Report metrics of a scan or a commit",
     **spec.operation(errors=spec.NO_TABLE, body="ReportMetricsRequest"),
 )
 def report_metrics(
@@ -296,13 +296,13 @@ def report_metrics(
 
 
 def _require_file(catalog: Catalog, state: WarehouseState, entry: CatalogEntry) -> None:
-    # A past version may have lost its file; it is then rebuilt from the later ones.
+    # The file of a past version may have been deleted; its document is then rebuilt from a later one.
     if state.is_present:
         tables.require_file(catalog, entry)
 
 
 def _check_referenced_by(request: Request) -> None:
-    """The chain of views that leads to the table. It must be well formed, and is not used yet."""
+    """Check the chain of views that leads to the table. It is not used yet."""
     raw = raw_query(request, "referenced-by")
     views = raw.split(",") if raw else []
     if len(views) > REFERENCED_BY_MAX:

@@ -124,7 +124,7 @@ def drop_view(
 @router.head(
     spec.VIEW,
     operation_id="viewExists",
-    summary="Whether a view is there",
+    summary="Whether a view exists",
     **spec.operation(errors=spec.NO_VIEW),
 )
 def view_exists(state: ReaderState, view: ViewDep) -> Response:
@@ -135,7 +135,7 @@ def view_exists(state: ReaderState, view: ViewDep) -> Response:
 @router.post(
     f"{spec.PREFIX}/views/rename",
     operation_id="renameView",
-    summary="Give a view another name",
+    summary="Rename a view",
     **spec.operation(
         errors={**spec.NO_VIEW, **spec.UNSUPPORTED, **spec.EXISTS},
         body="RenameTableRequest",
@@ -160,7 +160,7 @@ def rename_view(
 @router.post(
     f"{spec.NAMESPACE}/register-view",
     operation_id="registerView",
-    summary="Give a name to a view that exists as a metadata file",
+    summary="Create a view from an existing metadata file",
     **spec.operation(
         "LoadViewResponse",
         errors={**spec.NO_NAMESPACE, **spec.EXISTS},

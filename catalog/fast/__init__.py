@@ -1,4 +1,4 @@
-"""Everything that exists only for speed. `fast_paths = false` turns all of it off."""
+"""All code that exists only for speed. `fast_paths = false` turns it off."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
 from catalog.store.database import Database, Writer
 
-READER_SHARE = 4  # one of so many connections of a process belongs to the reads on the event loop
+READER_SHARE = 4  # one of this many connections of a process is used by reads on the event loop
 
 
 def writer(url: str) -> Writer | None:
-    """Group commit for SQLite. PostgreSQL has its own, so it needs none."""
+    """Group commit for SQLite. PostgreSQL has its own."""
     return GroupCommit() if url.startswith("sqlite") else None
 
 
 def reader_connections(url: str, pool_size: int) -> int:
-    """How many of the connections that a process may open belong to the reads on the event loop."""
+    """How many of a process's connections are used by reads on the event loop."""
     return 0 if url.startswith("sqlite") or pool_size < 2 else max(1, pool_size // READER_SHARE)
 
 

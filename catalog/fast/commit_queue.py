@@ -1,13 +1,13 @@
-"""A fair order for clients that commit to one contended table.
+"""A fair order for clients that commit to the same contended table.
 
-A commit that loses the comparison is answered with 409; its client loads the table and tries again. Without
-an order, the client that has just committed tries again first, the others lose again, and most requests are
-wasted. With the queue, a client that lost gets the table for a short time: the commits of others to it wait,
-and clients that lose later get their response when their own turn comes, one after the other.
+A commit that fails the version comparison is refused with 409; its client loads the table and tries again.
+Without an order, the client that has just committed is usually the first to try again, the others fail again,
+and most requests are wasted. With the queue, a client that failed gets the table for a short time: commits of
+other clients wait, and clients that fail later get their response when their own turn comes.
 
-A turn ends when its client has committed, or when the client has not come back in time. The queue holds for
-the connections of one process, and no guarantee depends on it. A table without contention costs one look
-into an empty dict.
+A turn ends when its client has committed, or when the client does not return in time. A queue covers the
+connections of one process, and correctness does not depend on it. For a table without contention the cost is
+one lookup in an empty dict.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-COME_BACK_S = 0.01  # enough for a client nearby to load the table and to send its commit again
-CARRY_OUT_S = 1.0  # a commit that takes longer no longer holds the others back
-QUEUE_MAX = 64  # a client that finds more waiting does not wait
+COME_BACK_S = 0.01  # enough for a nearby client to load the table and to commit again
+CARRY_OUT_S = 1.0  # after this time a commit no longer delays the others
+QUEUE_MAX = 64  # a client does not wait behind a longer queue
 
-Client = object  # tells connections apart
+Client = object  # identifies a connection
 Key = tuple[str, ...]
 
 
@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 class _Waiting:
     client: Client
     turn: asyncio.Future[None]
-    lost: bool  # it waits for its 409, and must come back then; otherwise it waits to commit
+    lost: bool  # it waits for its 409 response and must commit again after it; otherwise it waits to commit
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Queue:
 
 
 class CommitQueue:
-    """The queues of all contended tables. Belongs to one event loop."""
+    """The queues of all contended tables. Used by one event loop."""
 
     def __init__(self) -> None:
         self._queues: dict[Key, _Queue] = {}
@@ -55,7 +55,7 @@ class CommitQueue:
             await self._wait(queue, client, lost=False)
 
     async def leave(self, key: Key, client: Client, *, lost: bool) -> None:
-        """To be awaited before the response is sent."""
+        """Awaited before the response is sent."""
         queue = self._queues.get(key)
         if queue is None:
             if lost:
@@ -78,7 +78,7 @@ class CommitQueue:
     def _next(self, key: Key, queue: _Queue) -> None:
         while queue.waiting:
             following = queue.waiting.popleft()
-            if not following.turn.done():  # cancelled, at a stop
+            if not following.turn.done():  # cancelled at shutdown
                 queue.holder = following.client
                 following.turn.set_result(None)
                 self._expect(key, queue, COME_BACK_S if following.lost else CARRY_OUT_S)

@@ -1,8 +1,8 @@
-"""Documents and responses that were made before, by the version that they belong to.
+"""A cache of documents and responses, by the version that they belong to.
 
-A version of a table has one metadata file, which is never overwritten, so a document under its key never
-changes. Which version a name has is read from the database for each request, so the cache can make no
-response stale. It is bounded by bytes and drops the least recently used entries first.
+Each version of a table has one metadata file, which is never overwritten, so the document of a key never
+changes. The version of a name is read from the database for each request, so responses cannot be stale. The
+size is limited in bytes; the least recently used entries are dropped first.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Transaction = Callable[[Work[Any]], Any]
 
 
 class Result(Generic[T]):
-    """The return value of one write, or its exception."""
+    """The return value or the exception of one write."""
 
     __slots__ = ("error", "value")
 
@@ -85,7 +85,7 @@ class GroupCommit:
             if pending in self._waiting:
                 self._waiting.remove(pending)
                 raise Unavailable("the catalog database is busy; nothing was changed")
-        pending.wake.acquire()  # a group that runs already has taken it: its result must be known
+        pending.wake.acquire()  # a running group has taken it, so its result must be awaited
 
     def _lead(self, transaction: Transaction, pending: PendingWrite) -> None:
         """Run the group, wake its members, and let the next waiting write lead."""

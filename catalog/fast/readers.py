@@ -20,10 +20,10 @@ from sqlalchemy.dialects.postgresql import asyncpg as postgresql
 
 from catalog.errors import Unavailable
 
-BUSY_TIMEOUT_S = 0.5  # a read of SQLite in WAL mode waits for a recovery of the log only
+BUSY_TIMEOUT_S = 0.5  # in WAL mode, a read of SQLite waits only for a recovery of the log
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_AFTER_S = 1.0
-# What asyncpg understands of the options in the address of a database.
+# The options of a database URL that asyncpg understands.
 URL_OPTIONS = ("host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 
 _SQLITE: sa.Dialect = sqlite.dialect()
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    blocks: bool  # whether a read holds up the event loop
+    blocks: bool  # whether a read blocks the event loop
 
     async def fetch(self, statement: sa.Select[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        """All rows. Unavailable: the caller must go another way."""
+        """All rows. Raises Unavailable; the caller then uses the plain route."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -58,7 +58,7 @@ class _Compiled:
 
 
 class SqliteReader:
-    """One connection of its own, used by the event loop alone: a read of a row takes microseconds."""
+    """One connection for the event loop alone. A read of one row takes microseconds."""
 
     blocks = True
 
@@ -88,7 +88,7 @@ class SqliteReader:
 
 
 class _Held:
-    """A connection and the statements that are prepared on it."""
+    """A connection and its prepared statements."""
 
     __slots__ = ("connection", "prepared")
 

@@ -39,7 +39,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SEGMENT = rb"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}"
-# The name of a warehouse cannot be a word of the API, so no other route matches.
+# A warehouse cannot have the name of a route, so no other route matches.
 _PATH = re.compile(
     rb"/v1/(?:config|([A-Za-z0-9][A-Za-z0-9_-]{0,62})/namespaces(?:/(" + _SEGMENT + rb")/tables(?:/("
     rb"" + _SEGMENT + rb"))?)?)"
@@ -48,10 +48,10 @@ _WAREHOUSE_QUERY = re.compile(rb"(?:warehouse=([A-Za-z0-9][A-Za-z0-9_-]{0,62}))?
 _TABLE_QUERIES = {b"": "all", b"snapshots=all": "all", b"snapshots=refs": "refs"}
 QUERY_BYTES_MAX = 256
 DEFAULT_WAREHOUSE = "main"
-# A request with one of these has a body, or wants something else than the plain response.
+# A request with one of these headers has a body, or needs more than the plain response.
 _UNUSUAL_HEADERS = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"range")
-ENTRY_BYTES = 512  # what an entry of the cache takes beside its body
-RESPONSE_SHARE_MAX = 8  # no response takes more than this part of the cache
+ENTRY_BYTES = 512  # the size of a cache entry without its body
+RESPONSE_SHARE_MAX = 8  # a response may use at most this share of the cache
 
 _READ_WAREHOUSE = (
     sa.select(warehouses.c.created_ms, warehouses.c.root, heads.c.number)
@@ -87,7 +87,7 @@ class FastReads:
         try:
             key = await self._key(match, scope, headers)
         except Unavailable:
-            key = None  # FastAPI says so, or finds that the database is back
+            key = None  # FastAPI reports the error, or finds that the database has recovered
         if key is None:
             await self._app(scope, receive, send)
             return
@@ -106,7 +106,7 @@ class FastReads:
     async def _key(
         self, match: re.Match[bytes], scope: Scope, headers: dict[bytes, bytes]
     ) -> tuple[Hashable, ...] | None:
-        """The operation, the version of what it reads, and what of the request shows in its response.
+        """The operation, the version of what it reads, and the parts of the request that affect the response.
 
         None if FastAPI has to answer.
         """
@@ -136,7 +136,7 @@ class FastReads:
             if match[1] is None:
                 key = ("getConfig", warehouse, created_ms, root, compressed)
             else:
-                # Every change of a name takes a number, and a warehouse that is made again begins at 0.
+                # Every change of a name takes a number, and a warehouse that is created again begins at 0.
                 operation = "listNamespaces" if namespace is None else "listTables"
                 key = (operation, warehouse, created_ms, number, namespace, query, compressed)
         if key is not None:
@@ -176,7 +176,7 @@ class FastReads:
 
 
 class _Recorder:
-    """Passes a response on, and keeps it if it is a success."""
+    """Sends a response on, and caches it if it is a success."""
 
     def __init__(self, cache: DocumentCache, key: Hashable, send: Send) -> None:
         self._cache = cache

@@ -1,1 +1,1 @@
-"""Who is calling and what each caller may do: principals, their secrets and roles, the tokens they carry."""
+"""Authentication and roles: principals, their secrets and grants, and the tokens of callers."""

@@ -1,4 +1,4 @@
-"""What the rest of the server asks of identity. Adapters are `open` and `tokens`; OIDC will be a third."""
+"""The interface of identity. Implementations: `open` and `tokens`. OIDC would be a third."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from catalog.models import Caller
 
 class Identity(Protocol):
     def identify(self, authorization: str | None) -> Caller:
-        """The caller behind an `Authorization` header (None: there was none).
+        """The caller of an `Authorization` header (None: there was none).
 
-        Raises NotAuthorized, always with the same message: a refusal must not tell what was almost right.
-        Nothing is remembered between two calls, so a revoked token is refused on the next request.
+        Raises NotAuthorized, always with the same message, so that it does not reveal which part was wrong.
+        Nothing is cached between two calls, so a revoked token is refused on the next request.
         """
 
 
 class TokenIssuer(Protocol):
     def issue(self, grant: Grant) -> dict[str, Any]:
-        """The body of a token response (RFC 6749, 5.1) for a parsed request. Raises OAuthError."""
+        """The body of a token response (RFC 6749, 5.1). Raises OAuthError."""

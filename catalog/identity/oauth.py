@@ -1,9 +1,9 @@
-"""The request and the errors of `/v1/oauth/tokens`, as RFC 6749 and RFC 8693 have them. Pure.
+"""The request and the errors of `/v1/oauth/tokens`, as defined by RFC 6749 and RFC 8693. Pure functions.
 
-`parse_token_request` takes what clients really send: credentials in a Basic header, raw and not form-encoded
+`parse_token_request` accepts what clients send: credentials in a Basic header, raw and not form-encoded
 (DuckDB, PyIceberg's `oauth2` manager), or in the form (Java, PyIceberg); a Bearer header beside the form
-(Java), which says nothing here; an empty `scope=`. Everything has a limit, and no message repeats any part of
-the request, because a part may be a secret.
+(Java), which is ignored; an empty `scope=`. All parts have size limits. Messages repeat no part of the
+request, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S10
 CLIENT_CREDENTIALS = "client_credentials"
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105
 FORM = "application/x-www-form-urlencoded"
-# What the Java client asks for when nothing is configured; the answer names it where a request named none.
+# The Java client's default scope. The response contains it if the request has no scope.
 DEFAULT_SCOPE = "catalog"
 
-# Every answer of this endpoint carries these (RFC 6749, 5.1).
+# Headers of every response of this endpoint (RFC 6749, 5.1).
 RESPONSE_HEADERS: Mapping[str, str] = {"Cache-Control": "no-store"}
 
 _SCOPE = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]*").fullmatch
 
 
 class OAuthError(Exception):
-    """A refusal in the shape of RFC 6749, 5.2; not a CatalogError, as it goes out in another form."""
+    """An error in the form of RFC 6749, 5.2. It is not a CatalogError, because its body has another form."""
 
     def __init__(
         self, status: int, error: str, description: str, *, retry_after_s: int | None = None
@@ -63,7 +63,7 @@ class OAuthError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Credentials as sent: not verified. The id has the form of a principal's name."""
+    """Credentials as sent, not verified. The id has the form of a principal name."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -90,7 +90,7 @@ Grant = ClientCredentials | TokenExchange
 
 
 def invalid_client() -> OAuthError:
-    """One answer for every wrong credential: unknown, wrong, disabled and malformed look alike."""
+    """The error for all wrong credentials: unknown, wrong, disabled and malformed are not distinguished."""
     return OAuthError(401, "invalid_client", "the client id or the client secret is wrong")
 
 
@@ -99,7 +99,7 @@ def invalid_request(description: str) -> OAuthError:
 
 
 def parse_token_request(authorization: str | None, content_type: str | None, body: bytes) -> Grant:
-    """The grant that a request asks for; OAuthError if it asks for none, or not in this form."""
+    """The grant that the request contains. Raises OAuthError if it is missing or malformed."""
     form = _form(content_type, body)
     grant_type = form.get("grant_type")
     if not grant_type:
@@ -145,7 +145,7 @@ def _scope(form: Mapping[str, str]) -> str:
 def _client(authorization: str | None, form: Mapping[str, str]) -> Client | None:
     in_header = _basic(authorization)
     in_form = None
-    # A client_id alone names a client, but proves nothing.
+    # A client_id without a secret proves nothing.
     if "client_secret" in form:
         in_form = _checked(form.get("client_id", ""), form["client_secret"])
     if in_header is not None and in_form is not None and in_header != in_form:
@@ -161,9 +161,9 @@ def _basic(authorization: str | None) -> Client | None:
         raise invalid_client()
     try:
         text = base64.b64decode(value.strip(" "), validate=True).decode()
-    except ValueError:  # not base64, or not UTF-8 inside
+    except ValueError:  # not base64, or its content is not UTF-8
         raise invalid_client() from None
-    # At the first colon: a secret may hold more of them, a client id none.
+    # Split at the first colon: a secret may contain colons, a client id cannot.
     client_id, _, client_secret = text.partition(":")
     return _checked(client_id, client_secret)
 

@@ -1,4 +1,5 @@
-"""Identity for a server that listens on loopback only: everybody is an administrator, there are no tokens.
+"""Identity of a server that listens on loopback only: every caller is an administrator, and there are no
+tokens.
 
 Settings refuse this mode on any other address.
 """

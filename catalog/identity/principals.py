@@ -1,7 +1,7 @@
-"""Principals as an administrator handles them: create, grant, revoke, disable, rotate, delete.
+"""Principals: create, grant, revoke, disable, rotate, delete.
 
-A secret is made here, returned once and kept only as a hash. Every change is felt by the next request: taking
-a secret or a principal away takes its tokens away in the same transaction.
+A secret is created here, returned once and stored only as a hash. Every change takes effect on the next
+request: removing a secret or a principal removes its tokens in the same transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from catalog.names import check_warehouse_name
 from catalog.store.database import Database
 from catalog.store.schema import grants, principals, tokens
 
-# Expired tokens that one issue of a token clears away: more than the one it adds, and little work.
+# How many expired tokens are deleted when a token is issued: more than the one added, and little work.
 EXPIRED_DELETED_MAX = 100
 _NOT_DISABLED = principals.c.disabled == 0
 _LIVE_TOKEN = sa.and_(
@@ -55,7 +55,7 @@ OWN_CREDENTIAL_LIFETIME_S = 366 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A principal that may have a token, as long as its secret is the one behind this hash."""
+    """A principal that may get a token while its secret has this hash."""
 
     name: str
     secret_hash: str = field(repr=False)
@@ -63,7 +63,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A principal as an administrator sees it."""
+    """A principal as administrators see it."""
 
     name: str
     created_ms: int
@@ -75,10 +75,12 @@ class Records:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    # -- what the server asks --------------------------------------------------------------------------------
+    # -- for requests ----------------------------------------------------------------------------------------
 
     def grants_of(self, token_hash: str, now_ms: int) -> Sequence[tuple[str, str | None, str | None]]:
-        """(principal, warehouse, role) for each grant of a live token's holder; one row of None if none."""
+        """(principal, warehouse, role) for each grant of a valid token's principal; one row of None if it has
+        none.
+        """
         return self._database.fetch_all(READ_CALLER, {"token_hash": token_hash, "now_ms": now_ms})
 
     def holder(self, token_hash: str, now_ms: int) -> Holder | None:
@@ -90,7 +92,7 @@ class Records:
         return Holder(*row) if row is not None else None
 
     def add_token(self, holder: Holder, token_hash: str, *, now_ms: int, expires_ms: int) -> bool:
-        """Store a token, unless the holder is no longer what it was when it was asked about."""
+        """Store a token, unless the principal or its secret has changed since it was read."""
 
         def work(connection: sa.Connection) -> bool:
             if connection.scalar(_unchanged(holder)) is None:
@@ -103,7 +105,7 @@ class Records:
 
         return self._database.write(work)
 
-    # -- what an administrator asks --------------------------------------------------------------------------
+    # -- for administrators ---------------------------------------------------------------------------------
 
     def principals(self) -> Sequence[Principal]:
         roles: dict[str, dict[str, Role]] = {}
@@ -150,7 +152,9 @@ class Records:
         self._database.write(work)
 
     def set_disabled(self, name: str, disabled: bool) -> None:
-        """A disabled principal loses its tokens, so that none of them comes back when it is enabled."""
+        """Enable or disable a principal. Disabling deletes its tokens, so that enabling does not restore
+        them.
+        """
 
         def work(connection: sa.Connection) -> None:
             _update(connection, name, {"disabled": int(disabled)})
@@ -160,7 +164,7 @@ class Records:
         self._database.write(work)
 
     def set_secret(self, name: str, secret_hash: str) -> None:
-        """Whoever had the old secret may have tokens from it: they go with it."""
+        """Replace the secret. Tokens that were issued for the old secret are deleted."""
 
         def work(connection: sa.Connection) -> None:
             _update(connection, name, {"secret_hash": secret_hash})
@@ -170,7 +174,7 @@ class Records:
 
     def drop_principal(self, name: str) -> None:
         def work(connection: sa.Connection) -> None:
-            # The principal first: it is what `add_token` holds while it writes.
+            # The principal first, which is the row that `add_token` locks.
             if connection.execute(principals.delete().where(principals.c.principal == name)).rowcount == 0:
                 raise _no_such_principal(name)
             connection.execute(_delete_tokens(name))
@@ -197,7 +201,7 @@ def _delete_expired(now_ms: int) -> sa.Delete:
         .where(tokens.c.expires_ms <= now_ms)
         .order_by(tokens.c.expires_ms)
         .limit(EXPIRED_DELETED_MAX)
-        .with_for_update(skip_locked=True)  # somebody else is deleting those
+        .with_for_update(skip_locked=True)  # another process is deleting those
     )
     return tokens.delete().where(tokens.c.token_hash.in_(expired))
 
@@ -233,7 +237,7 @@ class PrincipalStore:
         self._records = Records(database)
 
     def create(self, name: str, roles: Mapping[str, Role]) -> str:
-        """A new principal with its roles by warehouse ("*": every one). Returns its secret."""
+        """Create a principal with its roles by warehouse ("*": every warehouse). Returns its secret."""
         _check_name(name)
         for warehouse in roles:
             _check_warehouse(warehouse)
@@ -242,21 +246,21 @@ class PrincipalStore:
         return secret
 
     def list(self) -> Sequence[Principal]:
-        """All of them, by name."""
+        """All principals, by name."""
         return self._records.principals()
 
     def grant(self, name: str, warehouse: str, role: Role) -> None:
-        """Give a role in a warehouse, in place of the one the principal had there."""
+        """Grant a role in a warehouse. It replaces the principal's role there."""
         _check_name(name)
         self._records.set_grant(name, _check_warehouse(warehouse), role)
 
     def revoke(self, name: str, warehouse: str) -> None:
-        """Take the role in a warehouse away. A role in "*" is another grant and stays."""
+        """Revoke the role in a warehouse. A role in "*" is another grant and stays."""
         _check_name(name)
         self._records.drop_grant(name, _check_warehouse(warehouse))
 
     def disable(self, name: str) -> None:
-        """No new tokens, and the present ones are over. Grants are kept."""
+        """Delete the tokens of the principal and issue no new ones. Grants are kept."""
         _check_name(name)
         self._records.set_disabled(name, True)
 
@@ -265,18 +269,18 @@ class PrincipalStore:
         self._records.set_disabled(name, False)
 
     def rotate(self, name: str) -> str:
-        """A new secret. The old one and the tokens from it are over."""
+        """Create a new secret. The old secret and its tokens become invalid."""
         _check_name(name)
         secret = new_secret()
         self._records.set_secret(name, secret_hash(secret))
         return secret
 
     def own_credential(self, name: str, roles: Mapping[str, Role]) -> str:
-        """A secret for one process that the server starts itself; the principal is created if it is missing.
+        """A credential for a process that the server starts itself. A missing principal is created.
 
-        It is a token of long life, which identity/tokens.py accepts in place of the secret. So any number of
-        servers have one each, and none ends another's. It ends with the others when an administrator rotates,
-        disables or deletes the principal.
+        It is a long-lived token, which identity/tokens.py accepts in place of the secret. So each server has
+        its own, and none invalidates another. It becomes invalid when an administrator rotates, disables or
+        deletes the principal.
         """
         with contextlib.suppress(AlreadyExists):
             self.create(name, roles)
@@ -295,7 +299,7 @@ class PrincipalStore:
         return token
 
     def delete(self, name: str) -> None:
-        """The principal with its grants and tokens. Its name stays in the history of what it did."""
+        """Delete the principal with its grants and tokens. Its name stays in the history."""
         _check_name(name)
         self._records.drop_principal(name)
 

@@ -1,8 +1,8 @@
-"""Secrets and tokens: how they are made, and the only forms of them that are stored.
+"""Secrets and tokens: how they are created, and the forms in which they are stored.
 
-A token is checked on every request and is 256 random bits: one SHA-256 is enough, and cheap. A secret is
-checked only when a token is issued, so it can afford scrypt: a stolen database gives no secrets even if a
-later version lets people choose their own.
+A token has 256 random bits and is checked on every request, so one SHA-256 is enough. A secret is checked
+only when a token is issued, so scrypt is affordable: a stolen database reveals no secrets, even if a later
+version lets users choose them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SECRET_PREFIX = "calve_secret_"  # noqa: S105
 RANDOM_BYTES = 32
 SECRET_CHARS_MAX = 256
 
-# 20 to 30 ms and 8 MiB for one verification.
+# One verification takes 20 to 30 ms and 8 MiB.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**13, 8, 1
 SALT_BYTES = 16
 DIGEST_BYTES = 32
-# What a stored string may ask for: a damaged row must not take the server's memory.
+# Limits of the stored parameters, so that a damaged row cannot exhaust the server's memory.
 SCRYPT_N_MAX, SCRYPT_R_MAX, SCRYPT_P_MAX = 2**17, 16, 4
-# A flood of token requests may take neither every core nor every thread: two are at work, six wait for them,
-# and the rest is told at once to come back.
+# Limits of concurrent verifications: two run, six wait, and others are refused with 503. So a flood of token
+# requests cannot use all cores or threads.
 WORKING_MAX = 2
 INSIDE_MAX = 8
 
@@ -51,14 +51,14 @@ def new_secret() -> str:
 
 
 def token_hash(token: str) -> str | None:
-    """What a token is stored and looked up by; None if the text cannot be a token of ours."""
+    """The hash under which a token is stored. None if the text cannot be one of our tokens."""
     if _TOKEN(token) is None:
         return None
     return hashlib.sha256(token.encode("ascii")).hexdigest()
 
 
 def secret_hash(secret: str) -> str:
-    """`scrypt$n$r$p$salt$digest`: holds its own parameters, so that they can be raised later."""
+    """`scrypt$n$r$p$salt$digest`. It contains its parameters, so that they can be raised later."""
     salt = os.urandom(SALT_BYTES)
     digest = _scrypt(secret, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P, DIGEST_BYTES)
     return _stored(salt, digest)

@@ -1,1 +1,1 @@
-"""The metadata engine: plain dicts in, plain dicts out; no I/O."""
+"""The metadata engine: pure functions on plain dicts, without I/O."""

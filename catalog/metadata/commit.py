@@ -4,7 +4,8 @@
 
 `apply` never changes `metadata`. If the updates change nothing it returns the same object, and no new
 metadata file is needed. It raises RequirementFailed (409, final), CommitFailed (409, the client may refresh
-and retry) and Invalid (400). Clients assert the messages of failed requirements: these texts must not change.
+and retry) and Invalid (400). Clients compare the messages of failed requirements: these texts must not
+change.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def apply(
 ) -> Metadata:
     """The document after the commit.
 
-    `metadata` None: the table does not exist yet, and is made from nothing by the updates (a staged create).
-    `metadata_location`: the file that holds `metadata`; it enters the metadata log.
+    `metadata` is None if the table does not exist and the updates create it (a staged create).
+    `metadata_location` is the file of `metadata`; it is added to the metadata log.
     """
     actions = _read_actions(updates)
     base = None if metadata is None else with_defaults(metadata)
@@ -90,7 +91,7 @@ def apply(
 
 
 def _read_actions(updates: Any) -> list[str]:
-    """The action of each update, all of them known, before anything is changed."""
+    """The action of each update. Unknown actions are refused before anything is changed."""
     if not isinstance(updates, list):
         raise Invalid(f"updates must be an array, not {preview(updates)}")
     if len(updates) > UPDATES_MAX:
@@ -117,7 +118,9 @@ def _draft_of(base: Metadata, now_ms: int) -> Draft:
 
 
 def _empty(updates: list[JsonObject], now_ms: int) -> Draft:
-    """A new table begins at the version of the first upgrade, so that an "upgrade" to v1 is possible."""
+    """The format version of the first upgrade, with which a new table begins, so that an "upgrade" to v1
+    works.
+    """
     versions = [u.get("format-version") for u in updates if u["action"].lower() == "upgrade-format-version"]
     version = versions[0] if versions else FORMAT_VERSION_DEFAULT
     if type(version) is not int or not FORMAT_VERSION_MIN <= version <= FORMAT_VERSION_MAX:
@@ -126,11 +129,11 @@ def _empty(updates: list[JsonObject], now_ms: int) -> Draft:
 
 
 def is_replay(metadata: Metadata | None, requirements: Any, updates: Any) -> bool:
-    """Whether this very request has landed already: its client did not get the answer and asks again.
+    """Whether this request has landed before and the client repeats it because the response was lost.
 
-    Then every snapshot it adds is there with the same manifest list; or it created this table, by the uuid,
-    and what it added is there. To be asked before the requirements are checked. A malformed request is no
-    replay.
+    It has, if the table has every snapshot of the request with the same manifest list; or if the request
+    created this table, by its uuid, and everything that it added exists. Call this before checking the
+    requirements. A malformed request is not a replay.
     """
     if metadata is None or not isinstance(requirements, list) or not isinstance(updates, list):
         return False
@@ -149,7 +152,7 @@ def is_replay(metadata: Metadata | None, requirements: Any, updates: Any) -> boo
 def _are_present(added: list[JsonObject], metadata: Metadata) -> bool:
     wanted = {snapshot["snapshot-id"]: _files(snapshot) for snapshot in added}
     snapshots = metadata.get("snapshots") or []
-    # The usual case, a new commit, is one pass at the speed of C.
+    # The usual case is a new commit; this is its fastest check.
     if wanted.keys().isdisjoint(map(snapshot_id_of, snapshots)):
         return not wanted
     known = {id_: _files(snapshot) for snapshot in snapshots if (id_ := snapshot["snapshot-id"]) in wanted}
@@ -161,7 +164,9 @@ def _files(snapshot: JsonObject) -> tuple[Any, Any]:
 
 
 def check_requirements(metadata: Metadata | None, requirements: Any) -> None:
-    """`Invalid` if they are malformed, `RequirementFailed` if one does not hold. Shapes are checked first."""
+    """Check the requirements. Raises `Invalid` for a malformed one, before any is checked against the table,
+    and `RequirementFailed` for one that does not hold.
+    """
     checks = _read(requirements)
     if metadata is not None:
         metadata = with_defaults(metadata)
@@ -230,7 +235,7 @@ def _table_uuid(metadata: Metadata, requirement: JsonObject) -> str | None:
 
 
 def _ref_snapshot_id(metadata: Metadata, requirement: JsonObject) -> str | None:
-    """A null id asserts that there is no such reference."""
+    """A null id asserts that the reference does not exist."""
     name, expected = requirement["ref"], requirement.get("snapshot-id")
     ref = (metadata.get("refs") or {}).get(name)
     if ref is None:
@@ -268,14 +273,14 @@ _CHECKS: dict[str, Callable[[Metadata, JsonObject], str | None]] = {
 
 
 def finish(draft: Draft, metadata_location: str | None) -> Metadata:
-    """The finished document, or the base itself if nothing changed."""
+    """The resulting document, or the base itself if nothing changed."""
     document = draft.document
     if draft.base is None:
         _check_complete(document)
     if draft.layout_changed:
         check_layout(draft)
     finish_snapshot_log(draft)
-    # Parts that were not touched are the same objects, so this compares little.
+    # Unchanged parts are the same objects, so this comparison is cheap.
     if draft.base is not None and document == draft.base:
         return draft.base
     if document["format-version"] == 1:
@@ -289,7 +294,7 @@ def finish(draft: Draft, metadata_location: str | None) -> Metadata:
 
 
 def _check_complete(document: Metadata) -> None:
-    """Of a table made from nothing. The first schema, spec and order count unless another was set."""
+    """Complete a new table. The first schema, spec and sort order are the default unless another was set."""
     for key, what in (
         ("table-uuid", "assign-uuid"),
         ("location", "set-location"),
@@ -309,7 +314,7 @@ def _check_complete(document: Metadata) -> None:
 
 
 def check_layout(draft: Draft) -> None:
-    """The default spec and sort order fit the current schema; no spec's names clash with its columns."""
+    """Check that the default spec and sort order fit the current schema, and that spec names do not clash."""
     document = draft.document
     index = draft.current_schema_index()
     for spec in document["partition-specs"]:
@@ -323,18 +328,18 @@ def check_layout(draft: Draft) -> None:
 
 
 def legacy_fields(document: Metadata) -> Metadata:
-    """What only v1 readers look at: the current schema and the fields of the default spec."""
+    """Fields for v1 readers: the current schema and the fields of the default spec."""
     schema = with_id(document["schemas"], "schema-id", document["current-schema-id"])
     spec = with_id(document["partition-specs"], "spec-id", document["default-spec-id"])
     return {"schema": schema, "partition-spec": spec["fields"] if spec is not None else []}
 
 
 def _last_updated_ms(draft: Draft) -> int:
-    """The time of the snapshot that was added, else now; never later.
+    """The time of the added snapshot, else the current time, and never later than that.
 
-    DuckDB does not read a table that was updated after its transaction began, by its own clock. So the
-    writer's clock counts where there is one. Java refuses a document that is older than its own logs by more
-    than a minute, which is the bound from below.
+    DuckDB ignores a table that was updated after its transaction began, by its own clock, so the writer's
+    clock is used if a snapshot has it. Java refuses a document that is older than its logs by more than a
+    minute, which is the lower bound.
     """
     added = [snapshot["timestamp-ms"] for snapshot in draft.snapshots_added.values()]
     times: list[int] = [added[-1] if added else draft.now_ms]

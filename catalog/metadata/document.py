@@ -1,9 +1,8 @@
 """The metadata document of a table: a plain dict as parsed from JSON.
 
-A document is never changed in place: a change makes a new dict that shares every untouched part with the old
-one. v1 allowed writers to leave out much that clients now need; `with_defaults` derives it from what is
-there, and returns the document itself if nothing is missing. `summarize` says what the history keeps of a
-version.
+A document is never changed in place: a change creates a new dict that shares all unchanged parts with the old
+one. In v1, writers could omit much that clients now need; `with_defaults` derives it, and returns the
+document itself if nothing is missing. `summarize` returns what the history stores of a version.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _KEYS = (
 
 
 def current_snapshot_id(metadata: Metadata) -> int | None:
-    """Null, absent and -1 all mean that there is none."""
+    """The current snapshot id. Null, absent and -1 all mean that there is none."""
     value: int | None = metadata.get("current-snapshot-id")
     return None if value == NO_SNAPSHOT else value
 
@@ -59,10 +58,10 @@ def with_id(entries: list[dict[str, Any]], key: str, id_: int | None) -> dict[st
 
 
 def set_current_snapshot_id(document: Metadata, snapshot_id: int | None) -> None:
-    """On a document that the caller owns.
+    """Set the current snapshot id of a document that the caller owns.
 
-    "None" is -1 in v1 and v2, as Java writes and old readers expect. From v3 on the key is left out: the spec
-    makes it optional, -1 is no longer written there, and the REST description allows no null.
+    "None" is -1 in v1 and v2, as Java writes and old readers expect. From v3 on the key is omitted: it is
+    optional in the spec, -1 is no longer written, and the REST specification does not allow null.
     """
     if snapshot_id is not None:
         document["current-snapshot-id"] = snapshot_id
@@ -77,7 +76,7 @@ def highest_field_id(fields: Iterable[JsonObject]) -> int:
 
 
 def previous_versions_max(properties: dict[str, str]) -> int:
-    """How many entries the metadata log keeps: at least one. A value that is no number counts as none."""
+    """The length limit of the metadata log: at least one. The default if the value is not a number."""
     value = properties.get(PREVIOUS_VERSIONS_MAX)
     if not isinstance(value, str) or _INTEGER.fullmatch(value) is None:
         return METADATA_LOG_ENTRIES_DEFAULT
@@ -85,12 +84,12 @@ def previous_versions_max(properties: dict[str, str]) -> int:
 
 
 def deletes_old_metadata(properties: dict[str, str]) -> bool:
-    """Whether metadata files that fall out of the log are deleted."""
+    """Whether metadata files that are removed from the log are deleted."""
     return str(properties.get(DELETE_AFTER_COMMIT, "false")).lower() == "true"
 
 
 def summarize(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What the history keeps of a version, so that it can be rebuilt: which of everything was current."""
+    """What the history stores of a version to rebuild it: the current schema, spec, snapshot and so on."""
     kept = {key: metadata[key] for key in CURRENT_KEYS if metadata.get(key) is not None}
     properties = metadata.get("properties") or {}
     if deletes_old_metadata(properties):
@@ -102,12 +101,12 @@ def summarize(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def update_summary(detail: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    """What the history keeps, with the note of this version in place of that of an earlier one."""
+    """The detail with the summary of this version in place of an earlier one."""
     return {key: value for key, value in detail.items() if key not in SUMMARY_KEYS} | summarize(metadata)
 
 
 def with_defaults(metadata: Metadata, *, table_uuid: str | None = None) -> Metadata:
-    """`table_uuid` is given to a table that has none (old v1 tables)."""
+    """The document with default values. `table_uuid` is used for a table without a uuid (old v1 tables)."""
     if all(metadata.get(key) is not None for key in _KEYS):
         return metadata
     document = {key: value for key, value in metadata.items() if value is not None or key not in _KEYS}
@@ -154,7 +153,7 @@ def _complete_specs(document: Metadata) -> None:
 
 
 def _are_spec_shaped(specs: object) -> bool:
-    """Malformed documents are left as they are: what is wrong with them is for `invariants` to say."""
+    """Malformed documents are returned unchanged; `invariants` reports them."""
     return isinstance(specs, list) and all(
         isinstance(spec, dict)
         and isinstance(spec.get("fields"), list)

@@ -1,8 +1,7 @@
-"""The metadata document, and the draft of a new one that `apply` works on.
+"""The draft of a new metadata document, which `apply` changes.
 
-A document is a plain dict as parsed from JSON. It is never changed in place: a change makes a new dict that
-shares every untouched part with the old one. `Draft.document` is a shallow copy of the base; `list_of` and
-`map_of` copy a part the first time it is asked for.
+`Draft.document` is a shallow copy of the base. `list_of` and `map_of` copy a part before its first change, so
+the base is never changed and unchanged parts are shared.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LAST_ADDED = -1
 
 
 class Added:
-    """The schemas, specs or sort orders of this request: what -1 means, and what became of their ids."""
+    """The schemas, specs or sort orders that this request added: the meaning of -1, and the ids they got."""
 
     __slots__ = ("_ours", "last")
 
@@ -41,7 +40,7 @@ class Added:
             self.last = None
 
     def resolve(self, id_: int, what: str) -> int:
-        """The id that is meant. A client that numbered its addition means that, whatever our number is."""
+        """The stored id for the id that the client used. -1 is the last one added."""
         if id_ != LAST_ADDED:
             return self._ours.get(id_, id_)
         if self.last is None:
@@ -74,10 +73,10 @@ class Draft:
         self.specs = Added()
         self.orders = Added()
         self.snapshots_added: dict[int, dict[str, Any]] = {}
-        # Added snapshots that were set on main: all but the one current at the end were never visible.
+        # Added snapshots that were set on main. All but the last were never visible.
         self.main_added: set[int] = set()
         self.snapshots_removed = False
-        # A schema, spec or order changed: the default ones must be checked against each other at the end.
+        # A schema, spec or order changed, so the defaults must be checked against each other at the end.
         self.layout_changed = base is None
         self._owned: set[str] = set()
         self._snapshot_ids: set[int] | None = None
@@ -137,7 +136,7 @@ class Draft:
         return owned
 
     def put_list(self, key: str, values: list[Any]) -> None:
-        """Replace a list by a new one that nobody else holds."""
+        """Replace a list by a new one that the draft owns."""
         self._owned.add(key)
         self.document[key] = values
 
@@ -155,7 +154,7 @@ class Draft:
         self._snapshot_ids = None
 
     def current_schema_index(self) -> SchemaIndex:
-        """The current schema; while a table is being created and none is set yet, the one just added."""
+        """The current schema. While a table is being created and none is set yet, the one just added."""
         if self._index is None:
             id_ = self.document["current-schema-id"]
             schema = with_id(self.document["schemas"], "schema-id", self.schemas.last if id_ is None else id_)

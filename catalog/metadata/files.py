@@ -1,4 +1,4 @@
-"""Metadata files of tables and views: their names, their encoding, and which of them are outdated."""
+"""Metadata files of tables and views: names, encoding, and which files are outdated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GZIP_CODEC = "gzip"
 
 
 def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> str:
-    """A fresh name under the table's metadata folder, numbered behind the previous file."""
+    """A new file name in the table's metadata folder, with the number after that of the previous file."""
     properties = metadata.get("properties") or {}
     folder = properties.get("write.metadata.path") or metadata["location"].rstrip("/") + "/metadata"
     found = _NUMBERED(previous) if previous else None
@@ -32,12 +32,12 @@ def is_gzipped(properties: dict[str, str]) -> bool:
 
 
 def encode_metadata(location: str, text: bytes) -> bytes:
-    """The bytes of the file: gzipped if its name says so."""
+    """The content of the file: gzipped if its name says so."""
     return gzip.compress(text, 6) if ".gz.metadata.json" in location or location.endswith(".gz") else text
 
 
 def decode_metadata(location: str, data: bytes) -> bytes:
-    """The JSON text in a metadata file; gzip is known by its first bytes, and expands only so far."""
+    """The JSON text of a metadata file. Gzip is detected by its first bytes, and its expansion is limited."""
     if data[:2] != b"\x1f\x8b":
         return data
     try:
@@ -51,14 +51,14 @@ def decode_metadata(location: str, data: bytes) -> bytes:
 
 
 def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
-    """Metadata files that fell out of the log, if the table wants them deleted."""
+    """Metadata files that were removed from the log, if the table has them deleted."""
     properties = after.get("properties") or {}
     if before is None or not deletes_old_metadata(properties):
         return []
     kept = {entry["metadata-file"] for entry in after.get("metadata-log") or []}
     had = [entry["metadata-file"] for entry in before.get("metadata-log") or []]
     own = [Location.parse(after["location"]), Location.parse(metadata_folder(after))]
-    # A registered file may name files of others in its log: those are not ours to delete.
+    # The log of a registered file may contain files of other tables: these are not deleted.
     return [
         location
         for location in had

@@ -1,7 +1,7 @@
-"""What must be true of every stored table document, whichever program wrote it.
+"""Invariants of every stored table document, regardless of the program that wrote it.
 
-`violations(metadata)` lists in sentences what is not true, and [] for a sound document. It never raises.
-`apply` and `new_table` never make a document that has a violation.
+`violations(metadata)` returns one sentence for each violation, and [] for a valid document. It never raises.
+`apply` and `new_table` never produce a document with a violation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPTIONAL_LISTS = (
     "partition-statistics",
     "encryption-keys",
 )
-# What else each entry of these lists must have.
+# Further required fields of the entries of these lists.
 _ENTRIES: tuple[tuple[str, str, Callable[[JsonObject, str, str], object]], ...] = (
     ("snapshot-log", "snapshot-id", validation.long),
     ("snapshot-log", "timestamp-ms", validation.long),
@@ -59,7 +59,7 @@ _ENTRIES: tuple[tuple[str, str, Callable[[JsonObject, str, str], object]], ...] 
 def violations(metadata: object) -> list[str]:
     if not isinstance(metadata, dict):
         return ["the document is not an object"]
-    # What follows relies on the shapes, so a document with a wrong one is not looked at further.
+    # The following checks need the right shapes, so they are skipped for a document with a wrong one.
     malformed = shape_errors(metadata)
     if malformed:
         return malformed
@@ -171,7 +171,7 @@ def _statistics(metadata: Metadata) -> Iterator[str]:
 
 
 def _legacy(metadata: Metadata) -> Iterator[str]:
-    """v1 readers look at copies of the current schema and spec; they must say the same."""
+    """v1 readers use copies of the current schema and spec, so these must be equal."""
     if metadata["format-version"] != 1:
         return
     schema = with_id(metadata["schemas"], "schema-id", metadata["current-schema-id"])
@@ -187,7 +187,7 @@ def _legacy(metadata: Metadata) -> Iterator[str]:
 
 
 def refusal(check: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> list[str]:
-    """What a check says against something: one sentence, or nothing."""
+    """The problem that a check reports: one sentence, or None."""
     try:
         check(*args, **kwargs)
     except Invalid as refused:
@@ -196,7 +196,7 @@ def refusal(check: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> li
 
 
 def shape_errors(metadata: JsonObject) -> list[str]:
-    # The entries are looked at only if the lists are lists.
+    # The entries are checked only if the lists are lists.
     return [*_top_level(metadata)] or [*_entries(metadata)]
 
 

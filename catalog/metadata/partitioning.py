@@ -26,14 +26,14 @@ from catalog.metadata.validation import (
 )
 
 Fields = list[JsonObject]
-# What a partition field computes. A field id never stands for two of these.
+# The meaning of a partition field. A field id never has two of these.
 Meaning = tuple[tuple[int, ...], str]
 _DIRECTIONS = ("asc", "desc")
 _NULL_ORDERS = ("nulls-first", "nulls-last")
 
 
 def check_field(field: JsonObject, version: int, at: str) -> None:
-    """The parts that partition and sort fields share: a transform, and where its values come from."""
+    """The parts that partition and sort fields share: a transform and its source columns."""
     types.canonical_transform(text(field, "transform", at))
     several = field.get("source-ids")
     if several is None:
@@ -48,13 +48,13 @@ def check_field(field: JsonObject, version: int, at: str) -> None:
 
 
 def source_ids(field: JsonObject) -> list[int]:
-    """Of a checked field."""
+    """The source columns of a checked field."""
     several: list[int] | None = field.get("source-ids")
     return [field["source-id"]] if several is None else several
 
 
 def renumbered(field: JsonObject, ids: Mapping[int, int], at: str) -> JsonObject:
-    """The field on new column ids."""
+    """The field with new column ids."""
     unknown = [id_ for id_ in source_ids(field) if id_ not in ids]
     if unknown:
         raise Invalid(f"{at}: cannot find source column {unknown[0]} in the schema")
@@ -67,7 +67,9 @@ def renumbered(field: JsonObject, ids: Mapping[int, int], at: str) -> JsonObject
 
 
 def bound_columns(field: JsonObject, index: SchemaIndex, what: str) -> list[Column]:
-    """The source columns, each a primitive that the transform takes. `what` is "partition" or "sort"."""
+    """The source columns. Each must be primitive and accepted by the transform. `what` is "partition" or
+    "sort".
+    """
     columns = []
     for id_ in source_ids(field):
         column = index.by_id.get(id_)
@@ -87,7 +89,7 @@ def _described(field: JsonObject) -> str:
 
 
 def read_partition_fields(spec: JsonObject, version: int, at: str) -> Fields:
-    """The checked fields of a spec; each has a field id or none has."""
+    """The checked fields of a spec. Either all of them have a field id or none has."""
     fields = objects(spec, "fields", at)
     if len(fields) > SPEC_FIELDS_MAX:
         raise Invalid(f"{at} has more than {SPEC_FIELDS_MAX} fields")
@@ -115,7 +117,7 @@ def sequential(fields: Fields) -> Fields:
 
 
 def bind_partition_spec(fields: Fields, index: SchemaIndex) -> None:
-    """Every field can be computed from the schema. Void fields need no source: their column may be gone."""
+    """Check that every field can be computed from the schema. A void field needs no source column."""
     for field in fields:
         if types.canonical_transform(field["transform"]) == types.VOID:
             continue
@@ -126,7 +128,7 @@ def bind_partition_spec(fields: Fields, index: SchemaIndex) -> None:
 
 
 def check_names(fields: Fields, index: SchemaIndex) -> None:
-    """A partition field may bear a column's name only if it comes from it: readers look up by name."""
+    """A partition field may have the name of a column only if that is its source: readers look up by name."""
     for field in fields:
         sources = source_ids(field)
         column_id = index.ids_by_name.get(field["name"])
@@ -137,7 +139,7 @@ def check_names(fields: Fields, index: SchemaIndex) -> None:
 
 
 def add_spec(draft: Draft, update: JsonObject) -> None:
-    """A compatible spec is used again; another gets the next id, and its fields get ids if they have none."""
+    """Reuse a compatible spec. A new one gets the next id, and its fields get ids if they have none."""
     given = mapping(update, "spec")
     document = draft.document
     fields = read_partition_fields(given, draft.format_version, "spec")
@@ -189,7 +191,7 @@ def _numbered(draft: Draft, fields: Fields) -> Fields:
 
 
 def _with_new_ids(fields: Fields, known: Fields, last_id: int) -> Fields:
-    """The id of an earlier field that computes the same, otherwise the next free one."""
+    """The id of an earlier field with the same meaning, otherwise the next free one."""
     ids = {_meaning(field): field["field-id"] for field in known}
     numbered: Fields = []
     for field in fields:
@@ -202,7 +204,7 @@ def _with_new_ids(fields: Fields, known: Fields, last_id: int) -> Fields:
 
 
 def _check_ids(fields: Fields, known: Fields) -> None:
-    """An id that a spec has used stays with its meaning, or readers could not tell the partitions apart."""
+    """A field id keeps its meaning: otherwise readers could not distinguish the partitions."""
     if len({field["field-id"] for field in fields}) < len(fields):
         raise Invalid("Cannot use a partition field id more than once in a spec")
     meanings: dict[int, set[Meaning]] = {}
@@ -240,7 +242,7 @@ def remove_partition_specs(draft: Draft, update: JsonObject) -> None:
 
 
 def read_sort_fields(order: JsonObject, version: int, at: str) -> Fields:
-    """The checked fields of a sort order, with direction and null order as the spec spells them."""
+    """The checked fields of a sort order, with direction and null order in the spelling of the spec."""
     fields = objects(order, "fields", at)
     if len(fields) > SPEC_FIELDS_MAX:
         raise Invalid(f"{at} has more than {SPEC_FIELDS_MAX} fields")
@@ -262,13 +264,13 @@ def _one_of(field: JsonObject, key: str, allowed: tuple[str, ...], at: str) -> s
 
 
 def bind_sort_order(fields: Fields, index: SchemaIndex) -> None:
-    """Every field can be computed from the schema."""
+    """Check that every field can be computed from the schema."""
     for field in fields:
         bound_columns(field, index, "sort")
 
 
 def add_sort_order(draft: Draft, update: JsonObject) -> None:
-    """An equal order is used again. Unsorted is always 0, the first real order is 1."""
+    """Reuse an equal order. Unsorted is always 0; the first other order is 1."""
     given = mapping(update, "sort-order")
     document = draft.document
     fields = read_sort_fields(given, draft.format_version, "sort-order")

@@ -1,10 +1,9 @@
-"""A past version of a document, made again from a later one, for when the metadata file of the past is gone.
+"""Rebuild a past version of a document from a later one, when its metadata file is missing.
 
-Metadata is mostly additive: a later document still holds the schemas, specs and snapshots of an earlier one.
-What was current then is in the note that the history keeps of each version (`note`). A table that has its old
-metadata files deleted needs this sooner or later, so the note of its versions holds their properties too; a
-version that lost its file in another way is rebuilt with the properties of the later document. Format version
-and location are always those of the later one.
+Metadata is mostly additive: a later document still contains the schemas, specs and snapshots of an earlier
+one. The history stores for each version which of them were current (`document.summarize`). For a table whose
+old metadata files are deleted it stores the properties too; otherwise a rebuilt version has the properties of
+the later document. Format version and location are always those of the later document.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from catalog.metadata.document import CURRENT_KEYS, set_current_snapshot_id
 
 
 def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
-    """The document as it was. FileNotFound if its snapshot has expired since."""
+    """The rebuilt document. Raises FileNotFound if its snapshot has expired."""
     metadata: dict[str, Any] = orjson.loads(later)
     snapshot_id = noted.get("current-snapshot-id", -1)
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots") or []}

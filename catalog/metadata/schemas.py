@@ -1,7 +1,7 @@
 """Schemas as JSON objects: read and check one, compare two, assign fresh field ids.
 
-`index_schema` is the one walk over a schema: it checks the shape and the types, and knows every field by id
-and by full name. Views use this module too.
+`index_schema` is the only traversal of a schema: it checks shape and types, and indexes every field by id and
+by full name. Views use this module too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SchemaIndex:
         return max(self.by_id, default=0)
 
     def ancestors(self, column: Column) -> list[Column]:
-        """From the parent up to the top."""
+        """The ancestors of a field, from its parent to the top level."""
         found = []
         parent = column.parent
         while parent is not None:
@@ -76,7 +76,7 @@ class SchemaIndex:
 
 
 class _Walk:
-    """One pass over a schema, for one format version."""
+    """One traversal of a schema, for one format version."""
 
     __slots__ = ("index", "version")
 
@@ -184,7 +184,7 @@ class _Walk:
 
 
 def index_schema(schema: JsonObject, version: int = FORMAT_VERSION_MAX, at: str = "schema") -> SchemaIndex:
-    """Read and check one schema. `Invalid` if its shape is wrong or it needs a later format version."""
+    """Read and check one schema. Raises `Invalid` if it is malformed or needs a later format version."""
     if schema.get("type") != "struct":
         raise wrong(f"{at}.type", '"struct"', schema.get("type"))
     walk = _Walk(version)
@@ -218,7 +218,7 @@ def _check_identifier(id_: int, index: SchemaIndex) -> None:
 
 
 def tidy_schema(schema: JsonObject, index: SchemaIndex) -> JsonObject:
-    """The schema as it is stored: without null defaults, which mean no default but stop Java readers."""
+    """The schema as it is stored: without null defaults, which mean no default but break Java readers."""
     schema = without_nulls(schema, "identifier-field-ids", "schema-id")
     return _without_null_defaults(schema) if index.null_defaults else schema
 
@@ -235,9 +235,9 @@ def _without_null_defaults(type_: Any) -> Any:
 
 
 def same_schema(one: JsonObject, other: JsonObject) -> bool:
-    """Whether two checked schemas say the same, whatever their ids and however their types are spelled."""
+    """Whether two checked schemas are equal, regardless of their schema ids and the spelling of types."""
     fields, others = one["fields"], other["fields"]
-    # Most schemas of a table differ here already, which spares the walk.
+    # Most schemas of a table differ here, which saves the traversal.
     if [field.get("name") for field in fields] != [field.get("name") for field in others]:
         return False
     return bool(_canonical_form(one) == _canonical_form(other))
@@ -265,7 +265,7 @@ def _canonical_type(type_: Any) -> Any:
 
 
 class _FreshIds:
-    """Gives new ids as Java does: the fields of a struct first, then what is inside each of them."""
+    """Assigns new ids in Java's order: the fields of a struct first, then the fields inside each of them."""
 
     __slots__ = ("ids", "last")
 
@@ -293,7 +293,7 @@ class _FreshIds:
 
 
 def fresh_ids(schema: JsonObject) -> tuple[JsonObject, dict[int, int], int]:
-    """A checked schema with new ids from 1; the new id of each old one; the last id that was given."""
+    """A checked schema with new ids from 1, the new id of each old one, and the last id."""
     fresh = _FreshIds()
     renumbered: JsonObject = fresh.type(schema)
     if schema.get("identifier-field-ids") is not None:

@@ -1,9 +1,9 @@
 """Snapshots, branches and tags, and the snapshot log.
 
-The snapshot log says which snapshot was current from which time on; readers resolve "as of" through it. A new
+The snapshot log records which snapshot was current from which time on; readers resolve "as of" with it. A new
 snapshot is logged with its own time, a rollback with the time of the request. A snapshot that was current
-only inside one request is left out, because no reader could see it. When a snapshot is removed, all earlier
-entries are removed too: a gap would give a reader the wrong snapshot for that time.
+only inside one request is not logged, because it was never visible. When a snapshot is removed, all earlier
+entries are removed too: with a gap, a reader would get the wrong snapshot for that time.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _check_table_is_laid_out(draft: Draft) -> None:
 
 
 def _check_time(snapshot: JsonObject, now_ms: int, at: str) -> None:
-    """A snapshot from the future would hide itself, and every later one, from readers that ask by time."""
+    """Refuse a snapshot from the future: readers by time would not find it, nor any later one."""
     ahead_ms = long(snapshot, "timestamp-ms", at) - now_ms
     if ahead_ms > CLOCK_SKEW_MS_MAX:
         raise Invalid(
@@ -108,7 +108,9 @@ def _check_content(snapshot: JsonObject, version: int, at: str) -> None:
 
 
 def _with_sequence_number(draft: Draft, snapshot: JsonObject, at: str) -> JsonObject:
-    """The number must rise, unless there is no parent: a replace starts over, and may race with another."""
+    """The sequence number must increase, except without a parent: a replace may run concurrently with
+    others.
+    """
     parent = optional_long(snapshot, "parent-snapshot-id", at, low=-LONG_MAX - 1)
     if draft.format_version == 1:
         return _without_sequence_number(snapshot, at)
@@ -124,7 +126,7 @@ def _with_sequence_number(draft: Draft, snapshot: JsonObject, at: str) -> JsonOb
 
 
 def _without_sequence_number(snapshot: JsonObject, at: str) -> JsonObject:
-    """v1 has none; clients that always send one send 0."""
+    """v1 has no sequence numbers; clients that always send one send 0."""
     if "sequence-number" not in snapshot:
         return snapshot
     if long(snapshot, "sequence-number", at) != 0:
@@ -143,7 +145,7 @@ def _with_schema_id(draft: Draft, snapshot: JsonObject, at: str) -> JsonObject:
 
 
 def _assign_rows(draft: Draft, snapshot: JsonObject, at: str) -> None:
-    """From v3 on every row has an id for life, so the range of a snapshot must be free."""
+    """From v3 on each row has a permanent id, so the row id range of a snapshot must be unused."""
     first = optional_long(snapshot, "first-row-id", at)
     added = optional_long(snapshot, "added-rows", at)
     if first is not None and added is None:
@@ -163,7 +165,7 @@ def _assign_rows(draft: Draft, snapshot: JsonObject, at: str) -> None:
 
 
 def remove_snapshots(draft: Draft, update: JsonObject) -> None:
-    """Unknown ids are no error. What hung on a removed snapshot goes with it; parent ids stay as they are."""
+    """Remove snapshots with their refs and statistics. Unknown ids are not an error; parent ids are kept."""
     ids = set(integers(update, "snapshot-ids", low=-LONG_MAX - 1, high=LONG_MAX)) & draft.snapshot_ids
     if not ids:
         return
@@ -193,7 +195,7 @@ def set_snapshot_ref(draft: Draft, update: JsonObject) -> None:
 
 
 def _read_ref(update: JsonObject) -> JsonObject:
-    """The reference as it is stored: the update without its own two keys. Other keys are the reference's."""
+    """The stored form of a reference: the update without its own two keys. Unknown keys are kept."""
     long(update, "snapshot-id")
     type_ = text(update, "type").lower()
     if type_ not in _TYPES:
@@ -217,12 +219,12 @@ def _set_current_snapshot(draft: Draft, id_: int) -> None:
 
 
 def remove_snapshot_ref(draft: Draft, update: JsonObject) -> None:
-    """Removing a reference that is not there is no error."""
+    """Remove a reference. A missing one is not an error."""
     _remove(draft, text(update, "ref-name"))
 
 
 def drop_dangling_refs(draft: Draft) -> None:
-    """After snapshots were removed."""
+    """Remove references whose snapshots were removed."""
     refs: dict[str, JsonObject] = draft.document.get("refs") or {}
     ids = draft.snapshot_ids
     for name in [name for name, ref in refs.items() if ref["snapshot-id"] not in ids]:
@@ -247,7 +249,9 @@ def log_current_snapshot(draft: Draft, id_: int) -> None:
 
 
 def _readable(own_ms: int, last_ms: int, now_ms: int) -> int:
-    """Java refuses a log that goes back by more than a minute: then the change is logged as of now."""
+    """Java refuses a log that goes back by more than a minute; such a change is logged with the
+    current time.
+    """
     earliest_ms = last_ms - CLOCK_SKEW_MS_MAX
     if own_ms >= earliest_ms:
         return own_ms
@@ -273,7 +277,7 @@ def finish_snapshot_log(draft: Draft) -> None:
 def collapse_logs(
     metadata: dict[str, Any], published: dict[str, Any] | None, published_location: str | None
 ) -> dict[str, Any]:
-    """The document with the logs of the last published version, plus one entry each for what is current."""
+    """The document with the logs of the published version, plus one entry each for the current state."""
     before = (published or {}).get("snapshot-log") or []
     now = metadata.get("snapshot-log") or []
     if now[: len(before)] == before:  # the usual case: entries that were not touched are the same objects
@@ -298,9 +302,9 @@ def _log_key(entry: JsonObject) -> tuple[int, int]:
 def set_publish_time(
     metadata: dict[str, Any], published: dict[str, Any] | None, now_ms: int
 ) -> dict[str, Any]:
-    """The document at the moment of its publishing: all tables of a transaction change at one time.
+    """The document with the time of its publishing, which is the same for all tables of a transaction.
 
-    Without this, a reader "as of" a time between the works on two tables would see one of them done.
+    Otherwise a reader "as of" a time between the writes to two tables would see only one of them changed.
     """
     log = list(metadata.get("snapshot-log") or [])
     if log and log[-1] not in ((published or {}).get("snapshot-log") or []):

@@ -38,7 +38,7 @@ from catalog.metadata.validation import (
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FORMAT_VERSION = "format-version"
-# These steer a request, or describe the table to engines; they are never kept.
+# These properties control a request or describe the table to engines; they are never stored.
 RESERVED = frozenset(
     {
         FORMAT_VERSION,
@@ -71,7 +71,7 @@ def is_uuid(value: object) -> bool:
 
 
 def assign_uuid(draft: Draft, update: JsonObject) -> None:
-    """Once, when the table is created. The same one again, in any case of letters, changes nothing."""
+    """Set the uuid of a new table. Setting the same uuid again, in any letter case, changes nothing."""
     uuid = text(update, "uuid")
     if not is_uuid(uuid):
         raise Invalid(f"uuid must be a UUID, not {preview(uuid)}")
@@ -87,7 +87,7 @@ def upgrade_format_version(draft: Draft, update: JsonObject) -> None:
 
 
 def upgrade(draft: Draft, version: int) -> None:
-    """Snapshots stay as they are: a reader knows how to read those of earlier versions."""
+    """Upgrade the format version. Snapshots are unchanged: readers can read those of earlier versions."""
     document = draft.document
     before = draft.format_version
     if version > FORMAT_VERSION_MAX:
@@ -113,14 +113,14 @@ def set_location(draft: Draft, update: JsonObject) -> None:
 
 
 def without_trailing_slash(location: str) -> str:
-    """As Java stores it: but the slashes of "file:///" stay."""
+    """The location without trailing slashes, as Java stores it; the slashes of "file:///" stay."""
     while location.endswith("/") and not location.endswith("://"):
         location = location[:-1]
     return location
 
 
 def set_properties(draft: Draft, update: JsonObject) -> None:
-    """`updated` is the key of old clients. Setting `format-version` upgrades, as engines expect of it."""
+    """`updated` is the key of old clients. Setting `format-version` upgrades the table, as engines expect."""
     updates = string_map(update, "updates" if "updates" in update else "updated")
     kept = {key: value for key, value in updates.items() if key not in RESERVED}
     if kept:
@@ -130,7 +130,7 @@ def set_properties(draft: Draft, update: JsonObject) -> None:
 
 
 def remove_properties(draft: Draft, update: JsonObject) -> None:
-    """Removing what is not there is no error."""
+    """Remove properties. A missing one is not an error."""
     known = draft.document.get("properties") or {}
     removals = strings(update, "removals" if "removals" in update else "removed")
     for name in removals:
@@ -151,7 +151,9 @@ def read_format_version(properties: dict[str, str]) -> int:
 
 
 def new_table_properties(given: dict[str, str], version: int) -> dict[str, str]:
-    """The properties of a new table: the defaults for new tables, and what the client set and may be kept."""
+    """The properties of a new table: the defaults for new tables, and the client's properties that are
+    stored.
+    """
     for key in _NOT_NEGATIVE:
         value = given.get(key)
         if value is not None and _INTEGER.fullmatch(value) is None:
@@ -165,7 +167,7 @@ def new_table_properties(given: dict[str, str], version: int) -> dict[str, str]:
 
 
 def add_schema(draft: Draft, update: JsonObject) -> None:
-    """An equal schema is used again; another gets the next id, whatever the client's was."""
+    """Reuse an equal schema. A new one gets the next id, regardless of the client's id."""
     given = mapping(update, "schema")
     index = index_schema(given, draft.format_version)
     schema = tidy_schema(given, index)
@@ -183,7 +185,7 @@ def add_schema(draft: Draft, update: JsonObject) -> None:
 
 
 def _next_schema_id(draft: Draft) -> int:
-    """Above every known id, also those that snapshots still name although the schema was removed."""
+    """The next schema id: above all known ids, including those of removed schemas that snapshots refer to."""
     document = draft.document
     used = [schema["schema-id"] for schema in document["schemas"]]
     used += [snapshot.get("schema-id") or 0 for snapshot in document["snapshots"]]
@@ -216,7 +218,7 @@ def remove_schemas(draft: Draft, update: JsonObject) -> None:
 
 
 def set_statistics(draft: Draft, update: JsonObject) -> None:
-    """The deprecated `snapshot-id` beside the file is not read: the file's own counts."""
+    """Set the statistics file of a snapshot. The deprecated `snapshot-id` beside the file is ignored."""
     at = STATISTICS
     file = mapping(update, STATISTICS)
     _check_file(file, at)
@@ -262,7 +264,7 @@ def _read_blob(blob: JsonObject, at: str) -> JsonObject:
 
 
 def _put(draft: Draft, key: str, file: JsonObject) -> None:
-    """In the place of the earlier file of the same snapshot, if there is one."""
+    """Replace the earlier file of the same snapshot, or append."""
     files = draft.list_of(key)
     for place, known in enumerate(files):
         if known["snapshot-id"] == file["snapshot-id"]:
@@ -279,7 +281,7 @@ def _remove(draft: Draft, key: str, snapshot_id: int) -> None:
 
 
 def add_encryption_key(draft: Draft, update: JsonObject) -> None:
-    """A key that is there already stays as it is."""
+    """Add an encryption key. An existing key is not changed."""
     at = "encryption-key"
     if draft.format_version < 3:
         raise Invalid("encryption keys are not supported until v3")

@@ -1,4 +1,4 @@
-"""New tables, and the short form of a table for clients that want only what references point to."""
+"""New tables, and the short form of a table that contains only the snapshots of references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _FIRST_SORT_ORDER_ID = 1
 def new_table(request: JsonObject, *, location: str, table_uuid: str, now_ms: int) -> Metadata:
     """The first document of a table, from the body of a create request (its name and location are not read).
 
-    All column ids are given anew: the top level 1..n, then what is nested; spec and sort order follow.
+    All column ids are assigned anew: the top level 1..n, then nested fields. Spec and sort order use the new
+    ids.
     """
     check_json(request, "the request")
     given = string_map(request, "properties") if request.get("properties") is not None else {}
@@ -77,9 +78,9 @@ def _sort_order(order: Any, ids: dict[int, int], version: int) -> JsonObject:
 
 
 def with_refs_only(metadata: Metadata) -> Metadata:
-    """The document without the snapshots that no reference points to, and without their statistics.
+    """The document without snapshots that no reference points to, and without their statistics.
 
-    The logs and all else stay. The document itself if no snapshot is hidden.
+    Everything else stays. Returns the document itself if no snapshot is removed.
     """
     shown_ids = {ref["snapshot-id"] for ref in (metadata.get("refs") or {}).values()}
     snapshots = metadata.get("snapshots") or []

@@ -1,4 +1,4 @@
-"""Types, default values and transforms: the values that a schema, spec or sort order may name."""
+"""Types, default values and transforms of schemas, specs and sort orders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION_SINCE = {
     "geometry": 3,
     "geography": 3,
 }
-# The spec allows no default but null for these.
+# The spec allows only null as the default of these types.
 NULL_DEFAULT_ONLY = frozenset({"unknown", "variant", "geometry", "geography"})
 _PLAIN = frozenset(
     {"boolean", "int", "long", "float", "double", "string", "uuid", "binary"}
@@ -59,7 +59,7 @@ _NOT_IDENTITY = frozenset({"variant", "geometry", "geography"})
 
 
 class Primitive(NamedTuple):
-    """One type string, read. `canonical` is equal for two ways to write the same type."""
+    """A parsed type string. `canonical` is equal for two spellings of the same type."""
 
     kind: str
     canonical: str
@@ -142,7 +142,7 @@ def check_default(type_: Any, value: Any, at: str) -> None:
 def _check_nested(type_: dict[str, Any], value: Any, at: str) -> None:
     kind = type_["type"]
     if kind == "struct":
-        # The defaults of a struct's fields are kept at those fields, never inside the struct's own default.
+        # Defaults of a struct's fields are stored at those fields, never inside the default of the struct.
         if value != {} or not isinstance(value, dict):
             raise Invalid(
                 f"Invalid default value for a struct at {at}: {preview(value)} (must be null or {{}})"
@@ -237,7 +237,7 @@ _CHECKS: dict[str, Callable[[Primitive, Any], bool]] = {
 
 @lru_cache(maxsize=1024)
 def canonical_transform(text: str) -> str:
-    """One spelling for each known transform; the others exactly as they are."""
+    """The canonical spelling of a known transform; unknown ones are returned unchanged."""
     lowered = text.lower()
     if lowered in ("identity", VOID, "year", "month", "day", "hour"):
         return lowered

@@ -1,4 +1,4 @@
-"""Read values from JSON that a client sent, with their limits. A wrong value raises Invalid with its path."""
+"""Read values from JSON that a client sent, with limits. A wrong value raises Invalid with its path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ LONG_MAX = 2**63 - 1
 FORMAT_VERSION_MIN = 1
 FORMAT_VERSION_MAX = 3
 FORMAT_VERSION_DEFAULT = 2
-# The spec keeps the highest 200 ids for metadata columns; a column there would also leave no id for the next.
+# The spec reserves the highest 200 ids for metadata columns; a column there would also leave no id for the
+# next.
 FIELD_ID_MAX = INT_MAX - 201
 UPDATES_MAX = 10_000
 REQUIREMENTS_MAX = 1_000
@@ -21,7 +22,7 @@ SCHEMA_DEPTH_MAX = 64
 SPEC_FIELDS_MAX = 1_000
 TYPE_TEXT_CHARS_MAX = 1_000
 COLUMN_NAME_CHARS_MAX = 10_000
-# orjson writes at most 254 levels, and the document adds a few around what a client sends.
+# orjson writes at most 254 levels, and the document adds a few around the client's value.
 JSON_DEPTH_MAX = 200
 # Java readers refuse a document whose logs go back by more than this.
 CLOCK_SKEW_MS_MAX = 60_000
@@ -36,7 +37,7 @@ def path(at: str, key: str) -> str:
 
 
 def preview(value: object) -> str:
-    """The value as it may stand in a message: short, on one line, and never a walk through it."""
+    """The value for a message: short, on one line, without traversing it."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -133,7 +134,7 @@ def strings(obj: JsonObject, key: str, at: str = "") -> list[str]:
 
 
 def string_map(obj: JsonObject, key: str, at: str = "") -> dict[str, str]:
-    """Clients crash on a property that is not a string, so none may enter."""
+    """Refuse properties that are not strings: clients crash on them."""
     values = mapping(obj, key, at)
     for name, value in values.items():
         if not isinstance(value, str):
@@ -142,14 +143,16 @@ def string_map(obj: JsonObject, key: str, at: str = "") -> dict[str, str]:
 
 
 def without_nulls(obj: JsonObject, *keys: str) -> JsonObject:
-    """The object without those of `keys` that are null: Java readers take "absent" there, but not null."""
+    """The object without those of `keys` that are null: Java readers accept a missing field there, but not
+    null.
+    """
     if any(obj.get(key, _ABSENT) is None for key in keys):
         return {key: value for key, value in obj.items() if value is not None or key not in keys}
     return obj
 
 
 def check_json(value: object, at: str) -> None:
-    """Refuse what could not be written again: too deep, integers beyond 64 bits, numbers not finite."""
+    """Refuse values that cannot be stored: nested too deeply, integers beyond 64 bits, numbers not finite."""
     level: list[object] = [value]
     for _ in range(JSON_DEPTH_MAX):
         below: list[object] = []
@@ -177,7 +180,9 @@ def _fault(item: object) -> str | None:
 
 
 def _place_of_fault(value: object) -> str:
-    """Looked for only once there is one: the usual case keeps no paths."""
+    """Find the path of a wrong value. This runs only after an error, so that the usual case tracks no
+    paths.
+    """
     waiting: list[tuple[str, object]] = [("", value)]
     for at, item in waiting:
         fault = _fault(item)

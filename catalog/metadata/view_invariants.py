@@ -1,4 +1,4 @@
-"""What must hold for every stored view document; shared by tests, registration and `calve check`."""
+"""Invariants of every stored view document; used by tests, registration and `calve check`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from catalog.metadata.view_updates import FORMAT_VERSION, checked_version
 
 
 def view_violations(metadata: object) -> list[str]:
-    """What is wrong with a view document, in words; empty when it is sound. Never raises."""
+    """The problems of a view document, one sentence each; empty if it is valid. Never raises."""
     if not isinstance(metadata, dict):
         return ["the document must be an object"]
-    # References can be followed only where all parts have their shape.
+    # References can be checked only if all parts have the right shape.
     return [*_fields(metadata), *_parts(metadata)] or [*_ids(metadata), *_references(metadata)]
 
 

@@ -1,4 +1,4 @@
-"""The updates of a view, and its versions: what one must hold, and when two are the same."""
+"""The updates of a view, and its versions: required fields, and when two versions are the same."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from catalog.metadata.schemas import index_schema, same_schema, tidy_schema
 from catalog.metadata.validation import INT_MAX, LONG_MAX, JsonObject
 
 LAST_ADDED = -1
-# What makes two versions the same: everything but the id and the time.
+# Two versions are the same if everything but the id and the time is equal.
 _NOT_COMPARED = frozenset(("version-id", "timestamp-ms"))
 FORMAT_VERSION = 1
-# Clients send five. Each added schema and version is compared with all that are there.
+# Clients send five. Each added schema and version is compared with all existing ones.
 VIEW_UPDATES_MAX = 100
 
 
 def checked_version(version: JsonObject) -> JsonObject:
-    """A copy of a client's version in the spec's form; fields that we do not know are kept."""
+    """A copy of a client's version in the form of the spec. Unknown fields are kept."""
     at = "view-version"
     validation.check_json(version, at)
     validation.integer(version, "version-id", at, low=LAST_ADDED)
@@ -30,7 +30,7 @@ def checked_version(version: JsonObject) -> JsonObject:
     validation.integer(version, "timestamp-ms", at, high=LONG_MAX)
     validation.string_map(version, "summary", at)
     validation.strings(version, "default-namespace", at)
-    # null and absent mean the same: the catalog in which the view is.
+    # Null and absent mean the same: the catalog of the view.
     version = dict(validation.without_nulls(version, "default-catalog"))
     if "default-catalog" in version:
         validation.text(version, "default-catalog", at)
@@ -39,7 +39,7 @@ def checked_version(version: JsonObject) -> JsonObject:
 
 
 def same_version(one: JsonObject, other: JsonObject) -> bool:
-    """True if the two would behave alike: equal in all but id and time."""
+    """True if the two versions are equal except for id and time."""
     keys = (one.keys() | other.keys()) - _NOT_COMPARED
     return all(one.get(key) == other.get(key) for key in keys)
 
@@ -73,13 +73,13 @@ def _checked_representation(representation: JsonObject) -> JsonObject:
         raise Invalid(f"Invalid view version: unsupported view representation: {validation.preview(kind)}")
     validation.text(representation, "sql", at)
     validation.text(representation, "dialect", at)
-    # Some readers take "sql" in lower case only.
+    # Some readers accept only lower-case "sql".
     return {**representation, "type": "sql"}
 
 
 @dataclass(slots=True)
 class ViewDraft:
-    """The document so far (values are replaced, never changed in place) and what this commit added."""
+    """The document so far (values are replaced, never changed in place) and what this commit has added."""
 
     document: JsonObject
     now_ms: int
@@ -173,7 +173,7 @@ def add_view_version(draft: ViewDraft, update: JsonObject) -> None:
         known = version
         draft.document["versions"] = [*draft.versions, version]
         draft.version_ids_new.add(version["version-id"])
-    # An equal version that was there before counts as added: a client that sends its commit again means it.
+    # An equal existing version counts as added, because a client may be repeating its commit.
     draft.versions_added.note(version_id_given, known["version-id"])
 
 

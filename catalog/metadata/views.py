@@ -1,13 +1,12 @@
-"""The view engine: a view's metadata, and what a commit makes of it. Pure, over plain dicts.
+"""The view engine: the metadata of a view and its commits. Pure functions on plain dicts.
 
-`new_view` makes the first document of a view. `apply_view` checks the requirements, applies the updates in
-order, and then what holds for the commit as a whole: no SQL dialect is lost unless the view allows it, the
-version log has one more entry if the current version changed, and old versions expire.
+`new_view` creates the first document of a view. `apply_view` checks the requirements, applies the updates in
+order, and then checks the commit as a whole: no SQL dialect is lost unless the view allows it, the version
+log has one more entry if the current version changed, and old versions expire.
 
-The document that goes in is never changed; untouched parts of it are shared with the one that comes out, and
-fields that we do not know survive. If nothing has changed in effect, the same object comes back.
-A malformed request raises `Invalid`, one against the rules of views `IllegalArgument`, a failed requirement
-`RequirementFailed`.
+The input document is never changed; the result shares its unchanged parts, and unknown fields are kept. If
+nothing has changed in effect, the same object is returned. A malformed request raises `Invalid`, a violation
+of the rules of views `IllegalArgument`, a failed requirement `RequirementFailed`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,9 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII).fullmatch
 
 
 def new_view(request: Metadata, *, location: str, view_uuid: str, now_ms: int) -> Metadata:
-    """The first document of a view, from a CreateViewRequest. Its version gets our ids and our time."""
+    """The first document of a view, from a CreateViewRequest. The server sets the id and the time of its
+    version.
+    """
     version = checked_version(validation.mapping(request, "view-version"))
     properties = {} if request.get("properties") is None else validation.string_map(request, "properties")
     draft = ViewDraft(_empty(), now_ms)
@@ -69,7 +70,7 @@ def apply_view(
 
 
 def check_view_requirements(metadata: Metadata | None, requirements: list[Metadata] | None) -> None:
-    """Raise RequirementFailed unless all hold. Views know one requirement: assert-view-uuid."""
+    """Raise RequirementFailed unless all hold. Views have one requirement: assert-view-uuid."""
     if requirements is None:
         return
     checked = validation.objects({"requirements": requirements}, "requirements")
@@ -92,10 +93,10 @@ def check_view_requirements(metadata: Metadata | None, requirements: list[Metada
 def is_view_replay(
     metadata: Metadata | None, requirements: list[Metadata] | None, updates: list[Metadata]
 ) -> bool:
-    """True if this commit has landed before, so that applying it again would undo what came after it.
+    """True if this commit has landed before. Applying it again would undo later changes.
 
-    A version is recognised by its content and its client's time. A commit that adds no version needs no
-    recognition: setting the same properties or location twice changes nothing.
+    A version is recognized by its content and its client's time. A commit without a new version needs no
+    check: setting the same properties or location twice changes nothing.
     """
     if metadata is None:
         return False
@@ -103,7 +104,7 @@ def is_view_replay(
         check_view_requirements(metadata, requirements)
         return _has_landed(ViewDraft(dict(metadata), now_ms=0), actions(updates))
     except (Invalid, RequirementFailed):
-        # Not for us to refuse: `apply_view` says why.
+        # `apply_view` refuses it with the reason.
         return False
 
 
@@ -121,7 +122,7 @@ def _has_landed(draft: ViewDraft, updates: list[Metadata]) -> bool:
     return versions_found > 0 and not draft.version_ids_new
 
 
-# --- what holds for the commit as a whole -------------------------------------------------------------------
+# --- checks of the commit as a whole ------------------------------------------------------------------------
 
 
 def _empty() -> Metadata:
@@ -138,7 +139,7 @@ def _empty() -> Metadata:
 
 
 def _finished(draft: ViewDraft, base: Metadata | None) -> Metadata:
-    """The document, checked, logged and trimmed."""
+    """The result of the commit: checked, logged and with expired versions removed."""
     document = draft.document
     for key in ("view-uuid", "location"):
         if document[key] is None:
@@ -169,11 +170,11 @@ def _check_no_dialect_is_lost(base: Metadata, current: Metadata, properties: dic
 
 
 def _log(draft: ViewDraft, base: Metadata | None, current: Metadata) -> None:
-    """One entry for each commit that changes the current version, however often it was set in between."""
+    """Add one log entry if the commit changes the current version, however often it was set in between."""
     current_id = current["version-id"]
     if base is not None and base["current-version-id"] == current_id:
         return
-    # A version that is taken up again was made at another time than now.
+    # A version that becomes current again was created at another time.
     time_ms = current["timestamp-ms"] if current_id in draft.version_ids_new else draft.now_ms
     entry = {"timestamp-ms": time_ms, "version-id": current_id}
     draft.document["version-log"] = [*draft.document["version-log"], entry]
@@ -182,7 +183,7 @@ def _log(draft: ViewDraft, base: Metadata | None, current: Metadata) -> None:
 def _expire(draft: ViewDraft) -> None:
     """Keep the newest versions, the current one and those of this commit.
 
-    The version with the highest id always stays, so that its id cannot be given to another one.
+    The version with the highest id always stays, so that its id is not used for another one.
     """
     history_size = _history_size(draft.document.get("properties", {}))
     kept = {*draft.version_ids_new, draft.document["current-version-id"]}
@@ -197,7 +198,7 @@ def _expire(draft: ViewDraft) -> None:
     draft.document["versions"] = [version for version in draft.versions if version["version-id"] in kept]
     log: list[Metadata] = []
     for entry in draft.document["version-log"]:
-        # The log up to an expired version could no longer be explained.
+        # Log entries up to an expired version would refer to nothing.
         log = [*log, entry] if entry["version-id"] in kept else []
     draft.document["version-log"] = log
 

@@ -1,3 +1,5 @@
-"""The use cases of the catalog: what each operation decides. No HTTP and no SQL in here."""
+"""Use cases of the catalog. Routes call these functions; they call the store. They contain no HTTP and no
+SQL.
+"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalog as one object: what use cases stand on, and the way from a warehouse reference to a state."""
+"""The catalog: the stores that use cases need, and the state that a warehouse reference selects."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from catalog.store.records import RecordStore
 from catalog.store.transactions import TransactionStore
 from catalog.store.warehouses import WarehouseStore
 
-ClientProperties = Callable[[str], Mapping[str, str]]  # what engines must know of the storage behind a root
+# the storage properties that engines need for a warehouse root
+ClientProperties = Callable[[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Choices of the operator that use cases need."""
+    """Limits that the operator sets."""
 
     drop_retention_s: int = 7 * 24 * 3600
     transaction_ttl_s: int = 3600
@@ -70,7 +71,7 @@ class Catalog:
         return self.warehouses.require(name)
 
     def state(self, ref: WarehouseRef) -> WarehouseState:
-        """Where the reference stands. Asks the database each time: nothing here may be stale."""
+        """The state that the reference selects. It is read from the database each time and never cached."""
         if ref.at is None and ref.transaction is None:
             return CurrentState(self.database, self.entries, ref.name, self.documents)
         warehouse = self.warehouse(ref.name)
@@ -82,7 +83,9 @@ class Catalog:
         return TransactionState(base, self.transactions, transaction)
 
     def resolve(self, ref: WarehouseRef) -> int:
-        """The number that a reference with a moment means; NoSuchWarehouse if that is in the future."""
+        """The commit number that a reference with a moment selects. NoSuchWarehouse if it is in the
+        future.
+        """
         head = self.entries.number(ref.name)
         if head is None:
             raise NoSuchWarehouse(f"Warehouse does not exist: {ref.name}")
@@ -100,9 +103,9 @@ class Catalog:
         return head[0]
 
     def open_transaction(self, warehouse: str, name: str) -> Transaction:
-        """The open transaction of that name.
+        """The open transaction with this name.
 
-        One that is over answers 409, so that a late writer is stopped.
+        A transaction that is closed or expired raises CommitFailed (409), so that its writer stops.
         """
         found = self.transactions.newest(warehouse, name)
         if found is None:

@@ -1,4 +1,4 @@
-"""`calve check`: rows against files and against what must hold of every document."""
+"""`calve check` compares the rows with the metadata files and checks the invariants of every document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE_ROWS = 200
 
 @dataclass(slots=True)
 class Finding:
-    """One entry and what is wrong with it."""
+    """One table or view, and the problems found in it."""
 
     warehouse: str
     name: str
@@ -31,7 +31,7 @@ class Finding:
 
 
 def check(catalog: Catalog, *, repair: bool = False) -> Iterator[Finding]:
-    """Look at every table and view of every warehouse."""
+    """Check every table and view of every warehouse."""
     for warehouse in catalog.warehouses.all():
         namespace, name = "", ""
         while True:
@@ -72,7 +72,9 @@ def _look(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: bool) -
 
 
 def _as_kept(entry: CatalogEntry, text: bytes) -> Any:
-    """What the file says, as a row would hold it: an old file that was registered is completed there."""
+    """The content of the file in the form that the row stores: registering an old file adds default
+    values.
+    """
     found = orjson.loads(text)
     is_table = entry.kind == "table" and isinstance(found, dict)
     return with_defaults(found, table_uuid=entry.uuid) if is_table else found

@@ -1,7 +1,15 @@
-"""Commits: requirements and updates for one table or for many, all or nothing.
+"""Commits: requirements and updates for one or more tables, all or nothing. Every 409 on a commit starts
+here.
 
-For each table: read what it is, see whether this very commit has landed before, check the requirements, apply
-the updates, write the new metadata file; then swap all rows at once.
+For each table, a commit loads the current document, checks whether the same commit has landed before, checks
+the requirements, applies the updates and writes the new metadata file. One SQL transaction then updates the
+rows of all tables.
+
+A commit is refused with 409 in three ways:
+
+    RequirementFailed   a requirement does not hold (catalog/metadata/commit.py)
+    ConcurrentUpdate    another commit changed the row first; services/writes.py retries, then gives up
+    _require_whole      only a part of a repeated multi-table commit has landed
 """
 
 from __future__ import annotations
@@ -39,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One entry of a commit as the client sent it."""
+    """The commit to one table, as the client sent it."""
 
     identifier: Identifier
     requirements: list[Any]
@@ -51,7 +59,7 @@ class TableCommit:
 
     @property
     def added_snapshots(self) -> list[Any]:
-        """The ids of the snapshots that it adds."""
+        """The ids of the snapshots that the commit adds."""
         return [
             update["snapshot"].get("snapshot-id")
             for update in self.updates
@@ -68,7 +76,7 @@ class TableCommit:
 def commit_tables(
     catalog: Catalog, state: WarehouseState, asked: WriteContext, commits: list[TableCommit]
 ) -> list[CatalogEntry]:
-    """Land all commits or none; answers each table as it is then."""
+    """Apply all commits or none. Returns the tables as they are afterwards."""
     _require_sane(commits)
     for commit in commits:
         locations.check_updates(state.warehouse, commit.updates)
@@ -87,7 +95,9 @@ def commit_tables(
 
 
 def not_committed(error: NotWritten) -> CommitFailed:
-    """A commit that surely did not happen is a conflict: clients read a 5xx on a commit as "unknown"."""
+    """The error for a commit that was not written. It is a conflict, because clients read a 5xx on a commit
+    as "state unknown".
+    """
     return CommitFailed(error.message)
 
 
@@ -106,7 +116,7 @@ def _decide_all(
 
 
 def _has_landed(catalog: Catalog, state: WarehouseState, commit: TableCommit) -> bool:
-    """Whether the snapshots of this commit are in its table already."""
+    """Whether the table already has the snapshots of this commit."""
     if not commit.added_snapshots:
         return False
     entry = state.load(*commit.key)
@@ -118,10 +128,10 @@ def _has_landed(catalog: Catalog, state: WarehouseState, commit: TableCommit) ->
 def _require_whole(
     catalog: Catalog, state: WarehouseState, commits: list[TableCommit], landed: list[TableCommit]
 ) -> None:
-    """CommitFailed unless the whole request has landed.
+    """Raise CommitFailed unless the whole request has landed.
 
-    A table may have lost its trace since (an expired snapshot, a property that was set again). The history
-    still has every name that was written together with a landed snapshot.
+    The current document may no longer show it: the snapshot may have expired, or the property may have been
+    set again. The history lists every table that was written together with a landed snapshot.
     """
     missing = [c for c in commits if c not in landed and not _is_in_effect(catalog, state, c)]
     if missing:
@@ -158,7 +168,7 @@ def _decide(
     decision: WritePlan[list[CatalogEntry]],
     outdated: list[str],
 ) -> None:
-    """Add to the decision what this commit does to its table."""
+    """Add to the plan the change that this commit makes to its table."""
     entry = state.load(*commit.key)
     if entry is not None and entry.kind == "view":
         if commit.creates:
@@ -188,8 +198,8 @@ def _applied(
 ) -> dict[str, Any]:
     """The document after the commit.
 
-    A commit whose whole effect is there already has no effect, whatever else it required: a client that lost
-    the answer sends it again and must not hear that it failed.
+    If the updates would change nothing, a failed requirement is ignored: the client may be repeating a commit
+    whose response was lost, and must not get an error for it.
     """
     now_ms = catalog.now_ms()
     try:
@@ -202,7 +212,7 @@ def _applied(
 
 def _has_no_effect(commit: TableCommit, before: dict[str, Any], now_ms: int) -> bool:
     if commit.added_snapshots:
-        return False  # this is no replay, so its snapshot is not there yet
+        return False  # the commit has not landed, so its snapshot is missing
     same_table = [
         requirement
         for requirement in commit.requirements
@@ -266,7 +276,9 @@ def _change(
 def squash_for(
     catalog: Catalog, state: WarehouseState, namespace: str, name: str, after: dict[str, Any]
 ) -> dict[str, Any]:
-    """The logs as they will be once published: of the versions inside a transaction only the last counts."""
+    """The document with its logs as they will be published: only the last version in a transaction is
+    kept.
+    """
     published = state.published(namespace, name)
     if published is None or published.kind != "table" or published.uuid != after["table-uuid"]:
         return collapse_logs(after, None, None)
@@ -274,7 +286,7 @@ def squash_for(
 
 
 def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
-    """What the event of this commit says, and what a rebuild of this version would need."""
+    """The detail of the history row: what the event reports, and what a rebuild of this version needs."""
     added = [
         update["snapshot"]["snapshot-id"] for update in updates if update.get("action") == "add-snapshot"
     ]
@@ -289,7 +301,7 @@ def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:
 
 
 def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:
-    """After the commit: what fails here is litter. The answer must not depend on it."""
+    """Delete outdated metadata files after the commit. A failure leaves unused files and is only logged."""
     try:
         catalog.files.delete(outdated)
     except CatalogError as error:

@@ -1,8 +1,8 @@
-"""Idempotency keys: a request whose key has been used is answered again, without being carried out again.
+"""Idempotency keys: a repeated request gets the result of the first one and is not executed again.
 
-The record of a key is written in the SQL transaction of the change itself. A document is answered as it is
-now, which the specification allows. If it has been dropped since, it is read from the metadata file that the
-first request wrote.
+The record of a key is written in the SQL transaction of the change. For a table or view, the response
+contains its current document, which the specification allows. If it has been dropped since, the document is
+read from the metadata file that the first request wrote.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from catalog.services.writes import WriteContext
 
 T = TypeVar("T")
 
-# Final refusals: the same request would be refused again. Others may succeed later and are not saved.
+# These refusals are final and are saved with the key. A request that got another error may succeed later.
 FINAL_STATUSES = frozenset({400, 404, 406, 409, 422})
 
 
 class SavedRefusal(CatalogError):
-    """The refusal that the first request with this key got."""
+    """The error that the first request with this key got."""
 
     def __init__(self, message: str, type_: str, status: int) -> None:
         super().__init__(message)
@@ -37,7 +37,9 @@ class SavedRefusal(CatalogError):
 
 
 def run_once(catalog: Catalog, asked: WriteContext, work: Callable[[], T], restore: Callable[[Any], T]) -> T:
-    """The result of `work`; or, if the key has been used, what `restore` makes of the saved result."""
+    """Return the result of `work`. If the key has been used, return what `restore` makes of the saved
+    result.
+    """
     record = asked.record
     if record is None:
         return work()
@@ -52,9 +54,9 @@ def run_once(catalog: Catalog, asked: WriteContext, work: Callable[[], T], resto
             raise CommitFailed("This request is being carried out; try again") from None
         return restore(_result(saved))
     except CommitStateUnknown:
-        raise  # nothing that is read now may make it look certain
+        raise  # reading the record now would not make the state certain
     except CatalogError as error:
-        # A request with the same key may have succeeded while this one was refused because of it.
+        # Another request with the same key may have succeeded, and this one may have failed for that reason.
         saved = _saved(catalog, record)
         if saved is not None:
             return restore(_result(saved))
@@ -70,7 +72,9 @@ def restore_entry(
     saved: dict[str, str],
     kind: Kind = "table",
 ) -> CatalogEntry:
-    """The table or view as it is now, or from the saved metadata file if the name has gone."""
+    """The table or view as it is now. If the name no longer exists, it is read from the saved
+    metadata file.
+    """
     entry = state.load(identifier.namespace.key, identifier.name)
     if entry is not None and entry.kind == kind:
         return entry

@@ -1,4 +1,4 @@
-"""Namespaces: they nest, each has properties, and one is dropped only when it is empty."""
+"""Namespaces: nested, with properties. A namespace can be dropped only when it is empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROPERTY_CHARACTERS_MAX = 65_536
 
 
 def properties_of(state: WarehouseState, namespace: Namespace) -> dict[str, str]:
-    """The properties of a namespace that exists, with its location."""
+    """The properties of an existing namespace, including its location."""
     return _with_location(state, namespace, _properties(_require(state, namespace)))
 
 
@@ -67,7 +67,7 @@ def update_properties(
     updates: object,
     removals: object,
 ) -> dict[str, list[str]]:
-    """Set and remove; answers which keys were updated, removed, and missing."""
+    """Set and remove properties. Returns which keys were updated, removed and missing."""
     to_set = check_properties({} if updates is None else updates)
     to_remove = _check_removals([] if removals is None else removals)
     both = sorted(set(to_set) & set(to_remove))
@@ -94,7 +94,7 @@ def update_properties(
 
 
 def check_properties(value: object) -> dict[str, str]:
-    """A map of strings to strings, of sane size."""
+    """Check that the value maps strings to strings and is within the limits."""
     if not isinstance(value, dict):
         raise Invalid("properties must be an object of strings")
     if len(value) > PROPERTIES_MAX:
@@ -122,7 +122,7 @@ def _check_location(state: WarehouseState, properties: dict[str, str]) -> None:
 
 
 def _check_levels(namespace: Namespace, separator: str) -> None:
-    """A level that contains the separator could be created, but no address would lead to it."""
+    """Refuse levels that contain the separator: no URL could name such a namespace."""
     for level in namespace.levels:
         if separator in level:
             raise Invalid(
@@ -132,9 +132,9 @@ def _check_levels(namespace: Namespace, separator: str) -> None:
 
 
 def _with_location(state: WarehouseState, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
-    """The properties with the default location if none is set.
+    """The properties, with the default location if none is set.
 
-    Trino puts new tables below the location of their schema, and cannot create any where there is none.
+    Trino creates tables below the location of their schema and fails if the schema has none.
     """
     if "location" in properties:
         return properties
@@ -164,6 +164,6 @@ def _change(
     after: CatalogEntry | None,
     properties: dict[str, Any],
 ) -> EntryChange:
-    # The properties go into the history itself: a namespace has no metadata file to read them from later.
+    # The history stores the properties, because a namespace has no metadata file to read them from later.
     detail = {"properties": properties}
     return EntryChange(operation, "namespace", namespace.key, "", base, after, detail)

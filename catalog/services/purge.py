@@ -1,9 +1,10 @@
-"""Purges, in the background: a table with many files takes longer to delete than a request may take.
+"""Purges in the background, because deleting the files of a large table takes longer than a request may take.
 
-The drop commits first and puts the table on a list in the database (`catalog.store.dropped`). Threads of this
-process take it from there; whoever asked waits a moment, so that the files of a small table are gone when the
-answer comes. What a stop, a crash or a storage that does not answer leaves undone is found by a look at the
-list, at the start of every process and once a minute, and begun again: a purge can be repeated.
+The drop commits first and adds the table to the purge queue in the database (`catalog.store.dropped`).
+Threads of this process work on the queue. The request waits for up to two seconds, so that the files of a
+small table are deleted when the response is sent. Every process polls the queue when it starts and once a
+minute, and continues purges that a stop, a crash or a storage error interrupted. A purge can be repeated
+safely.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from catalog.store.warehouses import WarehouseStore
 
 AT_ONCE_MAX = 2
 ANSWER_AFTER_S = 2.0
-HOLD_S = 15.0  # longer than any one request to a storage takes
+HOLD_S = 15.0  # longer than any single request to the storage
 LOOK_EVERY_S = 60.0
 AGAIN_AFTER_S = 600.0  # after a failure
 LOOK_ROWS_MAX = 100
@@ -34,11 +35,11 @@ log = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
-    """This process is about to end, or another one goes on with the purge."""
+    """This process is stopping, or another process has the lease."""
 
 
 class PurgeWorker:
-    """The purges of one process."""
+    """Runs purges in the threads of one process."""
 
     def __init__(self, database: Database, files: Files) -> None:
         self._files = files
@@ -49,24 +50,24 @@ class PurgeWorker:
         self._looking: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look for what others left undone, now and from time to time. Not needed for `submit`."""
+        """Poll the queue now and regularly. `submit` works without it."""
         self._looking = threading.Thread(target=self._look_often, name="purge-look", daemon=True)
         self._looking.start()
 
     def stop(self) -> None:
-        """Let go of everything between two steps; the next process goes on."""
+        """Release all leases. Another process continues the purges."""
         self._stopped.set()
-        self._threads.shutdown(wait=True)  # those that wait for a thread end at once when they get one
+        self._threads.shutdown(wait=True)  # purges that are still waiting for a thread return at once
         if self._looking is not None:
             self._looking.join()
 
     def submit(self, warehouse: str, uuids: Sequence[str]) -> None:
-        """Delete the files of tables that are on the list; returns when that is done, or takes long."""
+        """Purge tables that are in the queue. Returns when they are purged, or after a short wait."""
         if uuids and not self._stopped.is_set():
             wait([self._start(warehouse, uuid) for uuid in uuids], timeout=ANSWER_AFTER_S)
 
     def look(self) -> float:
-        """Begin with what is on the list and nobody has; answers when to look again, in seconds."""
+        """Start purges that no process has leased. Returns the seconds until the next poll."""
         now_ms = _now_ms()
         wanted = self._store.wanted(LOOK_ROWS_MAX)
         wait([self._start(w.warehouse, w.uuid) for w in wanted if w.held_until_ms <= now_ms])
@@ -81,12 +82,12 @@ class PurgeWorker:
         while not self._stopped.wait(pause_s):
             try:
                 pause_s = self.look()
-            except (CatalogError, RuntimeError) as error:  # RuntimeError: the threads have just been stopped
+            except (CatalogError, RuntimeError) as error:  # RuntimeError: the thread pool has been shut down
                 pause_s = LOOK_EVERY_S
-                log.warning("could not look for tables to purge", extra={"reason": str(error)})
+                log.warning("could not poll the purge queue", extra={"reason": str(error)})
 
     def _carry_out(self, warehouse: str, uuid: str) -> None:
-        """Never raises: nobody may be there to hear it."""
+        """Purge one table. Errors are logged: the request may have been answered already."""
         try:
             if self._stopped.is_set():
                 return
@@ -95,7 +96,10 @@ class PurgeWorker:
             if held is not None:
                 self._purge(PurgeLease(self._store, held, self._stopped))
         except Stopped:
-            log.info("a purge will be gone on with later", extra={"warehouse": warehouse, "uuid": uuid})
+            log.info(
+                "a purge was interrupted and will continue later",
+                extra={"warehouse": warehouse, "uuid": uuid},
+            )
         except Exception:
             log.exception(
                 "could not purge all files of a dropped table; it will be tried again",
@@ -103,7 +107,7 @@ class PurgeWorker:
             )
 
     def _purge(self, hold: PurgeLease) -> None:
-        from catalog.storage.purge import purge  # brings an Avro reader that a server may never need
+        from catalog.storage.purge import purge  # imports an Avro reader that few servers need
 
         held = hold.held
         root = self._warehouses.require(held.warehouse).root
@@ -124,7 +128,7 @@ class PurgeWorker:
 
 
 class PurgeLease:
-    """Keeps a purge for this process while it makes progress."""
+    """The lease of one purge, extended while the purge makes progress."""
 
     def __init__(self, store: PurgeStore, held: HeldPurge, stopped: threading.Event) -> None:
         self.held = held
@@ -133,7 +137,7 @@ class PurgeLease:
         self._held_s = time.monotonic()
 
     def check(self) -> None:
-        """Called before every step; Stopped if there should be none."""
+        """Called before every step. Raises Stopped if the purge must not continue."""
         if self._stopped.is_set():
             raise Stopped
         if time.monotonic() - self._held_s > HOLD_S / 3:
@@ -142,7 +146,7 @@ class PurgeLease:
     def extend(self, time_s: float) -> None:
         until_ms = _now_ms() + int(time_s * 1000)
         if not self._store.hold(self.held, until_ms):
-            raise Stopped  # it took too long between two steps, or the table has a name again
+            raise Stopped  # the lease expired between two steps, or the table was restored
         self.held = replace(self.held, until_ms=until_ms)
         self._held_s = time.monotonic()
 

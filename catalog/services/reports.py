@@ -1,6 +1,6 @@
-"""Metrics reports of engines: the newest of each table are kept for a while.
+"""Metrics reports of engines. The newest reports of each table are kept for a limited time.
 
-Reading a table is enough to send them, so their size and their number are bounded.
+A caller needs only the right to read a table to send reports, so their size and number are limited.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def keep(
 def listed(
     catalog: Catalog, state: WarehouseState, identifier: Identifier, before: int, limit: int
 ) -> list[dict[str, Any]]:
-    """Reports of a table, newest first, with ids below `before`."""
+    """Reports of a table with ids below `before`, newest first."""
     entry = require(state, identifier)
     rows = catalog.records.reports(state.warehouse.name, entry.namespace, entry.name, before, limit)
     return [

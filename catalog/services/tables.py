@@ -1,4 +1,4 @@
-"""Tables apart from commits: create, stage, register, load, drop, rename, undrop, protect."""
+"""Operations on tables other than commits: create, stage, register, load, drop, rename, undrop, protect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_SUCH: dict[Kind, type[NoSuchTable | NoSuchView]] = {"table": NoSuchTable, "vi
 
 
 def load(state: WarehouseState, identifier: Identifier, kind: Kind = "table") -> CatalogEntry:
-    """The entry with its document."""
+    """The table or view with its document. Raises NoSuchTable or NoSuchView."""
     entry = state.load(identifier.namespace.key, identifier.name)
     if entry is None or entry.kind != kind:
         raise NO_SUCH[kind](f"{kind.capitalize()} does not exist: {identifier}")
@@ -42,7 +42,7 @@ def load(state: WarehouseState, identifier: Identifier, kind: Kind = "table") ->
 
 
 def require(state: WarehouseState, identifier: Identifier, kind: Kind = "table") -> CatalogEntry:
-    """The same without the document."""
+    """The table or view without its document. Raises NoSuchTable or NoSuchView."""
     entry = state.entry(identifier.namespace.key, identifier.name)
     if entry is None or entry.kind != kind:
         raise NO_SUCH[kind](f"{kind.capitalize()} does not exist: {identifier}")
@@ -50,10 +50,11 @@ def require(state: WarehouseState, identifier: Identifier, kind: Kind = "table")
 
 
 def require_file(catalog: Catalog, entry: CatalogEntry) -> None:
-    """The metadata file is still there, where that can be seen for the price of a `stat`.
+    """Raise FileNotFound if the metadata file is missing, where storage can tell that at the cost of a
+    `stat`.
 
-    The row would do to answer, but a table whose files someone has removed should say so at once, as other
-    catalogs do, and not at the first scan.
+    The row alone would be enough for the response. But a client should learn from the load, not from the
+    first scan, that the files of a table were deleted. Other catalogs behave the same way.
     """
     location = str(entry.metadata_location)
     if catalog.files.has_vanished(location):
@@ -63,7 +64,7 @@ def require_file(catalog: Catalog, entry: CatalogEntry) -> None:
 
 
 def require_free(state: WarehouseState, identifier: Identifier, kind: Kind) -> None:
-    """No table and no view has the name; the text says which of them does."""
+    """Raise AlreadyExists if a table or view has the name."""
     entry = state.entry(identifier.namespace.key, identifier.name)
     if entry is None:
         return
@@ -87,14 +88,14 @@ def create(
 def stage(
     catalog: Catalog, state: WarehouseState, identifier: Identifier, request: dict[str, Any]
 ) -> dict[str, Any]:
-    """A table that exists only in the client's hands: nothing is kept, its commit brings everything back."""
+    """The metadata of a table that is not stored yet. The client's commit sends all of it back."""
     namespace_properties = properties_of(state, identifier.namespace)
     require_free(state, identifier, "table")
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
     for place in locations.own_locations(metadata):
         if catalog.records.taken(state.warehouse.name, place):
             raise Invalid(f"Location {place} overlaps the location of another table")
-    # DuckDB writes manifests into this folder without making it.
+    # DuckDB writes manifests into this folder and does not create it.
     catalog.files.make_directory(metadata_folder(metadata))
     return metadata
 
@@ -124,7 +125,7 @@ def put_new(
     operation: str,
     metadata: dict[str, Any],
 ) -> CatalogEntry:
-    """Write the first file of a new table or view, and give it its name."""
+    """Write the first metadata file of a new table or view and create its entry."""
     text = orjson.dumps(metadata)
     uuid_ = metadata[f"{kind}-uuid"]
 
@@ -158,7 +159,7 @@ def register(
     *,
     overwrite: bool,
 ) -> CatalogEntry:
-    """Give a name to a table whose metadata file is there already."""
+    """Create a table from an existing metadata file."""
     properties_of(state, identifier.namespace)
     place = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
     found, text = read_metadata(catalog, place)
@@ -200,7 +201,7 @@ def register(
 
 
 def read_metadata(catalog: Catalog, place: str) -> tuple[dict[str, Any], bytes]:
-    """A metadata file that others wrote: parsed, and as text."""
+    """The content of a metadata file that another program wrote: parsed, and as text."""
     text = decode_metadata(place, catalog.files.read(place))
     try:
         metadata = orjson.loads(text)
@@ -220,10 +221,10 @@ def drop(
     *,
     forever: bool = False,
 ) -> CatalogEntry:
-    """Take the name away.
+    """Drop a table or view.
 
-    Files stay, and the entry can be brought back until its retention ends; unless it is dropped `forever`,
-    and then it stays on the list of what to purge until its files are gone.
+    Its files stay, and it can be restored until its retention ends. With `forever` it is added to the purge
+    queue instead and cannot be restored.
     """
 
     def decide() -> WritePlan[CatalogEntry]:
@@ -248,7 +249,7 @@ def drop(
 def unregister(
     catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier
 ) -> CatalogEntry:
-    """Take the name away and answer where the metadata is; everything stays as it is in storage."""
+    """Remove the table from the catalog and return its entry. Its files stay."""
 
     def decide() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier)
@@ -267,7 +268,7 @@ def rename(
     target: Identifier,
     kind: Kind = "table",
 ) -> None:
-    """Another name for the same thing: neither metadata nor location change."""
+    """Rename a table or view. Its metadata and location stay the same."""
 
     def decide() -> WritePlan[None]:
         entry = load(state, source, kind)
@@ -313,7 +314,7 @@ def undrop(
     dropped_id: str,
     target: Identifier | None = None,
 ) -> CatalogEntry:
-    """Bring a dropped table or view back, under its own name or another."""
+    """Restore a dropped table or view, with its own name or another one."""
 
     def decide() -> WritePlan[CatalogEntry]:
         found = catalog.records.one_dropped(state.warehouse.name, dropped_id, catalog.now_ms())
@@ -357,9 +358,9 @@ def _spelled(identifier: Identifier) -> dict[str, Any]:
 def drop_table(
     catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier, *, purge: bool
 ) -> None:
-    """Drop; with `purge` the files go too, for ever, and soon (`purging.py`).
+    """Drop a table. With `purge` its files are deleted soon after (see services/purge.py).
 
-    Inside a transaction they go when it is published.
+    Inside a transaction, the files are deleted after the transaction is published.
     """
     entry = drop(catalog, state, asked, identifier, forever=purge)
     if purge and not state.is_transaction:

@@ -1,8 +1,8 @@
-"""Open transactions: work that nobody sees until all of it is published under one number.
+"""Open transactions: their changes become visible together, under one number, when they are published.
 
-Publishing is first-committer-wins. A table that moved meanwhile is re-based where its commits still hold on
-what it is now (the requirements are checked again); otherwise nothing is published and the answer names the
-tables.
+The first committer wins. If a table has changed since the transaction was opened, publishing applies the
+staged commits to the current table and checks their requirements again. If a requirement fails, nothing is
+published, and the error names the tables.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def open_transaction(
 
 
 def extend(catalog: Catalog, warehouse: str, name: str, ttl_s: int) -> Transaction:
-    """More time for a transaction that is still open."""
+    """Extend the lifetime of an open transaction."""
     if not 0 < ttl_s <= TTL_S_MAX:
         raise Invalid(f"ttl-s must be between 1 and {TTL_S_MAX}")
     transaction = catalog.open_transaction(warehouse, name)
@@ -72,7 +72,7 @@ def extend(catalog: Catalog, warehouse: str, name: str, ttl_s: int) -> Transacti
 
 
 def newest(catalog: Catalog, warehouse: str, name: str) -> Transaction:
-    """The newest transaction of that name, whatever became of it."""
+    """The newest transaction with this name, open or closed."""
     found = catalog.transactions.newest(warehouse, name)
     if found is None:
         raise NoSuchTransaction(f"Transaction does not exist: {name}")
@@ -86,9 +86,9 @@ def abort(catalog: Catalog, warehouse: str, name: str) -> None:
 def publish(
     catalog: Catalog, warehouse: str, principal: str, name: str, also: Also | None = None
 ) -> tuple[int | None, list[StagedChange]]:
-    """Make everything visible at once; answers the number (None if there was nothing) and what was held back.
+    """Publish all staged changes at once. Returns the number (None if there was nothing) and the changes.
 
-    A repeat after a lost answer finds the transaction committed and answers the same number.
+    A repeated call finds the transaction committed and returns the same number.
     """
     transaction = newest(catalog, warehouse, name)
     if transaction.state == "committed":
@@ -99,11 +99,11 @@ def publish(
         try:
             return _publish_once(catalog, transaction, principal, staged, also), staged
         except ConcurrentUpdate:
-            continue  # somebody was quicker between the look and the swap; look again
+            continue  # another commit changed a row after it was read; read it again
         except CommitFailed:
             now = newest(catalog, warehouse, name)
             if now.id == transaction.id and now.state == "committed":
-                return now.number, []  # the same call, sent twice, has just done it
+                return now.number, []  # a concurrent call has published it
             raise
     raise CommitFailed(
         f"Cannot publish {name}: its tables are written to by too many others at once; try again"
@@ -174,7 +174,7 @@ def _publish_once(
 
 
 def _refuse_protected(transaction: Transaction, changes: list[EntryChange]) -> None:
-    """What was protected after the transaction dropped it, or gave its name to another, stays."""
+    """Refuse to drop or replace a table that was protected after the transaction staged that change."""
     staying = {change.after.uuid for change in changes if change.after is not None}
     for change in changes:
         base, after = change.base, change.after
@@ -189,12 +189,14 @@ def _refuse_protected(transaction: Transaction, changes: list[EntryChange]) -> N
 
 
 def is_purged(held: StagedChange) -> bool:
-    """Whether its files go when it is published: also those that only the transaction has written."""
+    """Whether publishing this change purges the table, including files that only the transaction has
+    written.
+    """
     return held.after is None and held.kind == "table" and bool(held.detail.get("purge"))
 
 
 def _told_plainly(held: StagedChange, staying: set[str]) -> StagedChange:
-    """A table that was renamed inside and then dropped under its new name was, to all others, dropped."""
+    """A table that was renamed and then dropped in the transaction is published as dropped."""
     if held.operation.startswith("rename-") and held.after is None and held.last.uuid not in staying:
         return replace(held, operation=f"drop-{held.kind}")
     return held
@@ -279,8 +281,8 @@ def _with_file(
 def _rebased(
     catalog: Catalog, present: CurrentState, held: StagedChange, live: CatalogEntry | None
 ) -> CatalogEntry | None:
-    """The held commits applied to what the table is now, if they are plain commits and their requirements
-    hold.
+    """The staged commits applied to the current table. None if that is not possible, or a requirement
+    fails.
     """
     if live is None or held.after is None or held.kind != "table" or live.uuid != held.base_uuid:
         return None

@@ -1,4 +1,4 @@
-"""Views: create, replace, register. Drop and rename are those of tables."""
+"""Views: create, replace, register. Dropping and renaming are in services/tables.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def replace(
     requirements: list[Any],
     updates: list[Any],
 ) -> CatalogEntry:
-    """Apply updates to a view; concurrent replaces follow each other."""
+    """Apply updates to a view."""
     locations.check_updates(state.warehouse, updates)
 
     def decide() -> WritePlan[CatalogEntry]:
@@ -88,7 +88,7 @@ def replace(
 def register(
     catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier, location: object
 ) -> CatalogEntry:
-    """Give a name to a view whose metadata file is there already."""
+    """Create a view from an existing metadata file."""
     properties_of(state, identifier.namespace)
     place = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
     metadata, text = read_metadata(catalog, place)

@@ -1,10 +1,10 @@
-"""Where in the history a request stands: the present, a past moment, or an open transaction.
+"""The state of a warehouse that a request reads and writes: current, as of a number, or an open transaction.
 
-All three answer the same questions and take the same writes, so that every operation is written once:
+The three classes have the same methods, so that each operation is written once:
 
-    CurrentState       reads the newest rows; a write is compared, set and numbered
+    CurrentState       reads the newest rows; a write compares versions and takes the next number
     AsOfState          reads the history at a number; refuses writes
-    TransactionState   reads what it holds back, else the past it was opened at; a write is held back
+    TransactionState   reads staged changes, else the state at its base number; a write is staged
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from catalog.store.writes import write as write_changes
 EVERYTHING = 1_000_000_000
 
 
-Key = tuple[str, str]  # the uuid, and one version of it
+Key = tuple[str, str]  # the uuid and the version of an entry
 
 
 def document_key(entry: CatalogEntry) -> Key:
-    """The version is part of it: a file that others wrote can change before it is registered again."""
+    """The cache key of a document. It has the version, because a file can change before it is registered
+    again.
+    """
     return (entry.uuid, f"{entry.version} {entry.metadata_location}")
 
 
 class Documents:
-    """Keeps nothing."""
+    """The interface of the document cache. This class caches nothing."""
 
     def text(self, key: Key) -> bytes | None:
-        """The text of a document, if it is kept."""
+        """The cached text of a document, or None."""
         return None
 
     def put_text(self, key: Key, text: bytes) -> None:
-        """Keep the text of a document."""
+        """Cache the text of a document."""
 
     def parsed(self, key: Key, text: bytes) -> dict[str, Any]:
         """The document as dicts. They may be shared: the caller must not change them."""
@@ -63,47 +65,50 @@ class Documents:
 
 
 class WarehouseState(Protocol):
-    """What an operation may ask of the warehouse it was sent to."""
+    """What an operation can read and write in a warehouse."""
 
     @property
     def warehouse(self) -> Warehouse:
-        """Name and root; NoSuchWarehouse if it is gone."""
+        """Name and root. Raises NoSuchWarehouse if the warehouse does not exist."""
 
-    prefix: str  # how the client names it
-    is_present: bool  # nothing is newer than what it reads
-    is_transaction: bool  # versions are not seen one by one, only the last of them when all is published
+    prefix: str  # the warehouse as the client named it
+    is_present: bool  # True if it reads the newest state
+    # True if only the last version of each entry counts, when the transaction is published
+    is_transaction: bool
 
     def entry(self, namespace: str, name: str) -> CatalogEntry | None:
-        """What a name means; an empty name asks for the namespace. Its document may be missing."""
+        """The entry with this name, perhaps without its document. An empty name selects the namespace."""
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
-        """The same with its document."""
+        """The entry with its document."""
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
-        """Names of one kind behind `after`, in order."""
+        """Names of one kind after `after`, in order."""
 
     def number(self) -> int | None:
-        """The number of the newest commit it shows; None where that does not tell all of its content."""
+        """The number of the newest commit that is visible; None if the number does not determine the
+        content.
+        """
 
     def children(self, parent: str, after: str, limit: int) -> list[str]:
         """Keys of the namespaces directly below `parent`, in order."""
 
     def published(self, namespace: str, name: str) -> CatalogEntry | None:
-        """The last published meaning of the name that this state builds upon, with its document."""
+        """The last published entry that this state is based on, with its document."""
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
-        """The names that the commit which added these snapshots to a table wrote, all under one number.
+        """All names that were written by the commit which added these snapshots to a table.
 
-        Empty where commits have no number of their own.
+        Empty if commits have no number of their own.
         """
 
     def is_protected(self, entry: CatalogEntry) -> bool:
-        """Whether the entry is protected now. Protection is no part of the history."""
+        """Whether the entry is protected now. The history does not record protection."""
 
     def write(self, wanted: WriteRequest) -> int:
-        """All changes or none; answers the version of entries new under their name.
+        """Write all changes or none. Returns the version of new entries.
 
-        LostRace, KeyTaken, and the errors of the store.
+        Raises ConcurrentUpdate, IdempotencyKeyConflict and the errors of the store.
         """
 
 
@@ -133,7 +138,9 @@ class CurrentState:
         return self._present.entry(self.prefix, namespace, name)
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
-        """One primary-key read without the document if that is known already, else a second one with it."""
+        """The entry with its document. The first read omits the document; a second fetches it if it is not
+        cached.
+        """
         entry = self.entry(namespace, name)
         if entry is None:
             return None
@@ -179,7 +186,7 @@ class CurrentState:
 
 
 class AsOfState:
-    """The warehouse after the commit of one number."""
+    """The warehouse as of one commit number."""
 
     is_present = False
     is_transaction = False
@@ -210,8 +217,8 @@ class AsOfState:
         return replace(entry, document=self._document(entry)) if entry else None
 
     def _document(self, entry: CatalogEntry) -> bytes:
-        """From the row if the name still stands there, else from the file, else rebuilt from what came after
-        it.
+        """The document of a past entry: from the current row if it has not changed, else from the metadata
+        file, else rebuilt from a later version.
         """
         if entry.document is not None:
             return entry.document
@@ -332,8 +339,9 @@ class TransactionState:
         return sorted(found)[:limit]
 
     def published(self, namespace: str, name: str) -> CatalogEntry | None:
-        """What was renamed inside follows what is published under a name that it had before. Names may have
-        changed hands, or come back: the uuid tells.
+        """The published entry of a table, found by its earlier names if the transaction renamed it.
+
+        Another table may have its old name now, so the uuids are compared.
         """
         held, seen = self._held(namespace, name), {(namespace, name)}
         uuid = held.after.uuid if held is not None and held.after is not None else None
@@ -356,7 +364,7 @@ class TransactionState:
 
     def write(self, wanted: WriteRequest) -> int:
         self._transactions.stage(self.transaction, wanted)
-        return 1  # versions inside a transaction count from one for each name
+        return 1  # versions inside a transaction begin at 1 for each name
 
     def _held(self, namespace: str, name: str) -> StagedChange | None:
         return self._transactions.staged(self.transaction.id, namespace, name)

@@ -1,4 +1,4 @@
-"""Warehouses: made with a storage root of their own, dropped when empty."""
+"""Warehouses: each has its own storage root. A warehouse can be dropped only when it is empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAIN = "main"
 
 
 def ensure_main(catalog: Catalog, root: str) -> Warehouse:
-    """The warehouse `main`, made at first start. Its root is fixed from then on."""
+    """The warehouse `main`, created at the first start. Its root cannot change afterwards."""
     found = catalog.warehouses.get(MAIN)
     if found is None:
         return catalog.warehouses.create(MAIN, Location.parse(root), catalog.now_ms())
@@ -25,10 +25,7 @@ def ensure_main(catalog: Catalog, root: str) -> Warehouse:
 
 
 def create(catalog: Catalog, name: object, root: str | None) -> Warehouse:
-    """A new warehouse.
-
-    The root is probed before it is taken, so that a wrong one is found now and not later.
-    """
+    """Create a warehouse. Its root is probed first, so that a wrong root is reported now."""
     checked = check_warehouse_name(name)
     place = Location.parse(root if root is not None else _beside_main(catalog, checked))
     if not place.segments and place.scheme == "file":

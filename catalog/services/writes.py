@@ -1,7 +1,7 @@
-"""Decide, write, and decide again after a lost race: the loop that every write goes through.
+"""The loop of every write: plan, write metadata files, write rows, and plan again after a concurrent update.
 
-A metadata file is written before the swap. If the swap surely did not happen the file is removed again; if
-nobody knows, it stays, because the row may point to it.
+Metadata files are written before the SQL transaction. If the transaction surely did not commit, the files are
+deleted. If that is unknown they stay, because a row may refer to them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class WritePlan(Generic[T]):
-    """What to write, the files that must be there before it, and what to answer once it is written."""
+    """The changes to write, the metadata files to write before them, and the result of the operation."""
 
     answer: T
     changes: list[EntryChange] = field(default_factory=list)
@@ -55,14 +55,14 @@ class WritePlan(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """Who asked for a write, what their idempotency key should remember, and until when it may be done."""
+    """The principal, the idempotency record and the deadline of a write."""
 
     principal: str
     record: IdempotencyRecord | None = None
     deadline_s: float | None = None  # on the clock of time.monotonic()
 
     def require_time(self) -> None:
-        """The client has been answered when the deadline has passed: nothing is written after it."""
+        """Raise NotWritten after the deadline: the client has its response, so nothing may be written."""
         if self.deadline_s is not None and time.monotonic() >= self.deadline_s:
             raise NotWritten("The request was not carried out before its deadline: send it again")
 
@@ -70,9 +70,9 @@ class WriteContext:
 def write_with_retry(
     catalog: Catalog, state: WarehouseState, asked: WriteContext, decide: Callable[[], WritePlan[T]]
 ) -> T:
-    """Run `decide` until its changes land.
+    """Call `make_plan` and write its changes, again after each concurrent update.
 
-    A decision without changes is answered as it is (and remembered).
+    A plan without changes writes nothing but the idempotency record.
     """
     names = ""
     for attempt in range(ATTEMPTS_MAX):
@@ -85,7 +85,7 @@ def write_with_retry(
         faults.reach("write.decided")
         _require_free_locations(catalog, state, decision.changes)
         try:
-            # Inside a transaction only the last version counts: publishing writes its file.
+            # Inside a transaction no file is written: publishing writes one file for the last version.
             write_files(catalog, [] if state.is_transaction else decision.files)
         except Unavailable as error:
             raise NotWritten(error.message) from error
@@ -110,7 +110,7 @@ def write_with_retry(
 
 
 def _numbered(answer: T, version: int) -> T:
-    """The answer with the version that the store gave to entries new under their name."""
+    """The result with the version that the store gave to new entries."""
     entries: Any = answer if isinstance(answer, list) else [answer]
     numbered = [
         replace(entry, version=version)
@@ -122,9 +122,9 @@ def _numbered(answer: T, version: int) -> T:
 
 
 def _require_free_locations(catalog: Catalog, state: WarehouseState, changes: list[EntryChange]) -> None:
-    """Before a file is written: not into the place of another table. The store looks again, locked."""
+    """Refuse locations of other tables before a file is written. The store checks again, under a lock."""
     if state.is_transaction:
-        return  # nothing is written yet, and the owner may be dropped in the same transaction
+        return  # no file is written yet, and the transaction may also drop the other table
     for change in changes:
         for place in change.locations:
             for taken, owner in catalog.records.taken(state.warehouse.name, place):
@@ -133,10 +133,10 @@ def _require_free_locations(catalog: Catalog, state: WarehouseState, changes: li
 
 
 def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
-    """Before the swap.
+    """Write metadata files.
 
-    A store that does not take a file would not remove one either, and asking it doubles the wait: what it
-    took before is litter.
+    After an error the files written so far stay as unused files: storage that refuses to write would most
+    likely also fail to delete, and trying would double the wait.
     """
     for location, text in files:
         catalog.files.create(location, encode_metadata(location, text))
@@ -144,8 +144,9 @@ def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
 
 
 def _save_record(catalog: Catalog, record: IdempotencyRecord) -> None:
-    """For a request that changed nothing, perhaps because it landed before: that it did must be answered, and
-    what fails here costs a later replay its short cut and nothing else.
+    """Save the result of a request that changed nothing.
+
+    A failure is only logged. It costs a later repeat of the request its short cut.
     """
     try:
         catalog.records.remember(record, catalog.now_ms())
@@ -154,7 +155,7 @@ def _save_record(catalog: Catalog, record: IdempotencyRecord) -> None:
 
 
 def _completed_record(record: IdempotencyRecord, answer: object) -> IdempotencyRecord:
-    """The record with what a replay needs of the answer: small ones whole, of a document only where it is."""
+    """The record with the result. For a table or view it stores only the metadata location."""
     if isinstance(answer, CatalogEntry):
         answer = {"metadata-location": answer.metadata_location}
     elif isinstance(answer, list):
@@ -168,10 +169,7 @@ def _discard(catalog: Catalog, state: WarehouseState, decision: WritePlan[T]) ->
 
 
 def discard_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
-    """Remove files that surely nobody points to.
-
-    If that fails they are litter, and the answer stays what it is.
-    """
+    """Delete files that no row refers to. A failure leaves unused files and is only logged."""
     if files:
         try:
             catalog.files.delete([location for location, _ in files])

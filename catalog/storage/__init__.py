@@ -1,13 +1,10 @@
-"""Files of the lake on `file://` and `s3://`: one adapter for each, one front (`StorageFiles`) for both.
+"""Files on `file://` and `s3://`. `StorageFiles` selects the adapter by the scheme of a location.
 
-```
-files.py      StorageFiles: keeps `catalog.storage.base.Files`, chooses the adapter by scheme
+base.py       `Files`, the interface that the services use
+files.py      StorageFiles
 local.py      file://
-syncing.py    waiting for the disk
-s3.py         s3://, over obstore (chosen by bench/storage.py); s3_client.py sets it up
-settings.py   S3Settings
-avro.py       one column of an Avro file, from bytes that nobody has to trust
-reachable.py  every file that a table's metadata leads to
-purge.py      deletes them
-```
+s3.py         s3://, by obstore (chosen by bench/storage.py)
+avro.py       one column of an Avro file, from untrusted bytes
+reachable.py  every file that the metadata of a table refers to
+purge.py      deletes these files
 """

@@ -1,14 +1,14 @@
-"""One column of an Avro file, from bytes that nobody has to trust.
+"""Read one column of an Avro file from untrusted bytes.
 
     for path in strings(data, ("data_file", "file_path")): ...
 
-The values are decoded by fastavro, which takes any schema: PyIceberg's reader refuses manifests whose
-partition values have types it does not know (nanosecond times among them). The container around them is
-read here, because that is where a small file can grow: a block is inflated up to a limit, its count of
-records is checked against its bytes, and a schema is refused that allows items of no size (an endless array
-in five bytes) or records inside themselves.
+fastavro decodes the values, because it accepts any schema: PyIceberg's reader refuses manifests with
+partition types that it does not know, such as nanosecond timestamps. This module reads the container itself,
+because a small file can expand there: blocks are inflated up to a limit, the number of records is checked
+against the number of bytes, and schemas are refused that allow items of zero size (an endless array in five
+bytes) or recursive records.
 
-Everything wrong with the data is a `NotAvro`.
+All errors in the data raise `NotAvro`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _VARINT_BYTES_MAX = 10
 _SIZED = frozenset(("boolean", "int", "long", "float", "double", "bytes", "string"))
 _ITEMS = {"array": "items", "map": "values"}
 
-Schema = Any  # a name, a list (union) or a dict, as JSON gives it
+Schema = Any  # a name, a list (union) or a dict, as parsed from JSON
 
 
 class NotAvro(ValueError):
-    """Not an Avro file, damaged, or one that no writer of Iceberg would make."""
+    """Not an Avro file, damaged, or not a file that a writer of Iceberg would produce."""
 
 
 def strings(data: bytes, path: tuple[str, ...], *, block_bytes_max: int = BLOCK_BYTES_MAX) -> Iterator[str]:
-    """The string at `path` of every record, as the file is decoded."""
+    """The string at `path` of every record."""
     cursor = _Cursor(data)
     meta = _header(cursor)
     sync = cursor.take(_SYNC_BYTES)
@@ -76,7 +76,7 @@ def _decoded(
 
 
 class _Cursor:
-    """Reads forward through bytes and never beyond them."""
+    """Reads forward through bytes, never beyond their end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -113,7 +113,7 @@ def _header(cursor: _Cursor) -> Mapping[str, bytes]:
         raise NotAvro("the file does not begin as Avro does")
     meta: dict[str, bytes] = {}
     while count := cursor.long():
-        if count < 0:  # then its size in bytes follows
+        if count < 0:  # its size in bytes follows
             count = -count
             cursor.long()
         for _ in range(count):
@@ -143,7 +143,7 @@ def _inflated(codec: str, block: memoryview, bytes_max: int) -> bytes:
 
 
 def _unsnapped(block: memoryview, bytes_max: int) -> bytes:
-    # pyarrow is slow to import, and no engine writes manifests with snappy unless told to.
+    # pyarrow is slow to import, and engines use snappy for manifests only if configured to.
     import pyarrow
 
     if len(block) <= _CHECKSUM_BYTES:
@@ -169,7 +169,7 @@ def _plain_varint(block: memoryview) -> int:
 
 
 def _pruned(schema: Schema, path: tuple[str, ...]) -> Schema:
-    """The record's schema with nothing but `path` in it, so that the decoder skips the rest."""
+    """The schema of the record reduced to `path`, so that the decoder skips the other fields."""
     name, rest = path[0], path[1:]
     (field,) = (field for field in schema["fields"] if field["name"] == name)
     kept = {**field, "type": _pruned(field["type"], rest)} if rest else field
@@ -177,10 +177,11 @@ def _pruned(schema: Schema, path: tuple[str, ...]) -> Schema:
 
 
 def _may_be_empty(schema: Schema, named: set[str]) -> bool:
-    """Whether a value of this type may take no bytes; refuses what could keep a decoder busy for ever.
+    """Whether a value of this type may take zero bytes. Raises NotAvro for types that could decode without
+    end.
 
-    `named` collects what a later part may refer to by name. Records are not among it: Iceberg never repeats
-    one, and one that contains itself would let the data decide how deep the decoder goes.
+    `named` collects the types that later parts may refer to by name. It contains no records: Iceberg never
+    repeats a record type, and the data of a recursive record would determine the depth of the decoder.
     """
     if isinstance(schema, str):
         if schema != "null" and schema not in _SIZED and schema not in named:
@@ -189,10 +190,10 @@ def _may_be_empty(schema: Schema, named: set[str]) -> bool:
     if isinstance(schema, list):
         for branch in schema:
             _may_be_empty(branch, named)
-        return False  # a union writes which branch follows
+        return False  # a union stores the index of its branch first
     kind = schema["type"]
     if kind == "record":
-        # A list, because every field has to be looked at.
+        # A list, because every field has to be checked.
         return all([_may_be_empty(field["type"], named) for field in schema["fields"]])  # noqa: C419
     if kind in _ITEMS:
         if _may_be_empty(schema[_ITEMS[kind]], named):

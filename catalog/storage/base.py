@@ -1,69 +1,73 @@
-"""The interface between the services and storage. A service knows nothing else about files."""
+"""`Files`: the interface between the services and storage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
 
-from catalog.metadata.files import READ_BYTES_MAX  # what `Files.read` takes into memory unless told otherwise
+from catalog.metadata.files import READ_BYTES_MAX  # the default limit of `Files.read`
 
 
 class Files(Protocol):
-    """Whole files on `file://` and `s3://`, from any thread.
+    """Whole files on `file://` and `s3://`. All methods may be called from any thread.
 
-    A location is taken literally: `%2F` in a file name is three characters, never a separator. Every method
+    A location is used literally: `%2F` in a file name is three characters, not a separator. Every method
     raises
 
-    - `errors.Invalid` for a location that no store of ours can hold: another scheme, a `..` or empty segment,
-      a control character. Raised before anything is touched;
+    - `errors.Invalid` for a location that is not valid in any storage: another scheme, a `..` or empty
+      segment, a control character. It is raised before storage is used;
     - `errors.Forbidden` for a local path that leaves its warehouse through a symbolic link;
-    - `errors.Unavailable` when the storage refuses, times out, is full or is read-only. The message names the
-      file or the bucket, never a key. Tries are counted and the whole call is bounded in time.
+    - `errors.Unavailable` when storage refuses, times out, is full or is read-only. The message contains the
+      file or the bucket, never a key. The number of tries and the total time are limited.
     """
 
     def read(self, location: str, *, bytes_max: int = READ_BYTES_MAX) -> bytes:
         """The whole content.
 
-        `errors.FileNotFound("Failed to open input stream for file: <location>")` if nothing is there;
-        `errors.TooLarge` if it is longer than `bytes_max`, found out before it is taken into memory.
+        Raises `errors.FileNotFound("Failed to open input stream for file: <location>")` if the file does not
+        exist, and `errors.TooLarge` if it is longer than `bytes_max`, before it is read into memory.
         """
 
     def create(self, location: str, data: bytes) -> None:
-        """Write a new file, durable on return; directories on the way are made.
+        """Write a new file and its missing directories. The file is durable when the method returns.
 
-        Never overwrites: `FileExistsError` if something else is there. After `Unavailable` the file may be
-        there whole (the answer was lost) or not at all, and on `file://` it is not; nobody refers to it in
-        either case, so the caller takes another name.
+        It never overwrites: `FileExistsError` if the file exists with other content. After `Unavailable` on
+        `s3://` the file may exist (the response was lost); on `file://` it does not. The caller must use
+        another name.
         """
 
     def exists(self, location: str) -> bool:
-        """Whether a file (not a directory) is there."""
+        """Whether the location is an existing file (not a directory)."""
 
     def has_vanished(self, location: str) -> bool:
-        """Whether a file is surely gone, where that is cheap to know; on `s3://` always False."""
+        """Whether a file is certainly missing, if that can be determined cheaply. On `s3://` always False."""
 
     def delete(self, locations: Iterable[str]) -> int:
-        """Make these files absent and say how many distinct locations are; a missing file is fine.
+        """Delete files, and return the number of distinct locations. A missing file is not an error.
 
-        Takes any number, in chunks. Never removes a directory. If some cannot be deleted the others are,
-        and then `Unavailable` names the first that stayed.
+        Any number of files is deleted in chunks; directories are never deleted. If some files cannot be
+        deleted, the others are, and then `Unavailable` names the first that remains.
         """
 
     def remove_empty_directory(self, location: str) -> None:
-        """Remove a directory on `file://` if nothing is in it; one that is gone or in use is fine."""
+        """Remove a directory on `file://` if it is empty. A missing or used directory is not an error."""
 
     def make_directory(self, location: str) -> None:
-        """Make the directory and its parents on `file://`; `s3://` has none, so nothing happens."""
+        """Create the directory and its parents on `file://`. Does nothing on `s3://`, which has no
+        directories.
+        """
 
     def settle(self, directory: str) -> None:
-        """What anybody has written below a directory survives a power cut from now on. On `file://` this
-        waits for the disk; what an object store has answered is safe already.
+        """Make all files below a directory durable, including those that other processes wrote. On `file://`
+        this waits for the disk. On `s3://` files are durable once they are written.
         """
 
     def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
-        """The files below a directory that nobody has written to since then, in no order; none if there is
-        no such directory.
+        """The files below a directory that have not been modified since the given time, in no order. Empty if
+        the directory does not exist.
         """
 
     def probe(self, root: str) -> None:
-        """Write, read and delete one small file under `root`; `Unavailable` with the reason if that fails."""
+        """Write, read and delete one small file under `root`. Raises `Unavailable` with the reason if that
+        fails.
+        """

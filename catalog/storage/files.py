@@ -1,7 +1,7 @@
-"""`StorageFiles`: `Files` over local folders and S3, and the storage properties for engines.
+"""`StorageFiles` implements `Files` on local folders and S3, and has the storage properties for engines.
 
-Only `file` and `s3` are schemes here, and every location passes `Location.parse_file` before an adapter
-sees it.
+Only the schemes `file` and `s3` are allowed. Every location is parsed by `Location.parse_file` before an
+adapter uses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DELETE_CHUNK = 1_000
 
 
 class _Adapter(Protocol):
-    """What one kind of storage does; the contract is that of `catalog.storage.base.Files`."""
+    """The storage of one scheme. `catalog.storage.base.Files` describes the methods."""
 
     def read(self, location: Location, bytes_max: int) -> bytes: ...
     def create(self, location: Location, data: bytes) -> None: ...
@@ -35,7 +35,7 @@ class _Adapter(Protocol):
 
 
 class StorageFiles:
-    """Implements `Files`, for any thread. Make it after a fork: its client has threads."""
+    """Implements `Files`. Create it after a fork: its client has threads."""
 
     def __init__(self, s3: S3Settings | None = None, *, file_roots: Iterable[str] = ()) -> None:
         """`file_roots` are the local warehouse roots known at the start; `probe` adds others."""
@@ -58,7 +58,8 @@ class StorageFiles:
         return self._adapters[place.scheme].exists(place)
 
     def has_vanished(self, location: str) -> bool:
-        # Not parsed: this is on the way of every loadTable, and locations of rows were checked when written.
+        # Not parsed, because every loadTable calls this. The locations of rows were checked when they were
+        # written.
         return location.startswith("file:") and not os.path.exists(location.removeprefix("file:"))  # noqa: PTH110
 
     def delete(self, locations: Iterable[str]) -> int:
@@ -95,12 +96,14 @@ class StorageFiles:
         self._adapters[place.scheme].probe(place)
 
     def client_properties(self, root: str) -> dict[str, str]:
-        """What `/v1/config` gives to engines (as defaults, so that a user's own setting wins) for this root.
+        """The properties that `/v1/config` returns for this root. They are defaults: a user's own setting
+        wins.
 
-        Nothing for files: Iceberg's Java library chooses its FileIO by scheme, and so do PyIceberg and
-        DuckDB. For S3 the Java FileIO is named, because without the AWS classes that choice falls back to
-        Hadoop's file systems and fails later, less clearly. PyIceberg reads `py-io-impl` and not `io-impl`;
-        DuckDB reads nothing of this. Never a key: engines have their own, or get them vended for a table.
+        There are none for files: Iceberg's Java library, PyIceberg and DuckDB select their file IO by the
+        scheme. For S3 the Java FileIO is named, because without the AWS classes Java falls back to Hadoop's
+        file systems and fails later, with a less clear error. PyIceberg reads `py-io-impl` and not `io-impl`;
+        DuckDB reads neither. Keys are never included: engines have their own, or get vended credentials for a
+        table.
         """
         if Location.parse(root).scheme != "s3":
             return {}
@@ -114,7 +117,7 @@ class StorageFiles:
         if settings.endpoint is not None:
             properties["s3.endpoint"] = settings.endpoint
             if not settings.path_style:
-                # PyIceberg's word for the same: with an endpoint it takes path style unless told.
+                # PyIceberg's property. With an endpoint, PyIceberg uses path style unless this is set.
                 properties["s3.force-virtual-addressing"] = "true"
         return properties
 

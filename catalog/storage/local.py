@@ -1,15 +1,15 @@
 """Files on `file://`.
 
-Durability: a file is written under its own name, created with O_EXCL, and synchronised before `create`
-returns. On Linux's journalling file systems the sync of a new file carries its directory entry, and the
-directories made for it, with it; and the row that will point to the file holds its content too, so that
-`calve check --repair` can write it again. What a failure interrupts is removed again. After `kill -9` a torn
-file may stay, but nobody refers to it: a name is handed out once and published after `create`.
+Durability: a file is created under its final name with O_EXCL and synced before `create` returns. On Linux's
+journaling file systems, the sync of a new file includes its directory entry and new parent directories. The
+row that refers to the file also contains its content, so that `calve check --repair` can write it again.
+After an error the partial file is deleted. After `kill -9` a partial file may remain, but no row refers to
+it: each name is used once, and the row is written after `create`.
 
-Symbolic links: below a root that this process knows (given at the start, or learned by `probe`), the
-directory of a file must really be there, else `Forbidden`. The answer is remembered for each directory, so
-that a commit costs no further system calls; a link that appears later in place of a remembered directory is
-not noticed. A file itself is never opened through a link.
+Symbolic links: below a root that this process knows (passed at the start, or added by `probe`), the resolved
+directory of a file must be inside the root, else `Forbidden`. The result is cached for each directory, so
+that a commit needs no further system calls. A link that later replaces a cached directory is not detected. A
+file is never opened through a link.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from catalog.locations import Location
 
 _DIRECTORIES_MAX = 10_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# Without O_NONBLOCK the open of a named pipe would wait for a writer.
+# Without O_NONBLOCK, opening a named pipe would wait for a writer.
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # At most so much in one call: Linux takes five times as long for 28 MB in one call on ext4 (measured).
 WRITE_BYTES = 1024 * 1024
@@ -45,9 +45,9 @@ _REASONS = {
 
 
 def sync_file_system(descriptor: int) -> None:
-    """Of the file system that an open file or directory is on; OSError if the disk refused something."""
+    """Sync the file system of an open file or directory. OSError if the disk reported an error."""
     syncfs = _syncfs()
-    if syncfs is None:  # not Linux: all of them
+    if syncfs is None:  # not Linux: sync all file systems
         os.sync()
     elif syncfs(descriptor) != 0:
         code = ctypes.get_errno()
@@ -56,16 +56,16 @@ def sync_file_system(descriptor: int) -> None:
 
 @cache
 def _syncfs() -> Any:
-    """Python has no name for it."""
+    """Call syncfs through libc, because Python does not provide it."""
     return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 class LocalFiles:
-    """The `file://` half of `catalog.storage.base.Files`; every location given to it has that scheme."""
+    """The `file://` adapter. Every location that it gets has that scheme."""
 
     def __init__(self, roots: Iterable[Location] = ()) -> None:
         self._roots = {_path(root) for root in roots}
-        # Directories that exist and lie, links resolved, below their root.
+        # Existing directories whose resolved paths are inside their root.
         self._directories: set[str] = set()
 
     def read(self, location: Location, bytes_max: int) -> bytes:
@@ -92,7 +92,7 @@ class LocalFiles:
             try:
                 _write(descriptor, data)
             except OSError:
-                with contextlib.suppress(OSError):  # the first failure is the one to tell
+                with contextlib.suppress(OSError):  # report the first failure
                     os.unlink(path)  # noqa: PTH108
                 raise
             finally:
@@ -140,7 +140,7 @@ class LocalFiles:
             os.rmdir(path)  # noqa: PTH106
             self._directories.discard(path)
         except OSError as error:
-            # ENOTDIR is what a link gives: it is not followed, and stays.
+            # Opening a link fails with ENOTDIR: it is not followed and not deleted.
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 _refuse("remove the directory", location, error)
 
@@ -158,7 +158,7 @@ class LocalFiles:
         top = _path(directory)
         self._check_links(_parent(top), directory)
         found = []
-        for folder, _, names in os.walk(top):  # follows no links, and passes over what is gone
+        for folder, _, names in os.walk(top):  # follows no links, and skips files that were deleted meanwhile
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     if os.lstat(f"{folder}/{name}").st_mtime_ns < time_ms * 1_000_000:
@@ -189,12 +189,12 @@ class LocalFiles:
             try:
                 return os.open(path, _NEW, 0o666)
             except FileNotFoundError:
-                self._directories.discard(directory)  # someone has removed it since
+                self._directories.discard(directory)  # it has been deleted since
         self._make(directory, location)
         return os.open(path, _NEW, 0o666)
 
     def _make(self, directory: str, location: Location) -> None:
-        """Make `directory` and what is missing above it."""
+        """Create `directory` and its missing parents."""
         self._check_links(directory, location)
         missing = []
         path = directory
@@ -202,7 +202,8 @@ class LocalFiles:
             missing.append(path)
             path = _parent(path)
         for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # another thread was quicker; a file shows at the open
+            # another thread created it; if it is a file, the open will fail
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(path)  # noqa: PTH102
         self._remember(directory)
 

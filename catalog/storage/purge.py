@@ -1,14 +1,14 @@
-"""Deletes the files of a dropped table: of the reachable ones those that lie in the table's own place.
+"""Deletes the files of a dropped table: the reachable files inside the table's own locations.
 
-The metadata is not trusted. A document that someone registered may name files of another table, of the
-system or of another bucket; they are counted, never deleted and never opened. What is already gone is fine,
-and an interrupted purge can be run again.
+The metadata is not trusted. A registered document may refer to files of another table, of the system or of
+another bucket. These are counted, but never deleted or opened. A missing file is not an error, and an
+interrupted purge can be repeated.
 
-On `file://` two things go that no metadata names: the checksum that Hadoop writes beside each file
-(`.<name>.crc`), and the directories that became empty by this, up to the table's own place.
+On `file://` two kinds of files are deleted that the metadata does not name: the checksum that Hadoop writes
+beside each file (`.<name>.crc`), and directories of the table that have become empty.
 
-Whether another table lives in the same place is not asked here: the service reserves locations (the table's
-own, `write.data.path` and `write.metadata.path`) so that none does.
+No other table has files in these locations: the service reserves the table's location, `write.data.path` and
+`write.metadata.path`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a purge did. Lists of names end at 100; the counts beside them do not."""
+    """The result of a purge. Lists of names contain at most 100; the counts are complete."""
 
     deleted: int
-    """Files that are absent now and were reachable; those that had gone before are among them."""
+    """Reachable files that do not exist any more, including those that were missing before."""
     outside_count: int
     outside: tuple[str, ...]
-    """Reachable files that lie elsewhere and were left alone."""
+    """Reachable files in other locations, which were not deleted."""
     missing: tuple[str, ...]
-    """Manifest lists and manifests that were gone already."""
+    """Manifest lists and manifests that were missing."""
     unreadable: tuple[str, ...]
-    """Manifest lists and manifests that could not be read, so that files which only they name stay."""
+    """Manifest lists and manifests that could not be read. Files that only they refer to remain."""
     data_kept: bool
-    """True if `gc.enabled` is false: data files may belong to other tables, so only metadata was deleted."""
+    """True if `gc.enabled` is false: other tables may use the data files, so only metadata was deleted."""
 
 
 def purge(
@@ -61,8 +61,8 @@ def purge(
 ) -> PurgeReport:
     """Delete the table's files below `root`, the root of its warehouse.
 
-    `check` is called before every step and ends the purge by raising. `Unavailable` if the storage fails in
-    between; everything that is left is found again by the next call.
+    `check` is called before every step and ends the purge by raising. Raises `Unavailable` if storage fails;
+    the next call finds all files that remain.
     """
     places = own_places(metadata, root)
 
@@ -95,7 +95,7 @@ def _remove_directories(files: Files, places: OwnPlaces) -> None:
         try:
             files.remove_empty_directory(directory)
         except (Forbidden, Unavailable) as error:
-            # An empty directory harms nobody, and beginning the purge again would not remove it either.
+            # An empty directory does no harm, and repeating the purge would not remove it either.
             log.warning("left an empty directory behind", extra={"reason": error.message})
 
 
@@ -104,7 +104,7 @@ def _deleted(files: Files, places: OwnPlaces, locations: list[str]) -> int:
         files.delete(list(_checksums(locations)))
         return files.delete(locations)
     except Forbidden:
-        # A link leads out of the warehouse. The others are gone already; find out which ones stay.
+        # A link leads out of the warehouse. The other files are deleted already; find those that remain.
         return sum(_deleted_alone(files, places, location) for location in locations)
 
 
@@ -118,7 +118,7 @@ def _deleted_alone(files: Files, places: OwnPlaces, location: str) -> int:
 
 
 def _checksums(locations: list[str]) -> Iterator[str]:
-    """What Hadoop would have written beside these files."""
+    """The checksum files that Hadoop would have written beside these files."""
     for location in locations:
         if location.startswith(("file:", "/")):
             folder, _, name = location.rpartition("/")
@@ -127,7 +127,7 @@ def _checksums(locations: list[str]) -> Iterator[str]:
 
 
 class OwnPlaces:
-    """Where a table's own files are, and which files were met elsewhere."""
+    """The table's own locations, and the files found elsewhere."""
 
     def __init__(self, places: list[Location]) -> None:
         self._places = places
@@ -136,7 +136,7 @@ class OwnPlaces:
         self._directories: set[str] = set()
 
     def hold(self, location: str) -> bool:
-        """Whether this file lies in one of the places; False also for what is no location at all."""
+        """Whether this file is in one of the table's locations. False for text that is not a location."""
         try:
             file = Location.parse_file(location)
         except Invalid:
@@ -144,7 +144,7 @@ class OwnPlaces:
         return any(file.is_inside(place) and file != place for place in self._places)
 
     def own(self, locations: list[str]) -> list[str]:
-        """Those that lie inside; the others are counted."""
+        """The files inside the table's locations; the others are counted."""
         inside = []
         for location in locations:
             if self.hold(location):
@@ -155,7 +155,7 @@ class OwnPlaces:
         return inside
 
     def emptied(self) -> list[str]:
-        """The directories that held the table's files and may be empty now, each before the one it is in."""
+        """The directories that contained the table's files and may be empty now, children before parents."""
         found: set[Location] = set()
         for text in self._directories:
             directory = Location.parse_file(text)
@@ -171,7 +171,7 @@ class OwnPlaces:
 
 
 def own_places(metadata: Metadata, root: str) -> OwnPlaces:
-    """The table's location and the paths it writes to, as far as they are below the warehouse's root."""
+    """The table's location and path properties that are below the warehouse root."""
     whole = Location.parse(root)
     claimed = [metadata.get("location"), *(_property(metadata, name) for name in _PLACES)]
     return OwnPlaces([place for place in _parsed(claimed) if place.is_inside(whole) and place != whole])
@@ -182,7 +182,7 @@ def _parsed(claimed: list[Any]) -> Iterator[Location]:
         try:
             yield Location.parse(text)
         except Invalid:
-            continue  # nothing can lie in a place that no location names
+            continue  # no file can be in a path that is not a valid location
 
 
 def _property(metadata: Metadata, name: str) -> str:

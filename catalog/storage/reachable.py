@@ -1,15 +1,15 @@
-"""Every file that a table's metadata leads to, children before parents.
+"""Every file that the metadata of a table refers to, children before parents.
 
     walk = Reachable(files, metadata, metadata_location)
     for group in walk.groups():       # data files first, the metadata file itself last
         for location in group: ...
 
-The order is the order of deletion: whoever is interrupted and begins again still finds every file that is
-left. Format v1, v2 and v3: manifest lists or manifests named in the snapshot; data files, position and
-equality deletes; Puffin files, of statistics or of deletion vectors.
+This is the order of deletion: after an interruption, a new walk still finds every remaining file. It covers
+format v1, v2 and v3: manifest lists, or manifests named in the snapshot; data files, position and equality
+deletes; Puffin files with statistics or deletion vectors.
 
-Memory: the paths of all manifests (some hundred bytes each), one manifest, and what tells files that were
-seen already, up to `_SEEN_MAX`; beyond that a file may come twice.
+Memory: the paths of all manifests (some hundred bytes each), one manifest, and the hashes of files already
+returned, up to `_SEEN_MAX`. Beyond that a file may be returned twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Metadata = dict[str, Any]
 
 
 class Reachable:
-    """The files of one table. `missing` and `unreadable` fill while the groups are walked."""
+    """The files of one table. `missing` and `unreadable` are filled while the groups are read."""
 
     def __init__(
         self,
@@ -39,16 +39,18 @@ class Reachable:
         *,
         may_read: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`may_read` is asked before a manifest or manifest list is opened; what it refuses is named too."""
+        """`may_read` is called before a manifest or manifest list is opened. A file that it refuses is still
+        returned.
+        """
         self._files = files
         self._metadata = metadata
         self._metadata_location = metadata_location
         self._may_read = may_read
         self._manifests: list[str] | None = None
         self.missing: list[str] = []
-        """Manifest lists and manifests that are gone; what only they knew of cannot be found."""
+        """Missing manifest lists and manifests. Files that only they refer to cannot be found."""
         self.unreadable: list[str] = []
-        """The same, for those that are damaged, encrypted, too large or behind a symbolic link."""
+        """Manifest lists and manifests that are damaged, encrypted, too large or behind a symbolic link."""
 
     def groups(self) -> Iterator[Iterator[str]]:
         """Data and delete files; manifests; manifest lists; statistics; metadata files."""
@@ -59,7 +61,9 @@ class Reachable:
         yield iter(self.metadata_files())
 
     def data_files(self) -> Iterator[str]:
-        """What manifests name: data files, delete files, deletion vectors; also entries marked deleted."""
+        """Files in manifests: data files, delete files, deletion vectors, including entries marked
+        deleted.
+        """
         seen: set[int] = set()
         for manifest in self.manifests():
             for location in self._strings(manifest, _FILE_PATH):
@@ -108,7 +112,7 @@ class Reachable:
 
 
 def _entries(metadata: Metadata, name: str) -> list[Metadata]:
-    """The objects of a list; a registered document may hold anything, and only objects name files."""
+    """The objects of a list. A registered document may contain other values; these name no files."""
     found = metadata.get(name)
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 

@@ -1,8 +1,8 @@
-"""Files on `s3://`, over obstore.
+"""Files on `s3://`, by obstore.
 
-obstore was chosen by measurement (bench/storage.py). Its own retries are off: here every try is counted,
-because after a lost answer a conditional create meets its own file. That is told from a conflict by
-comparing the bytes, and only a second try may be answered so.
+obstore was chosen by measurement (bench/storage.py). Its own retries are off, because this module must count
+them: when the response of a conditional create is lost, the next try finds the file that the first one wrote.
+Comparing the bytes distinguishes this from a conflict, and is done only after the first try.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from catalog.locations import Location
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRANSIENT_STATUS = (408, 429)
-# Where the client asks for credentials when none are configured.
+# Hosts from which the client fetches credentials when none are configured.
 _CREDENTIALS = ("/latest/api/token", "/latest/meta-data", "AssumeRoleWithWebIdentity", "/v2/credentials")
 _log = logging.getLogger("calve.storage")
-_DELETE_CHUNK = 1_000  # the most that one DeleteObjects request may name
+_DELETE_CHUNK = 1_000  # the limit of one DeleteObjects request
 _BUCKETS_MAX = 1_000
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.05, 1.0
 _NOT_IMPLEMENTED = 501
@@ -49,22 +49,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """The one S3 store of this server. `ValueError` with a sentence if the values do not fit together."""
+    """The S3 store of this server. Raises `ValueError` if the values do not fit together."""
 
     endpoint: str | None = None
     """`http://host:port` or `https://host`; None for AWS, by region."""
     region: str = "us-east-1"
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
-    """Both keys or neither; without them the usual chain: environment, web identity, container, instance."""
+    """Both keys or neither. Without keys: environment, web identity, container, instance, in this order."""
     path_style: bool = True
     """`endpoint/bucket/key`; otherwise `bucket.endpoint/key`."""
     connect_timeout_s: float = 2.0
     request_timeout_s: float = 4.0
-    """For one try, from the connect to the last byte of the answer."""
+    """Timeout of one try, from the connect to the last byte of the response."""
     retries_max: int = 3
     total_timeout_s: float = 9.0
-    """No try is begun that could end later than this after the first began."""
+    """No try starts that could end later than this after the start of the first one."""
 
     def __post_init__(self) -> None:
         if self.endpoint is not None:
@@ -82,7 +82,7 @@ class S3Settings:
 def _check_endpoint(endpoint: str) -> None:
     try:
         parts = urlsplit(endpoint)
-        host, _ = parts.hostname, parts.port  # an unusable port raises
+        host, _ = parts.hostname, parts.port  # raises for an invalid port
     except ValueError as error:
         raise ValueError("the S3 endpoint is not a URL") from error
     if parts.scheme not in ("http", "https") or not host:
@@ -97,11 +97,11 @@ def _is_link_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_link_local
     except ValueError:
-        return False  # a name
+        return False  # a host name
 
 
 def judged(error: BaseError) -> tuple[str, bool]:
-    """Why a try failed, in words that may be shown, and whether the next one may succeed."""
+    """Why a try failed, without secrets, and whether a retry may succeed."""
     text = str(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return "access denied", False
@@ -118,7 +118,7 @@ def judged(error: BaseError) -> tuple[str, bool]:
 
 
 def status_of(error: BaseError) -> int | None:
-    """The status that the store answered; None if it did not."""
+    """The HTTP status of the store's response; None if there was none."""
     found = _STATUS.search(str(error))
     return None if found is None else int(found[1])
 
@@ -126,10 +126,10 @@ def status_of(error: BaseError) -> int | None:
 def opened(settings: S3Settings, bucket: str) -> S3Store:
     config: S3Config = {"region": settings.region, "virtual_hosted_style_request": not settings.path_style}
     if settings.endpoint is not None:
-        # This name, because it wins over all others, also over those in the environment.
+        # This name has priority over all others, including those in the environment.
         config["aws_endpoint_url_s3"] = _endpoint(settings.endpoint, bucket, path_style=settings.path_style)
     if settings.access_key_id is not None:
-        config["skip_signature"] = False  # the environment may say otherwise
+        config["skip_signature"] = False  # overrides the environment
     options: ClientConfig = {
         "allow_http": settings.endpoint is not None and settings.endpoint.startswith("http://"),
         "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
@@ -152,7 +152,7 @@ def _endpoint(endpoint: str, bucket: str, *, path_style: bool) -> str:
 
 
 def _credentials(settings: S3Settings) -> Callable[[], S3Credential] | None:
-    """A provider: as plain settings the keys would be joined with a session token of the environment."""
+    """A provider, because obstore would combine plain keys with a session token from the environment."""
     key_id, secret = settings.access_key_id, settings.secret_access_key
     if key_id is None or secret is None:
         return None
@@ -164,11 +164,11 @@ def _credentials(settings: S3Settings) -> Callable[[], S3Credential] | None:
 
 
 class _InFlight(Exception):
-    """An earlier try of ours still holds the name: neither there nor free."""
+    """An earlier try is still in progress, so it is not known whether the file exists."""
 
 
 class S3Files:
-    """The `s3://` half of `catalog.storage.base.Files`; every location given to it has that scheme."""
+    """The `s3://` adapter. Every location that it gets has that scheme."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
@@ -239,13 +239,13 @@ class S3Files:
         return sum(map(len, by_bucket.values()))
 
     def make_directory(self, location: Location) -> None:
-        """An object store has none."""
+        """Do nothing: an object store has no directories."""
 
     def remove_empty_directory(self, location: Location) -> None:
-        """Nor any to remove."""
+        """Do nothing: an object store has no directories."""
 
     def settle(self, directory: Location) -> None:
-        """What it has answered is safe."""
+        """Do nothing: a written object is durable."""
 
     def unchanged_since(self, directory: Location, time_ms: int) -> list[str]:
         store, prefix = self._store(directory), _key(directory) + "/"
@@ -270,9 +270,9 @@ class S3Files:
         self._tried("delete", first, lambda _: obstore.delete(store, keys))
 
     def _tried(self, action: str, location: Location, call: Callable[[int], T]) -> T:
-        """What `call` returns, tried again while the failure may pass; it is told how many tries were before.
+        """Call `call` until it succeeds or the failure is final. Its argument is the number of earlier tries.
 
-        `FileNotFoundError` and `AlreadyExistsError` are answers, not failures, and come through.
+        `FileNotFoundError` and `AlreadyExistsError` are results, not failures, and are raised at once.
         """
         reason = ""
         for tries_before in self._tries():
@@ -299,7 +299,7 @@ class S3Files:
         latest = time.monotonic() + settings.total_timeout_s - settings.request_timeout_s
         for tries_before in range(settings.retries_max + 1):
             if tries_before:
-                # Full jitter, so that writers who failed together do not come back together.
+                # Full jitter, so that writers that failed at the same time do not retry at the same time.
                 pause_s = random.uniform(0, min(_PAUSE_MAX_S, _PAUSE_FIRST_S * 2**tries_before))  # noqa: S311
                 if time.monotonic() + pause_s > latest:
                     return
@@ -316,7 +316,7 @@ class S3Files:
                 store = self._stores.setdefault(bucket, opened(self._settings, bucket))
                 self._process = os.getpid()
         elif os.getpid() != self._process:
-            # It would wait for ever for threads that a fork does not copy.
+            # The client would wait forever for threads that do not exist after a fork.
             raise RuntimeError("S3 was used before this process was forked")
         return store
 
@@ -326,7 +326,7 @@ def _key(location: Location) -> str:
 
 
 def _holds(store: S3Store, key: str, data: bytes) -> bool:
-    """Whether the object is what we tried to write before."""
+    """Whether the object has the content that an earlier try sent."""
     try:
         found = obstore.get(store, key)
     except FileNotFoundError as error:
@@ -335,7 +335,9 @@ def _holds(store: S3Store, key: str, data: bytes) -> bool:
 
 
 def _put_if_absent(store: S3Store, key: str, data: bytes, tries_before: int) -> None:
-    """For stores without conditional create: look, then write. Names are unique, so nobody comes between."""
+    """For stores without conditional create: check, then write. Names are unique, so no other writer uses
+    this one.
+    """
     try:
         obstore.head(store, key)
     except FileNotFoundError:

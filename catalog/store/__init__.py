@@ -1,4 +1,1 @@
-"""The SQL store: one truth for names, documents, history, transactions, identity.
-
-SQLite and PostgreSQL alike.
-"""
+"""The SQL store of names, documents, history, transactions and identity, on SQLite and on PostgreSQL."""

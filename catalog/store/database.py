@@ -26,9 +26,9 @@ BUSY_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 10
 READ_ATTEMPTS_MAX = 3
 WRITE_ATTEMPTS_MAX = 5
-# PostgreSQL ended the transaction because of others (serialization failure, deadlock): it may run again.
+# PostgreSQL ended the transaction because of another one (serialization failure, deadlock): it is run again.
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
-# The server stops, was stopped, or is not up yet.
+# The database server is stopping, has stopped or is starting.
 SHUTDOWN_SQLSTATES = frozenset({"57P01", "57P02", "57P03"})
 NOTHING_CHANGED = "the catalog database refused the write; nothing was changed"
 
@@ -39,7 +39,7 @@ DATABASE_ERRORS = (DBAPIError, sa.exc.TimeoutError)
 
 
 class Writer(Protocol):
-    """Decides when a write runs, and together with which others."""
+    """Decides when a write runs, and with which others in one transaction."""
 
     def write(self, transaction: Callable[[Work[Any]], Any], work: Work[T]) -> T:
         """Run `work` by `transaction`, which runs one function in a transaction and commits it."""
@@ -100,7 +100,7 @@ class Database:
     # -- reads
 
     def fetch_all(self, statement: sa.Executable, params: Params | None = None) -> Sequence[Any]:
-        """All rows, read outside of a transaction. After a lost connection the read runs again."""
+        """All rows, read outside of a transaction. After a lost connection the read is repeated."""
         for attempt in range(1, READ_ATTEMPTS_MAX + 1):
             try:
                 with self._autocommit.connect() as connection:
@@ -121,9 +121,9 @@ class Database:
     def write(self, work: Work[T]) -> T:
         """Run `work` in one transaction and commit it.
 
-        Deadlocks, serialization failures and connections that are lost before COMMIT run again. Another error
-        before COMMIT is Unavailable: nothing was changed. An error in COMMIT is CommitStateUnknown: the
-        caller must not undo anything.
+        After a deadlock, a serialization failure or a connection that is lost before COMMIT, it runs again.
+        Another error before COMMIT raises Unavailable: nothing was changed. An error in COMMIT raises
+        CommitStateUnknown: the caller must not undo anything.
         """
         try:
             return cast("T", self._retrying(self._writer.write, self.transaction, work))
@@ -154,7 +154,7 @@ class Database:
 
 
 def lift_time_limits(connection: sa.Connection) -> None:
-    """For the rest of a transaction on PostgreSQL: a migration may take long, and wait for another one."""
+    """Remove the time limits for the rest of a PostgreSQL transaction. A migration may take long."""
     connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
     connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
 
@@ -180,7 +180,8 @@ def _sqlite_engine(url: sa.URL, pool_size: int) -> sa.Engine:
     bounds = {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": BUSY_TIMEOUT_S}
     engine = sa.create_engine(
         url,
-        **(bounds if url.database else {}),  # without a file it is in memory, and has one connection
+        # without a file, the database is in memory and has one connection
+        **(bounds if url.database else {}),
         hide_parameters=True,
         connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
     )
@@ -190,7 +191,7 @@ def _sqlite_engine(url: sa.URL, pool_size: int) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # no BEGIN of Python's own: `_begin_sqlite` sends it
+    connection.isolation_level = None  # `_begin_sqlite` sends BEGIN instead of Python's driver
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
@@ -211,9 +212,9 @@ def _may_run_again(error: BaseException) -> bool:
 
 
 def _is_disconnect(error: Exception) -> bool:
-    """Whether the server gave no answer, or said that it stops."""
+    """Whether the server did not answer or is stopping."""
     if isinstance(error, sa.exc.TimeoutError):
-        return False  # of the pool: all connections are in use
+        return False  # the pool's timeout: all connections are in use
     return _sqlstate(error) in SHUTDOWN_SQLSTATES or _sqlstate(error) is None
 
 

@@ -1,8 +1,8 @@
-"""Tables that were dropped for ever and whose files are still to be deleted.
+"""The purge queue: tables that were dropped with purge and whose files are not deleted yet.
 
-They are rows of `dropped` that nobody can bring back. `expires_ms` tells whose turn it is: 0 if nobody has
-begun, else minus the time until which one process has it to itself. A process that ends without a word loses
-it then, and another goes on.
+They are rows of `dropped` that cannot be restored. `expires_ms` is 0 if no process has leased the row, else
+the negated end of the lease. When a process ends without releasing its lease, another one continues after
+that time.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ READ_DOCUMENT = sa.select(dropped.c.name, dropped.c.metadata_location, dropped.c
 class WantedPurge:
     warehouse: str
     uuid: str
-    held_until_ms: int  # by another process, perhaps one that is gone
+    held_until_ms: int  # the lease of another process; it may have expired
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPurge:
-    """A purge that this process has to itself until `until_ms`."""
+    """A purge that this process has leased until `until_ms`."""
 
     warehouse: str
     uuid: str
@@ -57,11 +57,11 @@ class PurgeStore:
         self._database = database
 
     def wanted(self, limit: int) -> list[WantedPurge]:
-        """Those that are left, in all warehouses; first those that nobody has."""
+        """Purges in the queue, of all warehouses, those without a lease first."""
         return [WantedPurge(*row) for row in self._database.fetch_all(READ_WANTED, {"limit": limit})]
 
     def take(self, warehouse: str, uuid_: str, now_ms: int, until_ms: int) -> HeldPurge | None:
-        """Begin with one, or go on with it; None if another process has it, or if it is done."""
+        """Lease a purge. None if another process has leased it, or if it is done."""
         if not self._set(warehouse, uuid_, -until_ms, dropped.c.expires_ms.between(-now_ms, PURGE_WANTED)):
             return None
         params = {"warehouse": warehouse, "uuid": uuid_, "expires_ms": -until_ms}
@@ -69,7 +69,7 @@ class PurgeStore:
         return HeldPurge(warehouse, uuid_, row[0], row[1], unpack(row[2]), until_ms) if row else None
 
     def hold(self, held: HeldPurge, until_ms: int) -> bool:
-        """Keep it for longer, or (with 0) no longer; False if it is ours no more."""
+        """Change the end of the lease; 0 releases it. False if this process no longer has the lease."""
         return self._set(held.warehouse, held.uuid, -until_ms, dropped.c.expires_ms == -held.until_ms)
 
     def done(self, held: HeldPurge) -> None:
@@ -90,7 +90,7 @@ class PurgeStore:
 def enqueue_purge(
     warehouse: str, entries: Sequence[CatalogEntry], principal: str, now_ms: int, also: Also | None
 ) -> Also:
-    """What puts these on the list, in the SQL transaction of their drop; then `also`."""
+    """A function that adds the tables to the queue in the SQL transaction of their drop, then runs `also`."""
 
     def add(connection: sa.Connection, number: int) -> None:
         for entry in entries:

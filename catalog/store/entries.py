@@ -1,4 +1,6 @@
-"""Documents as they lie in a row: JSON, compressed with zstd at its quickest level."""
+"""Reads of the newest state, and the stored form of documents: JSON, compressed by zstd at its
+fastest level.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ CHUNK_ROWS = 1000
 
 
 def pack(document: bytes) -> bytes:
-    """Compressed bytes for the row.
+    """Compress a document for its row.
 
     A long document is compressed in chunks, each a frame of its own. A commit changes little of it, so most
     chunks are those of the version before and need not be compressed again.
@@ -121,7 +123,7 @@ def _compressor() -> zstandard.ZstdCompressor:
 
 
 class EntryStore:
-    """Reads of the newest state. No cache: each call asks the database."""
+    """Reads of the newest state. Nothing is cached."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -144,12 +146,14 @@ class EntryStore:
         return CatalogEntry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
 
     def by_uuid(self, warehouse: str, uuid: str) -> bytes | None:
-        """The newest document of a thing, whatever its name is now, or the last one if it is dropped."""
+        """The newest document of a table or view with this uuid, under any name, or its last one if it is
+        dropped.
+        """
         row = self._database.fetch_one(READ_LATER, {"warehouse": warehouse, "uuid": uuid})
         return unpack(row[0]) if row else None
 
     def is_protected(self, warehouse: str, uuid: str) -> bool:
-        """Whether the thing has a name at present and is protected, whatever its name is."""
+        """Whether the table or view with this uuid exists and is protected, under any name."""
         row = self._database.fetch_one(READ_PROTECTED, {"warehouse": warehouse, "uuid": uuid})
         return row is not None and bool(row[0])
 
@@ -160,9 +164,9 @@ class EntryStore:
         ]
 
     def children(self, warehouse: str, parent: str, after: str, limit: int) -> list[str]:
-        """Keys of the namespaces directly below `parent` ("" is the top), behind the key `after`."""
+        """Keys of the namespaces directly below `parent` ("": top level), after the key `after`."""
         prefix = parent + "\x1f" if parent else ""
-        # Keys below a parent lie between "parent 0x1F" and "parent 0x20"; at the top everything does.
+        # Keys below a parent are between "parent 0x1F" and "parent 0x20". At the top level there is no bound.
         before = parent + "\x20" if parent else "\U0010ffff"
         found: list[str] = []
         after = max(after, prefix)
@@ -176,6 +180,6 @@ class EntryStore:
         return found[:limit]
 
     def number(self, warehouse: str) -> tuple[int, int] | None:
-        """The number and the time (ms) of the newest commit; None where there is no such warehouse."""
+        """The number and the time (ms) of the newest commit. None if the warehouse does not exist."""
         row = self._database.fetch_one(READ_NUMBER, {"warehouse": warehouse})
         return (row[0], row[1]) if row else None

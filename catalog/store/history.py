@@ -1,7 +1,7 @@
-"""Any past moment of a warehouse, by number, and the history as ordered events.
+"""The history: the state of a warehouse at any number, and commits as ordered events.
 
-A name means what its newest history row at or below the number says; a row that is not `present` means
-nothing.
+The newest history row of a name at or below a number is its state then. If that row is not `present`, the
+name did not exist.
 """
 
 from __future__ import annotations
@@ -155,16 +155,18 @@ class HistoryStore:
         return found[:limit]
 
     def number_at(self, warehouse: str, time_ms: int) -> int:
-        """The newest number at or before a time; 0 before the first commit. The same at every call."""
+        """The newest number at or before a time; 0 before the first commit. Repeated calls return the same
+        number.
+        """
         self._close(warehouse, time_ms)
         row = self._database.fetch_one(READ_NUMBER_AT, {"warehouse": warehouse, "time_ms": time_ms})
         return row[0] if row else 0
 
     def _close(self, warehouse: str, time_ms: int) -> None:
-        """No commit gets this time, or an earlier one, any more.
+        """Ensure that no later commit gets this time or an earlier one.
 
-        A commit is visible a little after it took its time. So a moment behind the newest commit waits for
-        the commit that holds the counter, and moves the time below which no later one can fall.
+        A commit takes its time shortly before it is visible. So this waits for the commit that holds the
+        counter's lock, and raises the earliest time of later commits.
         """
         head = self._database.fetch_one(READ_NUMBER, {"warehouse": warehouse})
         if head is not None and head[1] <= time_ms:
@@ -172,7 +174,7 @@ class HistoryStore:
             self._database.write(lambda connection: connection.execute(_CLOSE, params).rowcount)
 
     def events(self, warehouse: str, after: int, limit: int) -> list[dict[str, Any]]:
-        """Commits behind a number, whole and in order: at most `limit` numbers."""
+        """Commits after a number, whole and in order: at most `limit` numbers."""
         rows = self._database.fetch_all(
             READ_EVENTS, {"warehouse": warehouse, "after": after, "until": after + limit}
         )
@@ -181,7 +183,9 @@ class HistoryStore:
     def written_with(
         self, warehouse: str, namespace: str, name: str, snapshot_ids: list[int]
     ) -> set[tuple[str, str]]:
-        """The names of the commit that added these snapshots to a table, if one did."""
+        """The names that were written by the commit which added these snapshots to a table; empty if there is
+        none.
+        """
         wanted, before = set(snapshot_ids), NUMBER_MAX
         while rows := self.versions(warehouse, namespace, name, before, CHUNK_ROWS):
             for row in rows:
@@ -194,7 +198,7 @@ class HistoryStore:
     def versions(
         self, warehouse: str, namespace: str, name: str, before: int, limit: int
     ) -> list[dict[str, Any]]:
-        """What happened to one name, newest first."""
+        """The history of one name, newest first."""
         params = {
             "warehouse": warehouse,
             "namespace": namespace,

@@ -1,4 +1,4 @@
-"""Small records beside the entries: idempotency keys, dropped tables, protection, reports, places."""
+"""Small records beside the entries: idempotency keys, dropped tables, protection, reports, locations."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ class RecordStore:
         )
 
     def remember(self, record: IdempotencyRecord, now_ms: int) -> None:
-        """Keep the answer of a request that changed nothing; the first of two writers wins.
+        """Save the result of a request that changed nothing. If the key has a record already, that one stays.
 
-        Drops a few old keys.
+        Also deletes a few expired records.
         """
         insert = _insert(self._database)
         values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
@@ -141,7 +141,9 @@ class RecordStore:
     def dropped_before(
         self, warehouse: str, now_ms: int, dropped_ms: int, id_: str, limit: int
     ) -> list[Dropped]:
-        """Those dropped before one of them (by time, then id), newest first, without their documents."""
+        """Tables and views dropped before the given one (by time, then id), newest first, without
+        documents.
+        """
         params = {
             "warehouse": warehouse,
             "now_ms": now_ms,
@@ -162,7 +164,7 @@ class RecordStore:
         self._database.write(lambda connection: connection.execute(statement))
 
     def protect(self, warehouse: str, namespace: str, name: str, protected: bool) -> bool:
-        """Set the flag; False if there is no such entry."""
+        """Set the flag. False if there is no such entry."""
         statement = (
             sa.update(entries)
             .where(entries.c.warehouse == warehouse, entries.c.namespace == namespace, entries.c.name == name)
@@ -170,17 +172,17 @@ class RecordStore:
         )
         return self._database.write(lambda connection: connection.execute(statement).rowcount) == 1
 
-    # -- places
+    # -- locations
 
     def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
-        """(location, uuid) of the reserved places that overlap a canonical location."""
+        """(location, uuid) of the reserved locations that overlap a canonical location."""
         rows = self._database.fetch_all(OVERLAPPING, overlapping_params(warehouse, location))
         return [(row[0], row[1]) for row in rows]
 
     # -- reports
 
     def add_report(self, values: dict[str, Any], keep_after_ms: int, rows_max: int) -> None:
-        """Add a report of a table. Older ones are deleted, by their age and by the number of rows."""
+        """Add a report of a table. Reports that are too old or too many are deleted."""
         same_table = [reports.c[name] == values[name] for name in ("warehouse", "namespace", "name")]
         too_many = sa.select(reports.c.id).where(*same_table).order_by(reports.c.id.desc())
         newest_too_many = too_many.offset(rows_max).limit(1).scalar_subquery()
@@ -220,7 +222,7 @@ def _dropped(row: Any) -> Dropped:
 
 
 def _insert(database: Database) -> Any:
-    """The INSERT that knows ON CONFLICT; only the dialect in use is loaded."""
+    """The INSERT with ON CONFLICT. Only the dialect in use is imported."""
     if database.is_sqlite:
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -231,7 +233,9 @@ def _insert(database: Database) -> Any:
 
 
 def _unpacked(document: bytes) -> bytes:
-    """Empty where it cannot be unpacked: whoever looks at all rows must get past a damaged one."""
+    """Empty if the document cannot be decompressed, so that `calve check` can report a damaged row and
+    continue.
+    """
     try:
         return unpack(document)
     except zstandard.ZstdError:

@@ -1,9 +1,9 @@
 """The tables of the catalog database.
 
-Integers stand for booleans and text for JSON, so that SQLite and PostgreSQL hold the same bytes and no driver
-has to convert on a hot read. A namespace is stored by its key (levels joined with 0x1F), which sorts like the
-namespace. Names compare byte by byte on both databases (COLLATE "C" on PostgreSQL), so that pages are cut
-alike.
+Booleans are integers and JSON is text, so that SQLite and PostgreSQL store the same bytes and no driver
+converts on a frequent read. A namespace is stored by its key (levels joined with 0x1F), which sorts like the
+namespace. Names are compared byte by byte on both databases (COLLATE "C" on PostgreSQL), so that pages are
+the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ metadata = sa.MetaData()
 Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-# Versions are in Alembic's own table. This one tells programs from before it that they are too old.
+# Alembic stores the version in its own table. This table tells older programs that they are too old.
 schema_version = sa.Table("schema_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
 warehouses = sa.Table(
@@ -26,8 +26,8 @@ warehouses = sa.Table(
     sa.Column("created_ms", sa.BigInteger, nullable=False),
 )
 
-# The number of the newest commit, and the earliest time that the next one may have. Apart from `warehouses`,
-# so that taking a number never waits for a lock on names.
+# The number of the newest commit, and the earliest time of the next one. This is not in `warehouses`, so that
+# taking a number never waits for a lock on names.
 heads = sa.Table(
     "heads",
     metadata,
@@ -36,7 +36,7 @@ heads = sa.Table(
     sa.Column("time_ms", sa.BigInteger, nullable=False),
 )
 
-# What each name means at present: a table, a view, or (with an empty name) the namespace itself.
+# The current entry of each name: a table, a view, or (with an empty name) the namespace itself.
 entries = sa.Table(
     "entries",
     metadata,
@@ -50,10 +50,11 @@ entries = sa.Table(
     sa.Column("document", sa.LargeBinary, nullable=False),
     sa.Column("protected", sa.Integer, nullable=False, server_default="0"),
     sa.Index("entries_by_uuid", "warehouse", "uuid"),
-    sa.Index("entries_by_kind", "warehouse", "namespace", "kind", "name"),  # lists read it alone
+    # for lists, which read only the index
+    sa.Index("entries_by_kind", "warehouse", "namespace", "kind", "name"),
 )
 
-# Every commit, by number: history, outbox and past moments in one.
+# Every commit by number: history, events and past states.
 history = sa.Table(
     "history",
     metadata,
@@ -75,7 +76,7 @@ history = sa.Table(
     sa.Index("history_by_time", "warehouse", "time_ms"),
 )
 
-# Who may write where: a table keeps the places it has used for as long as it has a name.
+# Reserved locations: a table keeps the locations that it has used while it has a name.
 locations = sa.Table(
     "locations",
     metadata,
@@ -85,8 +86,8 @@ locations = sa.Table(
     sa.Index("locations_by_uuid", "warehouse", "uuid"),
 )
 
-# Of a drop for ever, until its files are deleted too (purges.py says how). As text with the number in it, or
-# databases do not see that there is an index for it.
+# Rows in the purge queue (see dropped.py). The number is in the SQL text, because the databases do not use
+# the partial index with a bound parameter.
 wanted_purges = sa.text("expires_ms <= 0")
 
 dropped = sa.Table(
@@ -132,8 +133,7 @@ transactions = sa.Table(
     sa.Index("transactions_by_time", "warehouse", "opened_ms", "id"),
 )
 
-# What an open transaction holds back: for each name it touched, the state it will publish and the one it
-# began from.
+# Staged changes: for each name that an open transaction has changed, the entry to publish and its base.
 staged = sa.Table(
     "staged",
     metadata,

@@ -1,7 +1,7 @@
-"""Open transactions as rows: who is open, and what each one holds back.
+"""Open transactions and their staged changes.
 
-A write inside a transaction locks the transaction's own row first, so writes of one transaction follow each
-other and none can slip in after it was committed, aborted or has expired.
+A write inside a transaction first locks the row of the transaction. So writes in one transaction follow each
+other, and none succeeds after the transaction was committed, aborted or has expired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = (
     sa.select(transactions)
     .where(transactions.c.warehouse == sa.bindparam("warehouse"), transactions.c.name == sa.bindparam("name"))
-    # Numbers, not clocks: servers may differ in their time. Of one name only one can be open.
+    # Ordered by number, because the clocks of servers may differ. Only one transaction of a name can be open.
     .order_by(
         sa.case((transactions.c.state == "open", 0), else_=1),
         transactions.c.base_number.desc(),
@@ -68,7 +68,7 @@ READ_OLD = (
     sa.select(transactions.c.id)
     .where(
         transactions.c.warehouse == sa.bindparam("warehouse"),
-        # A transaction closes after it was opened: the index on the first keeps the scan short.
+        # A transaction closes after it was opened, so the index on `opened_ms` limits the scan.
         transactions.c.opened_ms <= sa.bindparam("before_ms"),
         transactions.c.state != "open",
         transactions.c.closed_ms <= sa.bindparam("before_ms"),
@@ -86,7 +86,7 @@ READ_ALL_STAGED = sa.select(*_without_document).where(_by_id).order_by(staged.c.
 READ_STAGED_NAMES = sa.select(staged.c.namespace, staged.c.name, staged.c.kind, staged.c.present).where(
     _by_id
 )
-CLOSED_KEPT_MS = 24 * 3600 * 1000  # how long a closed transaction can be looked up
+CLOSED_KEPT_MS = 24 * 3600 * 1000  # how long a closed transaction can be read
 DELETED_AT_A_TIME = 500
 
 
@@ -101,7 +101,9 @@ class TransactionStore:
     def before(
         self, warehouse: str, opened_ms: int, id_: str, limit: int, principal: str = ""
     ) -> list[Transaction]:
-        """Those opened before one of them (by time, then id), newest first; of one principal, if given."""
+        """Transactions opened before the given one (by time, then id), newest first; of one principal, if
+        given.
+        """
         params = {
             "warehouse": warehouse,
             "opened_ms": opened_ms,
@@ -114,7 +116,7 @@ class TransactionStore:
     def open(
         self, transaction_id: str, warehouse: str, name: str, now_ms: int, ttl_ms: int, principal: str
     ) -> Transaction:
-        """Conflict if one of that name is open. One that has expired makes room."""
+        """Open a transaction. Raises Conflict if one of that name is open and has not expired."""
 
         def work(connection: sa.Connection) -> Transaction:
             number = connection.execute(
@@ -162,9 +164,9 @@ class TransactionStore:
         self._database.write(work)
 
     def sweep(self, warehouse: str, now_ms: int) -> None:
-        """Close the transactions that have expired and delete the rows of those that closed long ago.
+        """Close expired transactions, and delete the rows of those that were closed long ago.
 
-        Writes only if there is something to do. Any number of processes may call it at any time.
+        It writes only if there is something to do. Any number of processes may call it at any time.
         """
         if self._database.fetch_one(READ_OVER, {"warehouse": warehouse, "now_ms": now_ms}) is not None:
             self._database.write(lambda connection: _expire(connection, warehouse, now_ms))
@@ -177,7 +179,7 @@ class TransactionStore:
         if old:
             self._database.write(lambda connection: _delete(connection, old))
 
-    # -- what is held back
+    # -- staged changes
 
     def staged(self, transaction_id: str, namespace: str, name: str) -> StagedChange | None:
         """What is held back of one name, without its document."""
@@ -206,7 +208,9 @@ class TransactionStore:
         return [(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
     def stage(self, transaction: Transaction, wanted: WriteRequest) -> None:
-        """Hold the changes back. LostRace if a name moved inside the transaction meanwhile."""
+        """Stage the changes. Raises ConcurrentUpdate if another write in the transaction has changed
+        a name.
+        """
 
         def work(connection: sa.Connection) -> None:
             lock_open(connection, transaction, wanted.now_ms)
@@ -219,7 +223,7 @@ class TransactionStore:
 
 
 def lock_open(connection: sa.Connection, transaction: Transaction, now_ms: int) -> None:
-    """Hold the row of a transaction that is still open. CommitFailed otherwise: no late writer gets in."""
+    """Lock the row of a transaction that is open. Raises CommitFailed if it is not."""
     query = (
         sa.select(transactions.c.state, transactions.c.expires_ms)
         .where(transactions.c.id == transaction.id)
@@ -237,7 +241,7 @@ def lock_open(connection: sa.Connection, transaction: Transaction, now_ms: int) 
 def close(
     connection: sa.Connection, transaction_id: str, state: TransactionStatus, now_ms: int, number: int | None
 ) -> None:
-    """End an open transaction and delete what it held back, inside the caller's SQL transaction."""
+    """Close an open transaction and delete its staged changes, inside the caller's SQL transaction."""
     statement = sa.update(transactions).where(
         transactions.c.id == transaction_id, transactions.c.state == "open"
     )
@@ -260,7 +264,7 @@ def _expire(connection: sa.Connection, warehouse: str, now_ms: int) -> None:
 
 
 def _delete(connection: sa.Connection, ids: list[str]) -> None:
-    """Remove closed transactions. Databases of earlier versions also have staged rows of them."""
+    """Delete closed transactions. Databases of earlier versions also have their staged rows."""
     connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(ids)))
     connection.execute(sa.delete(transactions).where(transactions.c.id.in_(ids)))
 
@@ -288,7 +292,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
             "namespace": change.namespace,
             "name": change.name,
             "operation": change.operation,
-            # Counted on from the version it began with, so that no two versions of a name look alike.
+            # Continues from the base version, so that no version of a name is used twice.
             "version": (base.version if base else 0) + 1,
             "base_uuid": base.uuid if base else None,
             "base_version": base.version if base else None,
@@ -318,7 +322,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
 
 
 def _joined_operation(held: StagedChange, change: EntryChange) -> str:
-    """One word for all that a transaction did to a name: a table made and then written to was created."""
+    """The operation that summarizes two: a table that was created and then written to was created."""
     if change.after is None:
         return change.operation
     created = held.base_uuid is None and held.after is not None
@@ -353,9 +357,9 @@ def _staged(row: Any) -> StagedChange:
 def publish(
     database: Database, transaction: Transaction, wanted: WriteRequest, also: Also | None = None
 ) -> int | None:
-    """The number that everything became visible under; None if there was nothing to publish.
+    """Publish the changes. Returns their number, or None if there was nothing to publish.
 
-    Raises as `writing.write` does, and CommitFailed if the transaction is no longer open.
+    Raises as `writes.write` does, and CommitFailed if the transaction is no longer open.
     """
 
     def work(connection: sa.Connection) -> int | None:

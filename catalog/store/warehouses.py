@@ -1,4 +1,4 @@
-"""The warehouses: name and storage root. Roots never overlap, because a warehouse is a tenant."""
+"""Warehouses: name and storage root. Roots never overlap, because each warehouse is a tenant."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class WarehouseStore:
         return [Warehouse(*row) for row in self._database.fetch_all(READ_WAREHOUSES, {})]
 
     def create(self, name: str, root: Location, now_ms: int) -> Warehouse:
-        """AlreadyExists for the name; Invalid for a root that overlaps another's."""
+        """Create a warehouse. Raises AlreadyExists for the name, and Invalid if its root overlaps another
+        one.
+        """
 
         def work(connection: sa.Connection) -> Warehouse:
             if connection.dialect.name == "postgresql":
@@ -67,7 +69,7 @@ class WarehouseStore:
         return self._database.write(work)
 
     def require_room(self, name: str, root: Location) -> None:
-        """AlreadyExists for the name; Invalid for a root that overlaps another's."""
+        """Raises AlreadyExists for the name, and Invalid if the root overlaps another one."""
         for known in self.all():
             if known.name == name:
                 raise AlreadyExists(f"Warehouse already exists: {name}")
@@ -75,7 +77,7 @@ class WarehouseStore:
                 raise Invalid(f"The root {root.text} overlaps the root of another warehouse")
 
     def delete(self, name: str) -> None:
-        """Only an empty one. Its history goes with it; its files are left alone."""
+        """Delete an empty warehouse with its history. Its files stay."""
 
         def work(connection: sa.Connection) -> None:
             found = connection.execute(

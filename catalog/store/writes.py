@@ -1,9 +1,9 @@
-"""The one way anything changes: a list of changes, compared and set in one transaction under one number.
+"""All changes of entries: a list of changes is compared and written in one transaction, under one number.
 
-Locks are always taken in the same order, so that no two writes wait for each other: first the warehouse row
-(only by writes that make names or places appear or vanish), then the rows of the names in sorted order, last
-the counter. The counter is held only from its update to the end of COMMIT, so writes to different tables run
-side by side.
+Locks are always taken in the same order, so that writes do not deadlock: first the row of the warehouse (only
+if names or locations are added or removed), then the rows of the names in sorted order, last the counter. The
+counter is locked only from its update to the end of COMMIT, so that writes to different tables run in
+parallel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from catalog.store.entries import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
 Also = Callable[[sa.Connection, int], None]
-SWEEP_EVERY = 10  # writes with a key between two looks for keys that are over
+SWEEP_EVERY = 10  # writes with a key between two deletions of expired keys
 _keys_kept = itertools.count(1)
 
 _row = (
@@ -46,7 +46,7 @@ _update = sa.update(entries).values(
     {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
 )
 _UPDATE = _update.where(*_as_based)
-# Another thing takes the name, which is the end of the one that had it.
+# Another table or view takes over the name, which drops the one that had it.
 _REPLACE = _update.where(*_as_based, entries.c.protected == 0)
 _DELETE = sa.delete(entries).where(*_as_based, entries.c.protected == 0)
 _MOVE_AWAY = sa.delete(entries).where(*_as_based, entries.c.protected == sa.bindparam("p"))
@@ -107,18 +107,17 @@ _FORGET_RECORD = sa.delete(idempotency).where(
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The number that the changes took, and the version that entries new under their name have."""
+    """The number of the commit, and the version of new entries."""
 
     number: int
     first_version: int
 
 
 def write(database: Database, warehouse: str, wanted: WriteRequest, also: Also | None = None) -> Written:
-    """Apply all changes or none.
+    """Apply all changes or none. `also` runs in the same transaction, with the number.
 
-    Raises LostRace, KeyTaken, NoSuchNamespace, NamespaceNotEmpty, Invalid (a place that is taken),
-    Unavailable (surely nothing happened), CommitStateUnknown. `also` runs in the same transaction, with the
-    number.
+    Raises ConcurrentUpdate, IdempotencyKeyConflict, NoSuchNamespace, NamespaceNotEmpty, Invalid (a location
+    that overlaps another table's), Unavailable (nothing was changed) and CommitStateUnknown.
     """
     return database.write(lambda connection: apply(connection, warehouse, wanted, also))
 
@@ -126,12 +125,12 @@ def write(database: Database, warehouse: str, wanted: WriteRequest, also: Also |
 def apply(
     connection: sa.Connection, warehouse: str, wanted: WriteRequest, also: Also | None = None
 ) -> Written:
-    """The same inside a transaction that the caller owns."""
+    """As `write`, inside the caller's transaction."""
     changes = sorted(wanted.changes, key=lambda change: change.key)
     first_version = 0
     if any(change.is_structural for change in changes):
         first_version = _lock_names(connection, warehouse)
-    # What only changes its name keeps its protection, and is not kept from changing it.
+    # A renamed table keeps its protection, and a protected table can be renamed.
     staying = {change.after.uuid for change in changes if change.after is not None}
     moving = {c.base.uuid: c.base.protected for c in changes if c.base is not None and c.base.uuid in staying}
     for change in changes:
@@ -154,10 +153,11 @@ def apply(
 
 
 def _lock_names(connection: sa.Connection, warehouse: str) -> int:
-    """Hold the names of the warehouse, and answer the first version of entries that appear now.
+    """Lock the names of the warehouse. Returns the version of entries that are created now.
 
-    An entry's version never exceeds the number of the commit that wrote it, so beginning above the counter
-    means that no version is ever used twice for one name, even if the name was dropped and made again.
+    The version of an entry is never higher than the number of the commit that wrote it. Starting above the
+    counter therefore ensures that no version is used twice for one name, even if the name was dropped and
+    created again.
     """
     if connection.execute(_LOCK_NAMES, {"w": warehouse}).fetchone() is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
@@ -183,7 +183,7 @@ def _set(
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
-        where["p"] = int(base.protected)  # protected since it was read: read it again
+        where["p"] = int(base.protected)  # if it was protected since it was read, it must be read again
         result = connection.execute(_MOVE_AWAY if base.uuid in moving else _DELETE, where)
     else:
         values = _row_of(warehouse, after, _version_after(change, first_version))
@@ -221,9 +221,7 @@ def _row_of(warehouse: str, entry: CatalogEntry, version: int) -> dict[str, Any]
 def _check_structure(
     connection: sa.Connection, warehouse: str, change: EntryChange, wanted: WriteRequest
 ) -> None:
-    """What must hold between this name and others, looked at after every row is set, so that order does not
-    matter.
-    """
+    """Check the change against other names, after all rows are written, so that the order does not matter."""
     if change.after is None:
         if change.kind == "namespace":
             _require_empty(connection, warehouse, change.namespace)
@@ -242,7 +240,7 @@ def _check_structure(
 
 
 def _require_one_name(connection: sa.Connection, warehouse: str, change: EntryChange) -> None:
-    """A thing has one name: places and files belong to its uuid, which a client may choose."""
+    """Each uuid has one name, because locations and files belong to the uuid, which a client may choose."""
     assert change.after is not None
     if len(connection.execute(_BY_UUID, {"w": warehouse, "u": change.after.uuid}).fetchall()) > 1:
         raise AlreadyExists(
@@ -259,14 +257,14 @@ def _require_empty(connection: sa.Connection, warehouse: str, namespace: str) ->
 
 
 def overlapping_params(warehouse: str, location: str) -> dict[str, Any]:
-    """For OVERLAPPING: every reserved location that is the given one, above it or below it."""
+    """Parameters of OVERLAPPING: reserved locations that equal the given one, contain it or are inside it."""
     parts = location.split("/")
     above = ["/".join(parts[:end]) for end in range(len(parts), 2, -1)]
     return {"w": warehouse, "above": above, "below": location + "/", "behind": location + "0"}
 
 
 def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[EntryChange]) -> None:
-    """What has no name any more holds no place: a table may be made again where a dropped one was."""
+    """Release the locations of tables that no longer have a name, so that new tables can use them."""
     staying = {change.after.uuid for change in changes if change.after is not None}
     for change in changes:
         gone = change.base
@@ -309,9 +307,9 @@ def _keep_dropped(
 
 
 def _take_number(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
-    """The next number, and the time of the commit: now, and never before a moment that was read already.
+    """The next number and the time of the commit: the current time, but not before a moment that was read.
 
-    Reading the clock any earlier would put the commit into the past by the time that its files took.
+    If the clock were read earlier, the time would be too early by the time that writing the files took.
     """
     row = connection.execute(_COUNT, {"w": warehouse, "now": time.time_ns() // 1_000_000}).fetchone()
     if row is None:
@@ -357,7 +355,7 @@ def _insert_history(
 
 def remember(connection: sa.Connection, record: IdempotencyRecord, now_ms: int) -> None:
     values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
-    connection.execute(_FORGET_RECORD, values | {"now": now_ms})  # one that is over makes room
+    connection.execute(_FORGET_RECORD, values | {"now": now_ms})  # an expired record is replaced
     if next(_keys_kept) % SWEEP_EVERY == 0:
         connection.execute(_SWEEP_RECORDS, {"now": now_ms})
     try:

@@ -1,4 +1,4 @@
-"""The history of a warehouse as ordered events without gaps; a reader waits for the next one by long poll."""
+"""The history of a warehouse as ordered events without gaps. A long poll waits for the next one."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ async def list_events(
     limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 100,
     wait_s: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait this long for a new event")] = 0,
 ) -> Any:
-    """Commits behind a number, in order. Not pages: `next` is where to go on, also after a restart, and all
-    has been read when it is `head`.
+    """Commits after a number, in order. Continue with `next`, also after a restart. All commits have been
+    read when `next` equals `head`.
     """
     until = time.monotonic() + wait_s
     while True:
@@ -83,7 +83,7 @@ def load_table_history(
     identifier: TableDep,
     page: PageDep,
 ) -> Any:
-    """What happened to one name, newest first: also what a table of that name did before it was dropped."""
+    """The history of one name, newest first, including earlier tables of that name."""
     (before,) = page.after(INTEGER_MAX)
     key, name = identifier.namespace.key, identifier.name
     rows = catalog.history.versions(warehouse, key, name, before, page.rows_max)
@@ -92,7 +92,7 @@ def load_table_history(
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of one number together: a commit of several tables is one event."""
+    """Group the rows by number: a commit of several tables is one event."""
     events: list[dict[str, Any]] = []
     for row in rows:
         if not events or events[-1]["number"] != row["number"]:

@@ -1,4 +1,4 @@
-"""What Calve adds to tables: undrop, protection, kept metrics reports."""
+"""Calve's additions to tables: undrop, protection, stored metrics reports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DroppedList(Paged):
 
 class UndropRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    namespace: list[str] | None = Field(None, description="With name: bring it back under another name")
+    namespace: list[str] | None = Field(None, description="With name: restore it under another name")
     name: str | None = None
 
 
@@ -73,7 +73,7 @@ class ReportList(Paged):
 
 @router.get("/{warehouse}/dropped", operation_id="listDropped", response_model=DroppedList)
 def list_dropped(catalog: CatalogDep, warehouse: ReaderWarehouse, page: PageDep) -> Any:
-    """Dropped tables and views that can still be brought back, newest first."""
+    """Dropped tables and views that can still be restored, newest first."""
     before_ms, before_id = page.after(INTEGER_MAX, "")
     rows = catalog.records.dropped_before(warehouse, catalog.now_ms(), before_ms, before_id, page.rows_max)
     shown, token = page.cut(rows, lambda found: (found.dropped_ms, found.id))
@@ -89,7 +89,7 @@ def undrop(
     _: WriteSlot,
     body: UndropRequest | None = None,
 ) -> Any:
-    """Bring a dropped table or view back, whole, under its own name or another."""
+    """Restore a dropped table or view, under its own name or another."""
     target = None
     if body is not None and (body.name is not None or body.namespace is not None):
         if body.name is None or body.namespace is None:
@@ -102,7 +102,7 @@ def undrop(
 
 @router.get(TABLE + "/protection", operation_id="loadProtection", response_model=Protection)
 def load_protection(catalog: CatalogDep, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
-    """Whether a table refuses to be dropped."""
+    """Whether a table is protected from being dropped."""
     return {"protected": tables.require(catalog.state(WarehouseRef(warehouse)), identifier).protected}
 
 
@@ -110,7 +110,7 @@ def load_protection(catalog: CatalogDep, warehouse: ReaderWarehouse, identifier:
 def set_protection(
     catalog: CatalogDep, warehouse: AdminWarehouse, identifier: TableDep, body: Protection, _: WriteSlot
 ) -> Any:
-    """Refuse, or allow again, to drop, purge, unregister or overwrite a table."""
+    """Protect a table from drop, purge, unregister and overwrite, or remove the protection."""
     tables.protect(catalog, catalog.state(WarehouseRef(warehouse)), identifier, body.protected)
     return body
 

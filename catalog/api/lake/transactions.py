@@ -29,8 +29,10 @@ router = APIRouter(tags=["Transactions"])
 
 class OpenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
-    name: str | None = Field(None, description="Unique while open; made up where left out")
-    ttl_s: int | None = Field(None, alias="ttl-s", ge=1, description="Ends by itself after this many seconds")
+    name: str | None = Field(None, description="Unique while open; generated if omitted")
+    ttl_s: int | None = Field(
+        None, alias="ttl-s", ge=1, description="The transaction expires after this many seconds"
+    )
 
 
 class ExtendRequest(BaseModel):
@@ -44,7 +46,7 @@ class TransactionAnswer(BaseModel):
     warehouse: str = Field(description="What engines attach to: warehouse=main~name")
     state: Literal["open", "committed", "aborted", "expired"]
     base_number: int = Field(serialization_alias="base-number")
-    number: int | None = Field(None, description="The number it was published under")
+    number: int | None = Field(None, description="The number under which it was published")
     opened_ms: int = Field(serialization_alias="opened-ms")
     expires_ms: int = Field(serialization_alias="expires-ms")
     principal: str
@@ -70,7 +72,7 @@ class TransactionList(Paged):
 
 class CommitAnswer(BaseModel):
     number: int | None = Field(
-        description="The number everything became visible under; null if nothing was changed"
+        description="The number under which everything became visible; null if nothing was changed"
     )
     touched: list[TouchedAnswer]
 
@@ -101,7 +103,7 @@ def list_transactions(
     "/{warehouse}/transactions/{name}", operation_id="loadTransaction", response_model=TransactionDetail
 )
 def load_transaction(catalog: CatalogDep, transaction: ReaderTransaction) -> Any:
-    """The newest transaction of that name, with what it holds back."""
+    """The newest transaction of that name, with its staged changes."""
     touched = [_touched(held) for held in catalog.transactions.all_staged(transaction.id)]
     return _answer(catalog, transaction) | {"touched": touched}
 
@@ -114,7 +116,7 @@ def load_transaction(catalog: CatalogDep, transaction: ReaderTransaction) -> Any
 def extend_transaction(
     catalog: CatalogDep, transaction: WriterTransaction, body: ExtendRequest, _: WriteSlot
 ) -> Any:
-    """More time."""
+    """Extend the lifetime of an open transaction."""
     extended = transactions.extend(catalog, transaction.warehouse, transaction.name, body.ttl_s)
     return _answer(catalog, extended)
 
@@ -125,7 +127,7 @@ def extend_transaction(
 def publish_transaction(
     catalog: CatalogDep, caller: CallerDep, transaction: WriterTransaction, _: WriteSlot
 ) -> Any:
-    """Make all of it visible at once, or nothing: 409 names the tables that moved meanwhile."""
+    """Publish all changes at once, or none: 409 names the tables that have changed meanwhile."""
     warehouse = transaction.warehouse
     number, staged = transactions.publish(catalog, warehouse, caller.name, transaction.name)
     catalog.purge_worker.submit(
@@ -136,7 +138,7 @@ def publish_transaction(
 
 @router.delete("/{warehouse}/transactions/{name}", operation_id="abortTransaction", status_code=204)
 def abort_transaction(catalog: CatalogDep, transaction: WriterTransaction, _: WriteSlot) -> None:
-    """Forget all of it."""
+    """Abort the transaction and discard its changes."""
     transactions.abort(catalog, transaction.warehouse, transaction.name)
 
 

@@ -1,4 +1,4 @@
-"""Warehouses: the tenants."""
+"""Warehouses. Each is a tenant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["Warehouses"])
 class WarehouseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
-    root: str | None = Field(None, description="Where its tables lie; a place beside main's where left out")
+    root: str | None = Field(None, description="Where its tables are; a folder beside main's if omitted")
 
 
 class WarehouseAnswer(BaseModel):
@@ -44,7 +44,7 @@ def list_warehouses(catalog: CatalogDep, caller: CallerDep, page: PageDep) -> An
 
 @router.post("/warehouses", operation_id="createWarehouse", response_model=WarehouseAnswer)
 def create_warehouse(catalog: CatalogDep, _caller: ServerAdmin, body: WarehouseRequest, _: WriteSlot) -> Any:
-    """Make a warehouse with a storage root of its own."""
+    """Create a warehouse with its own storage root."""
     return _answer(catalog, warehouses.create(catalog, body.name, body.root))
 
 
@@ -56,7 +56,7 @@ def load_warehouse(catalog: CatalogDep, warehouse: ReaderWarehouse) -> Any:
 
 @router.delete("/warehouses/{warehouse}", operation_id="dropWarehouse", status_code=204)
 def drop_warehouse(catalog: CatalogDep, _caller: ServerAdmin, warehouse: str, _: WriteSlot) -> None:
-    """Drop an empty warehouse. Its files are left alone."""
+    """Drop an empty warehouse. Its files stay."""
     warehouses.drop(catalog, warehouse)
 
 

@@ -1,10 +1,10 @@
-"""Versions of the database schema, and the refusal of a database that is newer than the program.
+"""Migrations of the database schema. A database that is newer than the program is refused.
 
 Alembic runs the steps in versions/. Its import takes half a second, so the version is read with plain SQL and
-Alembic is imported only if there is something to do.
+Alembic is imported only if a step is missing.
 
-A new step: change catalog/store/schema.py, then `alembic -x database=sqlite:////tmp/catalog.db revision
---autogenerate --rev-id 0004 -m "what it does"`, read what it wrote, and set NEWEST.
+To add a step, change catalog/store/schema.py, run `alembic -x database=sqlite:////tmp/catalog.db revision
+--autogenerate --rev-id 0004 -m "what it does"`, review the generated file, and set NEWEST.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ _alembic_version = sa.table("alembic_version", sa.column("version_num"))
 
 
 class SchemaMismatch(Exception):
-    """The database is not of the version that this program needs; the message says what to do."""
+    """The schema version of the database is not the one that this program needs."""
 
 
 def version(database: Database) -> int:
-    """The version the database is at; 0 where it is empty."""
+    """The schema version of the database; 0 if it is empty."""
     with database.engine.connect() as connection:
         return _version(connection)
 
 
 def migrate(database: Database) -> tuple[int, int]:
-    """Bring the database to this program's version. Answers (before, after). Safe to run by many at once.
+    """Migrate the database to this program's version. Returns (before, after). Processes may run it
+    concurrently.
 
-    All steps run in one transaction, so that a crash leaves the old version or the new one.
+    All steps run in one transaction, so that a crash leaves either the old version or the new one.
     """
 
     def work(connection: sa.Connection) -> tuple[int, int]:
@@ -45,7 +46,7 @@ def migrate(database: Database) -> tuple[int, int]:
         before = _version(connection)
         _refuse_newer(before)
         if before != NEWEST:
-            logging.getLogger("alembic").setLevel(logging.WARNING)  # its import alone says seven lines
+            logging.getLogger("alembic").setLevel(logging.WARNING)  # its import logs seven lines
             from catalog.store.migrations.upgrade import upgrade
 
             upgrade(connection, before)
@@ -58,7 +59,7 @@ def migrate(database: Database) -> tuple[int, int]:
 
 
 def require_current(database: Database) -> None:
-    """Raise SchemaMismatch unless the database is exactly of this program's version."""
+    """Raise SchemaMismatch unless the database has exactly this program's version."""
     found = version(database)
     _refuse_newer(found)
     if found < NEWEST:

@@ -1,6 +1,6 @@
-"""Alembic's environment: which database, and which tables it is compared with.
+"""Alembic's environment: the database, and the tables that it is compared with.
 
-The program gives a connection. On the command line `-x database=URL` does.
+The program passes a connection. On the command line, `-x database=URL` selects the database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from catalog.store.schema import metadata
 
 
 def _include(name: str | None, kind: str, _parents: object) -> bool:
-    """The tables of ingest may lie in the same database, with versions of their own."""
+    """Skip other tables: ingest may use the same database and has its own versions."""
     return kind != "table" or name in metadata.tables
 
 

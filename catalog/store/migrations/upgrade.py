@@ -1,4 +1,4 @@
-"""Runs Alembic on a connection of ours."""
+"""Runs Alembic on an existing connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def upgrade(connection: sa.Connection, before: int) -> None:
     """Run all steps after version `before`, in the transaction of the connection."""
     config = configuration(connection)
     if before:
-        # Versions 1 and 2 were counted in `schema_version`. For later ones this changes nothing.
+        # Versions 1 and 2 were stored in `schema_version`. For later versions this changes nothing.
         command.stamp(config, f"{before:04d}")
     command.upgrade(config, "head")
 

@@ -1,4 +1,4 @@
-"""The tables of version 1, as they were then: schema.py may go on without this step."""
+"""The tables of version 1. They are copied here, so that this step does not change with schema.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes for lists of transactions, and of tables that are to be purged."""
+"""Indexes for lists of transactions and for the purge queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TO_PURGE = sa.text("expires_ms <= 0")
 
 
 def upgrade() -> None:
-    # Some databases of version 1 have them: its program created whatever tables it knew.
+    # Some databases of version 1 already have them, because its program created all tables that it knew.
     op.create_index(
         "transactions_by_time", "transactions", ["warehouse", "opened_ms", "id"], if_not_exists=True
     )

@@ -1,7 +1,6 @@
-"""Versions are counted by Alembic from here on.
+"""Alembic stores the version from here on.
 
-Programs of version 1 and 2 read `schema_version` and refuse a database that is newer than they are: the row
-stays for them.
+Programs of version 1 and 2 read `schema_version` and refuse a newer database, so its row stays.
 """
 
 from __future__ import annotations
