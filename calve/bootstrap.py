@@ -182,7 +182,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     journal = open_journal(settings)
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     lanes = Lanes(journal, tables, jobs, thresholds(settings))
-    pool = StagingPool(functools.partial(open_ground, settings))
+    pool = StagingPool(functools.partial(open_staging, settings))
     dispatch = Dispatch(catalog, journal, jobs, lanes, pool, Measures())
     view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
     upkeep = Upkeep(catalog, journal, tables, jobs)
@@ -235,7 +235,7 @@ def open_journal(settings: Settings) -> Journal:
     return Journal(database, limits)
 
 
-def open_ground(settings: Settings) -> Ground:
+def open_staging(settings: Settings) -> Ground:
     """The resources of the staging process, opened inside it."""
     catalog = open_catalog(settings)
     options = StagedOptions(settings.parquet_row_group_rows, settings.parquet_compression)

@@ -1,4 +1,4 @@
-"""SQL over HTTP, wired: query processes, what they may reach, and the service in front of them."""
+"""Creates the query service from the settings: query processes and what they may access."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from query.service import QueryLimits, QueryService
 
 WAITING_MAX = 100  # queries that wait for a process
 THREADS_MAX = 4
-# What resolving a host name and checking a certificate read, for a store that is not an address.
+# Files that are needed to resolve a host name and to check a certificate, if the store has a host name.
 NETWORK_PATHS = (
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -34,7 +34,7 @@ NETWORK_PATHS = (
 
 
 def open_query(settings: Settings, catalog: Catalog, ingest: ApiContext | None) -> QueryService:
-    """The service. Its processes start when the server does, or with the first query."""
+    """The query service. Its processes start with the server, or with the first query."""
     pool = ProcessPool(
         process_settings(settings, catalog),
         size=settings.query_processes_max,
@@ -51,7 +51,7 @@ def open_query(settings: Settings, catalog: Catalog, ingest: ApiContext | None) 
 
 
 def readiness(settings: Settings) -> str:
-    """What /ready tells of queries."""
+    """What /ready reports about queries."""
     refusal = _refusal(settings)
     if refusal is not None:
         return refusal
@@ -64,7 +64,7 @@ def readiness(settings: Settings) -> str:
 
 
 def process_settings(settings: Settings, catalog: Catalog) -> Callable[[], ProcessSettings]:
-    """What a query process may reach: the catalog, and the storage of the warehouses that exist now."""
+    """What a query process may access: the catalog, and the storage of the warehouses that exist now."""
     endpoint = own_address(settings)
     port = urlsplit(endpoint).port
     assert port is not None
@@ -89,13 +89,13 @@ def process_settings(settings: Settings, catalog: Catalog) -> Callable[[], Proce
 
 
 def own_address(settings: Settings) -> str:
-    """Where processes of this machine reach the server."""
+    """The address under which processes of this machine reach the server."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def _s3(settings: Settings) -> tuple[tuple[tuple[str, str], ...], int, bool]:
-    """Options of a DuckDB secret, the port of the store, and whether its host has a name."""
+    """Options of a DuckDB secret, the port of the store, and whether its host is a name."""
     endpoint = urlsplit(settings.s3_endpoint) if settings.s3_endpoint else None
     secret = settings.s3_secret_access_key
     options = [("REGION", settings.s3_region)]

@@ -20,12 +20,13 @@
     │       └── RequirementFailed       the server does not retry it
     ├── TooLarge                   413
     ├── Unprocessable              422
-    ├── CommitStateUnknown         500  the change may have been written; clients must check before they retry
-    └── Unavailable                503  not possible now; try again after `retry_after_s`
-        └── NotWritten             503  the change was not written, neither by this request nor by an earlier one
+    ├── CommitStateUnknown         500  the change may have been written; clients must check
+    ├── Unavailable                503  not possible now; try again after `retry_after_s`
+    │   └── NotWritten             503  the change was not written, not even by an earlier request
+    └── DeadlineExceeded           504  the work may still be running
 
-The metadata engine and the services raise them; `catalog/api/errors.py` turns them into HTTP responses. A message
-says what is wrong and, unless that is obvious, what to do.
+The metadata engine and the services raise them; `catalog/api/errors.py` turns them into HTTP responses. A
+message says what is wrong and, unless that is obvious, what to do.
 """
 
 from __future__ import annotations
@@ -142,3 +143,8 @@ class Unavailable(CatalogError):
 
 class NotWritten(Unavailable):
     pass
+
+
+class DeadlineExceeded(CatalogError):
+    status = 504
+    type = "GatewayTimeoutException"

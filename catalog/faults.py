@@ -34,7 +34,7 @@ POINTS = (
     "write.before-answer",
 )
 # Points in ingest: the files of a job are staged; inside its publish; after its publish.
-BEYOND = ("job.staged", "job.finished", "job.published")
+INGEST_POINTS = ("job.staged", "job.finished", "job.published")
 
 
 def armed(text: str) -> Callable[[str], None]:
@@ -44,10 +44,11 @@ def armed(text: str) -> Callable[[str], None]:
     for part in text.split(","):
         name, _, action = part.strip().partition("=")
         verb, _, times = action.partition(":")
-        known = name == ANY or name in POINTS or name in BEYOND
+        known = name == ANY or name in POINTS or name in INGEST_POINTS
         if not known or verb != "kill" or not (times or "1").isdigit():
             raise ValueError(
-                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of {', '.join(POINTS + BEYOND)}"
+                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of "
+                f"{', '.join(POINTS + INGEST_POINTS)}"
             )
         left[name] = int(times or "1")
 

@@ -13,7 +13,7 @@ from catalog.errors import Invalid
 Kind = Literal["table", "view", "namespace"]
 Document = bytes  # JSON text
 UNNUMBERED = 0  # the version of a new entry until the store assigns one
-PURGE_WANTED = 0  # the `keep_until_ms` of a drop with purge, which cannot be undone
+PURGE_REQUESTED = 0  # the `keep_until_ms` of a drop with purge, which cannot be undone
 TransactionStatus = Literal["open", "committed", "aborted", "expired"]
 EVERY_WAREHOUSE = "*"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}").fullmatch

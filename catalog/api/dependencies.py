@@ -85,9 +85,7 @@ async def get_catalog(request: Request) -> Catalog:
 
 
 def get_caller(request: Request) -> Caller:
-    """The caller. Raises NotAuthorized without a valid token. The access log reads its name from the
-    scope.
-    """
+    """The caller; NotAuthorized without a valid token. The access log reads its name from the scope."""
     given = request.headers.getlist("authorization")
     if len(given) > 1:
         raise Invalid("The request has more than one Authorization header")
@@ -121,9 +119,7 @@ def refuse_invisible(caller: Caller, transaction: Transaction | None) -> None:
 
 
 def own_transaction(catalog: Catalog, caller: Caller, warehouse: str, name: str) -> Transaction:
-    """The newest transaction of that name, open or closed. NoSuchTransaction if it belongs to another
-    principal.
-    """
+    """The newest transaction of that name. NoSuchTransaction if it belongs to another principal."""
     found = transactions.newest(catalog, warehouse, name)
     refuse_invisible(caller, found)
     return found
@@ -139,8 +135,7 @@ def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseS
         raise
     if isinstance(state, TransactionState):
         refuse_invisible(caller, state.transaction)
-    # the current state is read lazily: without this check a missing warehouse would have empty lists
-    _ = state.warehouse
+    _ = state.warehouse  # it is read lazily: without this a missing warehouse would have empty lists
     return state
 
 

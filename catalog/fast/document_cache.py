@@ -19,7 +19,7 @@ from catalog.services.warehouse_state import Documents, Key
 
 PARSED_WEIGHT = 4  # a parsed document takes about this many times the bytes of its text
 LARGE_BYTES = 4 * 2**20
-LISTS = ("snapshots", "snapshot-log")  # they grow at their end
+LISTS = ("snapshots", "snapshot-log")  # these lists grow at their end
 ENTRIES_MIN = 1000  # shorter lists are encoded as quickly
 
 
@@ -66,8 +66,8 @@ class DocumentCache(Documents):
     def encode(
         self, key: Key, value: dict[str, Any], follows: Key | None, replaced: Iterable[Key] = ()
     ) -> bytes:
-        """The two versions share all that did not change. That is copied from the text before, and from now
-        on only the newer one counts. Replaced versions are dropped, if they are large.
+        """Encode a version, copying unchanged parts from the text of the previous one. Replaced versions are
+        dropped from the cache if they are large.
         """
         before = self.get(("parsed", follows))
         encoded = encode(value, before[1] if before is not None else None)
@@ -88,7 +88,7 @@ class DocumentCache(Documents):
 
 @dataclass(frozen=True, slots=True)
 class EncodedList:
-    """A list, and where its entries are in the text."""
+    """A list, and the positions of its entries in the text."""
 
     entries: list[Any]
     start: int
@@ -102,7 +102,8 @@ class Encoded:
 
 
 def encode(document: dict[str, Any], before: Encoded | None = None) -> Encoded:
-    """The document as JSON, its long lists first. Entries that the version before has are copied from there.
+    """The document as JSON, with its long lists first. Entries of the previous version are copied from its
+    text.
 
     A table with 40,000 snapshots has 28 MB of metadata, of which a commit changes one kilobyte.
     """

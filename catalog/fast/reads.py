@@ -162,8 +162,8 @@ class FastReads:
 
     async def _has_file(self, location: str) -> bool:
         if self._reader.blocks or not location.startswith("file:"):
-            return not self._files.has_vanished(location)
-        return not await asyncio.to_thread(self._files.has_vanished, location)
+            return not self._files.is_missing(location)
+        return not await asyncio.to_thread(self._files.is_missing, location)
 
     async def _caller(self, authorization: bytes | None) -> Caller | None:
         if self._is_open:

@@ -38,13 +38,13 @@ def check(catalog: Catalog, *, repair: bool = False) -> Iterator[Finding]:
             rows = catalog.records.entries_after(warehouse.name, namespace, name, PAGE_ROWS)
             for entry in rows:
                 if entry.kind != "namespace":
-                    yield _look(catalog, warehouse.name, entry, repair)
+                    yield _check_entry(catalog, warehouse.name, entry, repair)
             if len(rows) < PAGE_ROWS:
                 break
             namespace, name = rows[-1].namespace, rows[-1].name
 
 
-def _look(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: bool) -> Finding:
+def _check_entry(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: bool) -> Finding:
     finding = Finding(warehouse, f"{Namespace.from_key(entry.namespace)}.{entry.name}")
     document = entry.document or b""
     try:
@@ -58,7 +58,7 @@ def _look(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: bool) -
         finding.problems.append("the row and its document name different uuids")
     location = str(entry.metadata_location)
     try:
-        if _as_kept(entry, decode_metadata(location, catalog.files.read(location))) != metadata:
+        if _as_stored(entry, decode_metadata(location, catalog.files.read(location))) != metadata:
             finding.problems.append(f"the file {location} differs from the row")
     except FileNotFound:
         if repair:
@@ -71,7 +71,7 @@ def _look(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: bool) -
     return finding
 
 
-def _as_kept(entry: CatalogEntry, text: bytes) -> Any:
+def _as_stored(entry: CatalogEntry, text: bytes) -> Any:
     """The content of the file in the form that the row stores: registering an old file adds default
     values.
     """

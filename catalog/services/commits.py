@@ -74,21 +74,21 @@ class TableCommit:
 
 
 def commit_tables(
-    catalog: Catalog, state: WarehouseState, asked: WriteContext, commits: list[TableCommit]
+    catalog: Catalog, state: WarehouseState, context: WriteContext, commits: list[TableCommit]
 ) -> list[CatalogEntry]:
     """Apply all commits or none. Returns the tables as they are afterwards."""
-    _require_sane(commits)
+    _check_commits(commits)
     for commit in commits:
         locations.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
     try:
         entries = write_with_retry(
-            catalog, state, asked, lambda: _decide_all(catalog, state, commits, outdated)
+            catalog, state, context, lambda: _make_plan(catalog, state, commits, outdated)
         )
     except NotWritten as error:
         raise not_committed(error) from error
     for entry in entries:
-        _keep(catalog, entry)
+        _cache(catalog, entry)
     if outdated and not state.is_transaction:
         remove_outdated(catalog, outdated)
     return entries
@@ -101,18 +101,18 @@ def not_committed(error: NotWritten) -> CommitFailed:
     return CommitFailed(error.message)
 
 
-def _decide_all(
+def _make_plan(
     catalog: Catalog, state: WarehouseState, commits: list[TableCommit], outdated: list[str]
 ) -> WritePlan[list[CatalogEntry]]:
-    decision: WritePlan[list[CatalogEntry]] = WritePlan(answer=[])
+    plan: WritePlan[list[CatalogEntry]] = WritePlan(result=[])
     outdated.clear()
     if len(commits) > 1 and (landed := [c for c in commits if _has_landed(catalog, state, c)]):
         _require_whole(catalog, state, commits, landed)
         found = (state.load(*commit.key) for commit in commits)
-        return WritePlan(answer=[entry for entry in found if entry is not None])
+        return WritePlan(result=[entry for entry in found if entry is not None])
     for commit in commits:
-        _decide(catalog, state, commit, decision, outdated)
-    return decision
+        _add_to_plan(catalog, state, commit, plan, outdated)
+    return plan
 
 
 def _has_landed(catalog: Catalog, state: WarehouseState, commit: TableCommit) -> bool:
@@ -154,18 +154,18 @@ def _is_in_effect(catalog: Catalog, state: WarehouseState, commit: TableCommit) 
     return _has_no_effect(commit, _parsed(catalog, entry), catalog.now_ms())
 
 
-def _require_sane(commits: list[TableCommit]) -> None:
+def _check_commits(commits: list[TableCommit]) -> None:
     if len(commits) > TABLES_A_TRANSACTION_MAX:
         raise Invalid(f"A transaction may touch at most {TABLES_A_TRANSACTION_MAX} tables")
     if len({commit.key for commit in commits}) != len(commits):
         raise Invalid("A transaction may name each table only once: join its requirements and updates")
 
 
-def _decide(
+def _add_to_plan(
     catalog: Catalog,
     state: WarehouseState,
     commit: TableCommit,
-    decision: WritePlan[list[CatalogEntry]],
+    plan: WritePlan[list[CatalogEntry]],
     outdated: list[str],
 ) -> None:
     """Add to the plan the change that this commit makes to its table."""
@@ -176,20 +176,20 @@ def _decide(
         raise NoSuchTable(f"Table does not exist: {commit.identifier}")
     before = _parsed(catalog, entry) if entry is not None else None
     if entry is not None and is_replay(before, commit.requirements, commit.updates):
-        decision.answer.append(entry)
+        plan.result.append(entry)
         return
     if entry is None:
         _require_creatable(state, commit)
     location = entry.metadata_location if entry else None
     after = _applied(catalog, commit, before, location)
     if entry is not None and after is before:
-        decision.answer.append(entry)
+        plan.result.append(entry)
         return
     change, text = _change(catalog, state, commit, entry, before, after)
     assert change.after is not None
-    decision.answer.append(change.after)
-    decision.changes.append(change)
-    decision.files.append((str(change.after.metadata_location), text))
+    plan.result.append(change.after)
+    plan.changes.append(change)
+    plan.files.append((str(change.after.metadata_location), text))
     outdated += outdated_files(before, after)
 
 
@@ -241,7 +241,7 @@ def _change(
 ) -> tuple[EntryChange, bytes]:
     namespace, name = commit.key
     if state.is_transaction:
-        after = squash_for(catalog, state, namespace, name, after)
+        after = collapse_logs_for(catalog, state, namespace, name, after)
     locations.check_result(state.warehouse, before, after)
     if entry is None:
         locations.check_metadata(state.warehouse, after)
@@ -273,7 +273,7 @@ def _change(
     )
 
 
-def squash_for(
+def collapse_logs_for(
     catalog: Catalog, state: WarehouseState, namespace: str, name: str, after: dict[str, Any]
 ) -> dict[str, Any]:
     """The document with its logs as they will be published: only the last version in a transaction is
@@ -308,6 +308,6 @@ def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:
         log.warning("could not delete outdated metadata files", extra={"reason": error.message})
 
 
-def _keep(catalog: Catalog, entry: CatalogEntry) -> None:
+def _cache(catalog: Catalog, entry: CatalogEntry) -> None:
     if entry.document is not None and entry.metadata_location is not None:
         catalog.documents.put_text(document_key(entry), entry.document)

@@ -36,11 +36,13 @@ class SavedRefusal(CatalogError):
         self.status = status
 
 
-def run_once(catalog: Catalog, asked: WriteContext, work: Callable[[], T], restore: Callable[[Any], T]) -> T:
+def run_once(
+    catalog: Catalog, context: WriteContext, work: Callable[[], T], restore: Callable[[Any], T]
+) -> T:
     """Return the result of `work`. If the key has been used, return what `restore` makes of the saved
     result.
     """
-    record = asked.record
+    record = context.record
     if record is None:
         return work()
     saved = _saved(catalog, record)
@@ -106,4 +108,4 @@ def _result(saved: IdempotencyRecord) -> Any:
 
 def _save_refusal(catalog: Catalog, record: IdempotencyRecord, error: CatalogError) -> None:
     answer = orjson.dumps({"message": error.message, "type": error.type}).decode()
-    catalog.records.remember(replace(record, status=error.status, answer=answer), catalog.now_ms())
+    catalog.records.save(replace(record, status=error.status, answer=answer), catalog.now_ms())

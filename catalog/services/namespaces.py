@@ -30,39 +30,39 @@ def require_namespace(state: WarehouseState, namespace: Namespace) -> None:
 
 
 def create(
-    catalog: Catalog, state: WarehouseState, asked: WriteContext, namespace: Namespace, properties: object
+    catalog: Catalog, state: WarehouseState, context: WriteContext, namespace: Namespace, properties: object
 ) -> dict[str, str]:
-    wanted = check_properties({} if properties is None else properties)
-    _check_location(state, wanted)
+    checked = check_properties({} if properties is None else properties)
+    _check_location(state, checked)
     _check_levels(namespace, catalog.limits.namespace_separator)
 
-    def decide() -> WritePlan[dict[str, str]]:
+    def make_plan() -> WritePlan[dict[str, str]]:
         if state.entry(namespace.key, "") is not None:
             raise AlreadyExists(f"Namespace already exists: {namespace}")
         if len(namespace.levels) > 1:
             require_namespace(state, Namespace(namespace.levels[:-1]))
-        made = _entry(namespace, str(uuid.uuid4()), 1, wanted)
-        shown = _with_location(state, namespace, wanted)
-        return WritePlan(shown, [_change("create-namespace", namespace, None, made, wanted)])
+        entry = _entry(namespace, str(uuid.uuid4()), 1, checked)
+        result = _with_location(state, namespace, checked)
+        return WritePlan(result, [_change("create-namespace", namespace, None, entry, checked)])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
-def drop(catalog: Catalog, state: WarehouseState, asked: WriteContext, namespace: Namespace) -> None:
-    def decide() -> WritePlan[None]:
+def drop(catalog: Catalog, state: WarehouseState, context: WriteContext, namespace: Namespace) -> None:
+    def make_plan() -> WritePlan[None]:
         entry = _require(state, namespace)
         key = namespace.key
         if state.names(key, "table", "", 1) or state.names(key, "view", "", 1) or state.children(key, "", 1):
             raise NamespaceNotEmpty(f"Namespace {namespace} is not empty")
         return WritePlan(None, [_change("drop-namespace", namespace, entry, None, {})])
 
-    write_with_retry(catalog, state, asked, decide)
+    write_with_retry(catalog, state, context, make_plan)
 
 
 def update_properties(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     namespace: Namespace,
     updates: object,
     removals: object,
@@ -75,22 +75,22 @@ def update_properties(
         raise Unprocessable(f"Cannot update and remove the same keys in one request: {', '.join(both)}")
     _check_location(state, to_set)
 
-    def decide() -> WritePlan[dict[str, list[str]]]:
+    def make_plan() -> WritePlan[dict[str, list[str]]]:
         entry = _require(state, namespace)
-        had = _properties(entry)
-        kept = {key: value for key, value in (had | to_set).items() if key not in to_remove}
+        before = _properties(entry)
+        after_properties = {key: value for key, value in (before | to_set).items() if key not in to_remove}
         answer = {
             "updated": sorted(to_set),
-            "removed": [key for key in to_remove if key in had],
-            "missing": [key for key in to_remove if key not in had],
+            "removed": [key for key in to_remove if key in before],
+            "missing": [key for key in to_remove if key not in before],
         }
-        if kept == had:
+        if after_properties == before:
             return WritePlan(answer)
-        check_properties(kept)
-        after = _entry(namespace, entry.uuid, entry.version + 1, kept)
-        return WritePlan(answer, [_change("update-namespace", namespace, entry, after, kept)])
+        check_properties(after_properties)
+        after = _entry(namespace, entry.uuid, entry.version + 1, after_properties)
+        return WritePlan(answer, [_change("update-namespace", namespace, entry, after, after_properties)])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
 def check_properties(value: object) -> dict[str, str]:

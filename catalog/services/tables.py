@@ -23,7 +23,7 @@ from catalog.metadata.document import summarize, with_defaults
 from catalog.metadata.files import decode_metadata, metadata_folder, next_metadata_location
 from catalog.metadata.invariants import violations
 from catalog.metadata.tables import new_table
-from catalog.models import PURGE_WANTED, UNNUMBERED, CatalogEntry, EntryChange, Kind
+from catalog.models import PURGE_REQUESTED, UNNUMBERED, CatalogEntry, EntryChange, Kind
 from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.services.namespaces import properties_of
@@ -57,13 +57,13 @@ def require_file(catalog: Catalog, entry: CatalogEntry) -> None:
     first scan, that the files of a table were deleted. Other catalogs behave the same way.
     """
     location = str(entry.metadata_location)
-    if catalog.files.has_vanished(location):
+    if catalog.files.is_missing(location):
         raise FileNotFound(
             f"Failed to open input stream for file: {location} (`calve check --repair` writes it again)"
         )
 
 
-def require_free(state: WarehouseState, identifier: Identifier, kind: Kind) -> None:
+def require_available(state: WarehouseState, identifier: Identifier, kind: Kind) -> None:
     """Raise AlreadyExists if a table or view has the name."""
     entry = state.entry(identifier.namespace.key, identifier.name)
     if entry is None:
@@ -76,13 +76,13 @@ def require_free(state: WarehouseState, identifier: Identifier, kind: Kind) -> N
 def create(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     identifier: Identifier,
     request: dict[str, Any],
 ) -> CatalogEntry:
     namespace_properties = properties_of(state, identifier.namespace)
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
-    return put_new(catalog, state, asked, identifier, "table", "create-table", metadata)
+    return create_entry(catalog, state, context, identifier, "table", "create-table", metadata)
 
 
 def stage(
@@ -90,11 +90,11 @@ def stage(
 ) -> dict[str, Any]:
     """The metadata of a table that is not stored yet. The client's commit sends all of it back."""
     namespace_properties = properties_of(state, identifier.namespace)
-    require_free(state, identifier, "table")
+    require_available(state, identifier, "table")
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
-    for place in locations.own_locations(metadata):
-        if catalog.records.taken(state.warehouse.name, place):
-            raise Invalid(f"Location {place} overlaps the location of another table")
+    for location in locations.own_locations(metadata):
+        if catalog.records.overlapping(state.warehouse.name, location):
+            raise Invalid(f"Location {location} overlaps the location of another table")
     # DuckDB writes manifests into this folder and does not create it.
     catalog.files.make_directory(metadata_folder(metadata))
     return metadata
@@ -116,10 +116,10 @@ def _new_metadata(
     return new_table(request, location=location, table_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
 
 
-def put_new(
+def create_entry(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     identifier: Identifier,
     kind: Kind,
     operation: str,
@@ -129,31 +129,31 @@ def put_new(
     text = orjson.dumps(metadata)
     uuid_ = metadata[f"{kind}-uuid"]
 
-    def decide() -> WritePlan[CatalogEntry]:
-        require_free(state, identifier, kind)
+    def make_plan() -> WritePlan[CatalogEntry]:
+        require_available(state, identifier, kind)
         location = next_metadata_location(metadata, None)
-        made = CatalogEntry(
+        entry = CatalogEntry(
             kind, identifier.namespace.key, identifier.name, uuid_, UNNUMBERED, location, text
         )
         change = EntryChange(
             operation,
             kind,
-            made.namespace,
-            made.name,
+            entry.namespace,
+            entry.name,
             None,
-            made,
+            entry,
             summarize(metadata) if kind == "table" else {},
             locations.own_locations(metadata),
         )
-        return WritePlan(made, [change], [(location, text)])
+        return WritePlan(entry, [change], [(location, text)])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
 def register(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     identifier: Identifier,
     location: object,
     *,
@@ -161,61 +161,61 @@ def register(
 ) -> CatalogEntry:
     """Create a table from an existing metadata file."""
     properties_of(state, identifier.namespace)
-    place = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
-    found, text = read_metadata(catalog, place)
+    file = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
+    found, text = read_metadata(catalog, file)
     metadata = with_defaults(found, table_uuid=str(uuid.uuid4()))
     problems = violations(metadata)
     if problems:
-        raise Invalid(f"Cannot register {place}: {problems[0]}")
+        raise Invalid(f"Cannot register {file}: {problems[0]}")
     locations.check_metadata(state.warehouse, metadata)
     if metadata is not found:
         text = orjson.dumps(metadata)
 
-    def decide() -> WritePlan[CatalogEntry]:
+    def make_plan() -> WritePlan[CatalogEntry]:
         base = state.load(identifier.namespace.key, identifier.name)
         if base is not None and (base.kind != "table" or not overwrite):
-            require_free(state, identifier, "table")
+            require_available(state, identifier, "table")
         _refuse_protected(state, base, identifier, "overwrite")
-        made = CatalogEntry(
+        entry = CatalogEntry(
             "table",
             identifier.namespace.key,
             identifier.name,
             metadata["table-uuid"],
             UNNUMBERED,
-            place,
+            file,
             text,
         )
         change = EntryChange(
             "register-table",
             "table",
-            made.namespace,
-            made.name,
+            entry.namespace,
+            entry.name,
             base,
-            made,
+            entry,
             summarize(metadata),
             locations.own_locations(metadata),
         )
-        return WritePlan(made, [change])
+        return WritePlan(entry, [change])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
-def read_metadata(catalog: Catalog, place: str) -> tuple[dict[str, Any], bytes]:
+def read_metadata(catalog: Catalog, location: str) -> tuple[dict[str, Any], bytes]:
     """The content of a metadata file that another program wrote: parsed, and as text."""
-    text = decode_metadata(place, catalog.files.read(place))
+    text = decode_metadata(location, catalog.files.read(location))
     try:
         metadata = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise Invalid(f"The metadata file {place} is not JSON") from error
+        raise Invalid(f"The metadata file {location} is not JSON") from error
     if not isinstance(metadata, dict):
-        raise Invalid(f"The metadata file {place} does not hold an object")
+        raise Invalid(f"The metadata file {location} does not hold an object")
     return metadata, text
 
 
 def drop(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     identifier: Identifier,
     kind: Kind = "table",
     *,
@@ -227,10 +227,10 @@ def drop(
     queue instead and cannot be restored.
     """
 
-    def decide() -> WritePlan[CatalogEntry]:
+    def make_plan() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier, kind)
         _refuse_protected(state, entry, identifier, "drop")
-        until_ms = PURGE_WANTED if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
+        until_ms = PURGE_REQUESTED if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
         change = EntryChange(
             f"drop-{kind}",
             kind,
@@ -243,61 +243,63 @@ def drop(
         )
         return WritePlan(entry, [change])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
 def unregister(
-    catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier
+    catalog: Catalog, state: WarehouseState, context: WriteContext, identifier: Identifier
 ) -> CatalogEntry:
     """Remove the table from the catalog and return its entry. Its files stay."""
 
-    def decide() -> WritePlan[CatalogEntry]:
+    def make_plan() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier)
         _refuse_protected(state, entry, identifier, "unregister")
         change = EntryChange("unregister-table", "table", entry.namespace, entry.name, entry, None)
         return WritePlan(entry, [change])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
 def rename(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     source: Identifier,
     target: Identifier,
     kind: Kind = "table",
 ) -> None:
     """Rename a table or view. Its metadata and location stay the same."""
 
-    def decide() -> WritePlan[None]:
+    def make_plan() -> WritePlan[None]:
         entry = load(state, source, kind)
         if state.entry(target.namespace.key, "") is None:
             raise NoSuchNamespace(f"Namespace does not exist: {target.namespace}")
-        _refuse_taken(state, source, target, kind)
+        _refuse_existing(state, source, target, kind)
         moved = replace(entry, namespace=target.namespace.key, name=target.name)
-        noted = summarize(orjson.loads(entry.document or b"{}")) if kind == "table" else {}
-        away = EntryChange(
-            f"rename-{kind}", kind, entry.namespace, entry.name, entry, None, {"to": _spelled(target)}
+        summary = summarize(orjson.loads(entry.document or b"{}")) if kind == "table" else {}
+        removed = EntryChange(
+            f"rename-{kind}", kind, entry.namespace, entry.name, entry, None, {"to": _to_json(target)}
         )
-        here = EntryChange(
+        added = EntryChange(
             f"rename-{kind}",
             kind,
             moved.namespace,
             moved.name,
             None,
             moved,
-            {"from": _spelled(source), **noted},
+            {"from": _to_json(source), **summary},
         )
-        return WritePlan(None, [away, here])
+        return WritePlan(None, [removed, added])
 
-    write_with_retry(catalog, state, asked, decide)
+    write_with_retry(catalog, state, context, make_plan)
 
 
-def _refuse_taken(state: WarehouseState, source: Identifier, target: Identifier, kind: Kind) -> None:
-    taken = state.entry(target.namespace.key, target.name)
-    if taken is not None:
-        raise AlreadyExists(f"Cannot rename {source} to {target}. {taken.kind.capitalize()} already exists")
+def _refuse_existing(state: WarehouseState, source: Identifier, target: Identifier, kind: Kind) -> None:
+    existing = state.entry(target.namespace.key, target.name)
+    if existing is not None:
+        raise AlreadyExists(
+            f"Cannot rename {source} to {target}. {existing.kind.capitalize()} already exists"
+        )
 
 
 def _refuse_protected(
@@ -310,37 +312,39 @@ def _refuse_protected(
 def undrop(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     dropped_id: str,
     target: Identifier | None = None,
 ) -> CatalogEntry:
     """Restore a dropped table or view, with its own name or another one."""
 
-    def decide() -> WritePlan[CatalogEntry]:
+    def make_plan() -> WritePlan[CatalogEntry]:
         found = catalog.records.one_dropped(state.warehouse.name, dropped_id, catalog.now_ms())
         if found is None:
             raise NoSuchTable(f"No dropped table or view has the id {dropped_id}, or its retention has ended")
         entry = found.entry
         identifier = target or Identifier(Namespace.from_key(entry.namespace), entry.name)
         properties_of(state, identifier.namespace)
-        require_free(state, identifier, entry.kind)
-        back = replace(entry, namespace=identifier.namespace.key, name=identifier.name, version=UNNUMBERED)
-        noted = summarize(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
+        require_available(state, identifier, entry.kind)
+        restored = replace(
+            entry, namespace=identifier.namespace.key, name=identifier.name, version=UNNUMBERED
+        )
+        summary = summarize(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
         change = EntryChange(
             f"undrop-{entry.kind}",
             entry.kind,
-            back.namespace,
-            back.name,
+            restored.namespace,
+            restored.name,
             None,
-            back,
-            noted,
+            restored,
+            summary,
             locations.own_locations(orjson.loads(entry.document or b"{}")),
         )
-        return WritePlan(back, [change])
+        return WritePlan(restored, [change])
 
     if state.is_transaction:
         raise Forbidden("A dropped table is brought back in the warehouse itself, not inside a transaction")
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)
 
 
 def protect(catalog: Catalog, state: WarehouseState, identifier: Identifier, protected: bool) -> None:
@@ -351,17 +355,17 @@ def protect(catalog: Catalog, state: WarehouseState, identifier: Identifier, pro
         raise NoSuchTable(f"Table does not exist: {identifier}")
 
 
-def _spelled(identifier: Identifier) -> dict[str, Any]:
+def _to_json(identifier: Identifier) -> dict[str, Any]:
     return {"namespace": list(identifier.namespace.levels), "name": identifier.name}
 
 
 def drop_table(
-    catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier, *, purge: bool
+    catalog: Catalog, state: WarehouseState, context: WriteContext, identifier: Identifier, *, purge: bool
 ) -> None:
     """Drop a table. With `purge` its files are deleted soon after (see services/purge.py).
 
     Inside a transaction, the files are deleted after the transaction is published.
     """
-    entry = drop(catalog, state, asked, identifier, forever=purge)
+    entry = drop(catalog, state, context, identifier, forever=purge)
     if purge and not state.is_transaction:
         catalog.purge_worker.submit(state.warehouse.name, [entry.uuid])

@@ -37,12 +37,12 @@ from catalog.models import (
 )
 from catalog.names import Identifier, Namespace, check_transaction_name
 from catalog.services.catalog import Catalog
-from catalog.services.commits import remove_outdated, squash_for
+from catalog.services.commits import collapse_logs_for, remove_outdated
 from catalog.services.warehouse_state import CurrentState, Key, document_key, staged_document
 from catalog.services.writes import discard_files, write_files
 from catalog.store.dropped import enqueue_purge
 from catalog.store.transactions import publish as publish_changes
-from catalog.store.writes import Also
+from catalog.store.writes import InTransaction
 
 PUBLISH_ATTEMPTS_MAX = 5
 TTL_S_MAX = 7 * 24 * 3600
@@ -84,7 +84,7 @@ def abort(catalog: Catalog, warehouse: str, name: str) -> None:
 
 
 def publish(
-    catalog: Catalog, warehouse: str, principal: str, name: str, also: Also | None = None
+    catalog: Catalog, warehouse: str, principal: str, name: str, in_transaction: InTransaction | None = None
 ) -> tuple[int | None, list[StagedChange]]:
     """Publish all staged changes at once. Returns the number (None if there was nothing) and the changes.
 
@@ -95,9 +95,11 @@ def publish(
         return transaction.number, []
     catalog.require_open(transaction)
     for _ in range(PUBLISH_ATTEMPTS_MAX):
-        staged = all_staged(catalog, transaction)
+        staged_changes = all_staged(catalog, transaction)
         try:
-            return _publish_once(catalog, transaction, principal, staged, also), staged
+            return _publish_once(
+                catalog, transaction, principal, staged_changes, in_transaction
+            ), staged_changes
         except ConcurrentUpdate:
             continue  # another commit changed a row after it was read; read it again
         except CommitFailed:
@@ -111,55 +113,59 @@ def publish(
 
 
 def all_staged(catalog: Catalog, transaction: Transaction) -> list[StagedChange]:
-    """What is held back of each name, with the documents."""
+    """All staged changes of a transaction, with their documents."""
     while True:
         found = []
-        for held in catalog.transactions.all_staged(transaction.id):
-            text = staged_document(catalog.documents, catalog.transactions, transaction, held.last)
+        for staged in catalog.transactions.all_staged(transaction.id):
+            text = staged_document(catalog.documents, catalog.transactions, transaction, staged.last)
             if text is None:
-                break  # the name has moved on since: read all of it again
-            last = replace(held.last, document=text)
-            found.append(replace(held, after=last if held.after is not None else None, last=last))
+                break  # a name has been written again since: read all of them again
+            last = replace(staged.last, document=text)
+            found.append(replace(staged, after=last if staged.after is not None else None, last=last))
         else:
             return found
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What a publish will do."""
+    """The changes and files of a publish."""
 
     changes: list[EntryChange] = field(default_factory=list)
     files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
-    keys: dict[str, Key] = field(default_factory=dict)  # of the documents in the files
-    outdated: list[str] = field(default_factory=list)  # files to delete once it is done
+    keys: dict[str, Key] = field(default_factory=dict)  # cache keys of the documents in `files`
+    outdated: list[str] = field(default_factory=list)  # files to delete after the publish
 
 
 def _publish_once(
-    catalog: Catalog, transaction: Transaction, principal: str, staged: list[StagedChange], also: Also | None
+    catalog: Catalog,
+    transaction: Transaction,
+    principal: str,
+    staged_changes: list[StagedChange],
+    in_transaction: InTransaction | None,
 ) -> int | None:
     present = CurrentState(catalog.database, catalog.entries, transaction.warehouse, catalog.documents)
     now_ms = catalog.now_ms()
     plan = _Plan()
-    moved = []
-    staying = {held.after.uuid for held in staged if held.after is not None}
-    for held in staged:
-        if held.base_uuid is None and held.after is None:
-            continue  # made and dropped inside: nothing to publish
-        if not _decide(catalog, present, _told_plainly(held, staying), now_ms, plan):
-            moved.append(_spelled(held))
-    if moved:
+    changed = []
+    remaining = {staged.after.uuid for staged in staged_changes if staged.after is not None}
+    for staged in staged_changes:
+        if staged.base_uuid is None and staged.after is None:
+            continue  # created and dropped in this transaction: nothing to publish
+        if not _add_to_plan(catalog, present, _rename_as_drop(staged, remaining), now_ms, plan):
+            changed.append(_full_name(staged))
+    if changed:
         raise CommitFailed(
-            f"Cannot publish {transaction.name}: {', '.join(moved)} changed since it was opened at number "
+            f"Cannot publish {transaction.name}: {', '.join(changed)} changed since it was opened at number "
             f"{transaction.base_number}. Abort it, open it again and repeat the work"
         )
     _refuse_protected(transaction, plan.changes)
     write_files(catalog, plan.files)
-    gone = [held.last for held in staged if is_purged(held)]
+    gone = [staged.last for staged in staged_changes if is_purged(staged)]
     if gone:
-        also = enqueue_purge(transaction.warehouse, gone, principal, now_ms, also)
+        in_transaction = enqueue_purge(transaction.warehouse, gone, principal, now_ms, in_transaction)
     try:
         number = publish_changes(
-            catalog.database, transaction, WriteRequest(plan.changes, principal, now_ms), also
+            catalog.database, transaction, WriteRequest(plan.changes, principal, now_ms), in_transaction
         )
     except CommitStateUnknown:
         raise
@@ -175,12 +181,12 @@ def _publish_once(
 
 def _refuse_protected(transaction: Transaction, changes: list[EntryChange]) -> None:
     """Refuse to drop or replace a table that was protected after the transaction staged that change."""
-    staying = {change.after.uuid for change in changes if change.after is not None}
+    remaining = {change.after.uuid for change in changes if change.after is not None}
     for change in changes:
         base, after = change.base, change.after
         if base is None or not base.protected or (after is not None and after.uuid == base.uuid):
             continue
-        if after is not None or base.uuid not in staying:
+        if after is not None or base.uuid not in remaining:
             name = Identifier(Namespace.from_key(change.namespace), change.name)
             raise Conflict(
                 f"Cannot publish {transaction.name}: it drops or replaces {name}, which is protected. "
@@ -188,49 +194,54 @@ def _refuse_protected(transaction: Transaction, changes: list[EntryChange]) -> N
             )
 
 
-def is_purged(held: StagedChange) -> bool:
+def is_purged(staged: StagedChange) -> bool:
     """Whether publishing this change purges the table, including files that only the transaction has
     written.
     """
-    return held.after is None and held.kind == "table" and bool(held.detail.get("purge"))
+    return staged.after is None and staged.kind == "table" and bool(staged.detail.get("purge"))
 
 
-def _told_plainly(held: StagedChange, staying: set[str]) -> StagedChange:
+def _rename_as_drop(staged: StagedChange, remaining: set[str]) -> StagedChange:
     """A table that was renamed and then dropped in the transaction is published as dropped."""
-    if held.operation.startswith("rename-") and held.after is None and held.last.uuid not in staying:
-        return replace(held, operation=f"drop-{held.kind}")
-    return held
+    if staged.operation.startswith("rename-") and staged.after is None and staged.last.uuid not in remaining:
+        return replace(staged, operation=f"drop-{staged.kind}")
+    return staged
 
 
-def _decide(catalog: Catalog, present: CurrentState, held: StagedChange, now_ms: int, plan: _Plan) -> bool:
-    """Add what publishing does to one name; False if the name moved and the work cannot be carried over."""
-    live = present.load(held.namespace, held.name)
-    stands = (live.uuid, live.version) if live else None
-    based = (held.base_uuid, held.base_version) if held.base_uuid is not None else None
-    after = held.after
-    if stands != based:
-        after = _rebased(catalog, present, held, live)
+def _add_to_plan(
+    catalog: Catalog, present: CurrentState, staged: StagedChange, now_ms: int, plan: _Plan
+) -> bool:
+    """Add to the plan what publishing does to one name.
+
+    Returns False if the entry has changed since and the staged commits do not apply to it.
+    """
+    current = present.load(staged.namespace, staged.name)
+    current_version = (current.uuid, current.version) if current else None
+    base_version = (staged.base_uuid, staged.base_version) if staged.base_uuid is not None else None
+    after = staged.after
+    if current_version != base_version:
+        after = _rebased(catalog, present, staged, current)
         if after is None:
             return False
-    detail, new_locations = held.detail, tuple[str, ...]()
+    detail, new_locations = staged.detail, tuple[str, ...]()
     if after is not None and after.kind != "namespace":
-        before = _parsed(catalog, live) if live is not None and live.uuid == after.uuid else None
-        after, metadata = _with_file(catalog, held, live, before, after, now_ms, plan)
+        before = _parsed(catalog, current) if current is not None and current.uuid == after.uuid else None
+        after, metadata = _with_file(catalog, staged, current, before, after, now_ms, plan)
         new_locations = locations.new_locations(before, metadata)
         if after.kind == "table":
-            # A note of the version that is published, not of those on the way to it.
-            detail = update_summary(held.detail, metadata)
+            # The summary describes the published version, not those inside the transaction.
+            detail = update_summary(staged.detail, metadata)
     plan.changes.append(
         EntryChange(
-            held.operation,
-            held.kind,
-            held.namespace,
-            held.name,
-            live,
+            staged.operation,
+            staged.kind,
+            staged.namespace,
+            staged.name,
+            current,
             after,
             detail,
             new_locations,
-            _keep_until_ms(catalog, held, after, now_ms),
+            _keep_until_ms(catalog, staged, after, now_ms),
         )
     )
     return True
@@ -241,71 +252,73 @@ def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:
 
 
 def _keep_until_ms(
-    catalog: Catalog, held: StagedChange, after: CatalogEntry | None, now_ms: int
+    catalog: Catalog, staged: StagedChange, after: CatalogEntry | None, now_ms: int
 ) -> int | None:
-    dropped = after is None and held.kind != "namespace" and held.operation.startswith("drop-")
-    if not dropped or held.detail.get("purge", False):
+    dropped = after is None and staged.kind != "namespace" and staged.operation.startswith("drop-")
+    if not dropped or staged.detail.get("purge", False):
         return None
     return now_ms + catalog.limits.drop_retention_s * 1000
 
 
 def _with_file(
     catalog: Catalog,
-    held: StagedChange,
-    live: CatalogEntry | None,
+    staged: StagedChange,
+    current: CatalogEntry | None,
     before: dict[str, Any] | None,
     after: CatalogEntry,
     now_ms: int,
     plan: _Plan,
 ) -> tuple[CatalogEntry, dict[str, Any]]:
-    """The entry with the file it will have, and its document. What was only renamed or registered has its
-    file already.
+    """The entry with its metadata file, and its document. A table that was only renamed or registered keeps
+    its file.
     """
     location, metadata = str(after.metadata_location), _parsed(catalog, after)
-    if location == held.base_location or catalog.files.exists(location):
+    if location == staged.base_location or catalog.files.exists(location):
         return after, metadata
     if after.kind == "table":
         metadata = set_publish_time(metadata, before, now_ms)
         plan.outdated += outdated_files(before, metadata)
-    location = next_metadata_location(metadata, live.metadata_location if live else None)
-    version = live.version + 1 if live is not None and before is not None else UNNUMBERED
+    location = next_metadata_location(metadata, current.metadata_location if current else None)
+    version = current.version + 1 if current is not None and before is not None else UNNUMBERED
     published = replace(after, metadata_location=location, version=version)
     plan.keys[location] = document_key(published)
-    staged = document_key(after)
-    replaced = [staged, document_key(live)] if live is not None else [staged]
-    text = catalog.documents.encode(plan.keys[location], metadata, staged, replaced)
+    staged_key = document_key(after)
+    replaced = [staged_key, document_key(current)] if current is not None else [staged_key]
+    text = catalog.documents.encode(plan.keys[location], metadata, staged_key, replaced)
     plan.files.append((location, text))
     return replace(published, document=text), metadata
 
 
 def _rebased(
-    catalog: Catalog, present: CurrentState, held: StagedChange, live: CatalogEntry | None
+    catalog: Catalog, present: CurrentState, staged: StagedChange, current: CatalogEntry | None
 ) -> CatalogEntry | None:
     """The staged commits applied to the current table. None if that is not possible, or a requirement
     fails.
     """
-    if live is None or held.after is None or held.kind != "table" or live.uuid != held.base_uuid:
+    if current is None or staged.after is None or staged.kind != "table" or current.uuid != staged.base_uuid:
         return None
-    if held.after.uuid != held.base_uuid or None in held.requests:
+    if staged.after.uuid != staged.base_uuid or None in staged.requests:
         return None
-    metadata = _parsed(catalog, live)
+    metadata = _parsed(catalog, current)
     try:
-        for requirements, updates in held.requests:
+        for requirements, updates in staged.requests:
             metadata = apply(
                 metadata,
                 requirements,
                 updates,
                 now_ms=catalog.now_ms(),
-                metadata_location=live.metadata_location,
+                metadata_location=current.metadata_location,
             )
     except CatalogError:
         return None
-    metadata = squash_for(catalog, present, held.namespace, held.name, metadata)
-    location = next_metadata_location(metadata, live.metadata_location)
+    metadata = collapse_logs_for(catalog, present, staged.namespace, staged.name, metadata)
+    location = next_metadata_location(metadata, current.metadata_location)
     text = orjson.dumps(metadata)
-    return CatalogEntry("table", held.namespace, held.name, live.uuid, live.version + 1, location, text)
+    return CatalogEntry(
+        "table", staged.namespace, staged.name, current.uuid, current.version + 1, location, text
+    )
 
 
-def _spelled(held: StagedChange) -> str:
-    namespace = str(Namespace.from_key(held.namespace))
-    return f"{namespace}.{held.name}" if held.name else namespace
+def _full_name(staged: StagedChange) -> str:
+    namespace = str(Namespace.from_key(staged.namespace))
+    return f"{namespace}.{staged.name}" if staged.name else namespace

@@ -17,7 +17,7 @@ from catalog.names import Identifier
 from catalog.services.catalog import Catalog
 from catalog.services.commits import not_committed
 from catalog.services.namespaces import properties_of
-from catalog.services.tables import load, put_new, read_metadata, require_free
+from catalog.services.tables import create_entry, load, read_metadata, require_available
 from catalog.services.warehouse_state import WarehouseState, document_key
 from catalog.services.writes import WriteContext, WritePlan, write_with_retry
 
@@ -25,7 +25,7 @@ from catalog.services.writes import WriteContext, WritePlan, write_with_retry
 def create(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     identifier: Identifier,
     request: dict[str, Any],
 ) -> CatalogEntry:
@@ -37,13 +37,13 @@ def create(
     for key, value in locations.path_properties(request.get("properties")):
         locations.require_inside(state.warehouse, value, key)
     metadata = new_view(request, location=location, view_uuid=str(uuid.uuid4()), now_ms=catalog.now_ms())
-    return put_new(catalog, state, asked, identifier, "view", "create-view", metadata)
+    return create_entry(catalog, state, context, identifier, "view", "create-view", metadata)
 
 
 def replace(
     catalog: Catalog,
     state: WarehouseState,
-    asked: WriteContext,
+    context: WriteContext,
     identifier: Identifier,
     requirements: list[Any],
     updates: list[Any],
@@ -51,7 +51,7 @@ def replace(
     """Apply updates to a view."""
     locations.check_updates(state.warehouse, updates)
 
-    def decide() -> WritePlan[CatalogEntry]:
+    def make_plan() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier, "view")
         assert entry.document is not None
         before = catalog.documents.parsed(document_key(entry), entry.document)
@@ -63,7 +63,7 @@ def replace(
         locations.check_result(state.warehouse, before, after)
         location = next_metadata_location(after, entry.metadata_location)
         text = orjson.dumps(after)
-        made = CatalogEntry(
+        replaced = CatalogEntry(
             "view", entry.namespace, entry.name, entry.uuid, entry.version + 1, location, text
         )
         detail = {"updates": [update["action"] for update in updates]}
@@ -73,47 +73,47 @@ def replace(
             entry.namespace,
             entry.name,
             entry,
-            made,
+            replaced,
             detail,
             locations.new_locations(before, after),
         )
-        return WritePlan(made, [change], [(location, text)])
+        return WritePlan(replaced, [change], [(location, text)])
 
     try:
-        return write_with_retry(catalog, state, asked, decide)
+        return write_with_retry(catalog, state, context, make_plan)
     except NotWritten as error:
         raise not_committed(error) from error
 
 
 def register(
-    catalog: Catalog, state: WarehouseState, asked: WriteContext, identifier: Identifier, location: object
+    catalog: Catalog, state: WarehouseState, context: WriteContext, identifier: Identifier, location: object
 ) -> CatalogEntry:
     """Create a view from an existing metadata file."""
     properties_of(state, identifier.namespace)
-    place = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
-    metadata, text = read_metadata(catalog, place)
+    file = locations.require_inside(state.warehouse, location, "metadata-location", file=True).text
+    metadata, text = read_metadata(catalog, file)
     problems = view_violations(metadata)
     if problems:
-        raise Invalid(f"Cannot register {place}: {problems[0]}")
+        raise Invalid(f"Cannot register {file}: {problems[0]}")
     locations.require_below(state.warehouse, metadata.get("location"), "location")
     for key, value in locations.path_properties(metadata.get("properties")):
         locations.require_inside(state.warehouse, value, key)
 
-    def decide() -> WritePlan[CatalogEntry]:
-        require_free(state, identifier, "view")
-        made = CatalogEntry(
-            "view", identifier.namespace.key, identifier.name, metadata["view-uuid"], UNNUMBERED, place, text
+    def make_plan() -> WritePlan[CatalogEntry]:
+        require_available(state, identifier, "view")
+        created = CatalogEntry(
+            "view", identifier.namespace.key, identifier.name, metadata["view-uuid"], UNNUMBERED, file, text
         )
         change = EntryChange(
             "register-view",
             "view",
-            made.namespace,
-            made.name,
+            created.namespace,
+            created.name,
             None,
-            made,
+            created,
             {},
             locations.own_locations(metadata),
         )
-        return WritePlan(made, [change])
+        return WritePlan(created, [change])
 
-    return write_with_retry(catalog, state, asked, decide)
+    return write_with_retry(catalog, state, context, make_plan)

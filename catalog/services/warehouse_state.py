@@ -57,9 +57,9 @@ class Documents:
     def encode(
         self, key: Key, value: dict[str, Any], follows: Key | None, replaced: Iterable[Key] = ()
     ) -> bytes:
-        """The text of a new version, which was made from the version `follows`.
+        """The text of a new version that was derived from the version `follows`.
 
-        No write will be based on the versions in `replaced` any more.
+        No later write is based on the versions in `replaced`.
         """
         return orjson.dumps(value)
 
@@ -105,7 +105,7 @@ class WarehouseState(Protocol):
     def is_protected(self, entry: CatalogEntry) -> bool:
         """Whether the entry is protected now. The history does not record protection."""
 
-    def write(self, wanted: WriteRequest) -> int:
+    def write(self, request: WriteRequest) -> int:
         """Write all changes or none. Returns the version of new entries.
 
         Raises ConcurrentUpdate, IdempotencyKeyConflict and the errors of the store.
@@ -113,18 +113,15 @@ class WarehouseState(Protocol):
 
 
 class CurrentState:
+    """The newest rows. The row of the warehouse is read on demand: most reads need only its name."""
+
     is_present = True
     is_transaction = False
 
-    """The newest rows.
-
-    The warehouse itself is read only when it is asked for: most reads need no more than its name.
-    """
-
-    def __init__(self, database: Database, present: EntryStore, warehouse: str, documents: Documents) -> None:
+    def __init__(self, database: Database, entries: EntryStore, warehouse: str, documents: Documents) -> None:
         self.prefix = warehouse
         self._database = database
-        self._present = present
+        self._entries = entries
         self._documents = documents
         self._warehouse: Warehouse | None = None
 
@@ -135,7 +132,7 @@ class CurrentState:
         return self._warehouse
 
     def entry(self, namespace: str, name: str) -> CatalogEntry | None:
-        return self._present.entry(self.prefix, namespace, name)
+        return self._entries.entry(self.prefix, namespace, name)
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
         """The entry with its document. The first read omits the document; a second fetches it if it is not
@@ -157,20 +154,20 @@ class CurrentState:
                     text,
                     entry.protected,
                 )
-        whole = self._present.whole(self.prefix, namespace, name)
-        if whole is not None and whole.metadata_location is not None and whole.document is not None:
-            self._documents.put_text(document_key(whole), whole.document)
-        return whole
+        loaded = self._entries.load(self.prefix, namespace, name)
+        if loaded is not None and loaded.metadata_location is not None and loaded.document is not None:
+            self._documents.put_text(document_key(loaded), loaded.document)
+        return loaded
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
-        return self._present.names(self.prefix, namespace, kind, after, limit)
+        return self._entries.names(self.prefix, namespace, kind, after, limit)
 
     def number(self) -> int | None:
-        head = self._present.number(self.prefix)
+        head = self._entries.number(self.prefix)
         return head[0] if head else None
 
     def children(self, parent: str, after: str, limit: int) -> list[str]:
-        return self._present.children(self.prefix, parent, after, limit)
+        return self._entries.children(self.prefix, parent, after, limit)
 
     def published(self, namespace: str, name: str) -> CatalogEntry | None:
         return self.load(namespace, name)
@@ -181,8 +178,8 @@ class CurrentState:
     def is_protected(self, entry: CatalogEntry) -> bool:
         return entry.protected
 
-    def write(self, wanted: WriteRequest) -> int:
-        return write_changes(self._database, self.prefix, wanted).first_version
+    def write(self, request: WriteRequest) -> int:
+        return write_changes(self._database, self.prefix, request).first_version
 
 
 class AsOfState:
@@ -203,13 +200,13 @@ class AsOfState:
         self.warehouse = warehouse
         self._number = number
         self.prefix = prefix or f"{warehouse.name}@{number}"
-        self._past = HistoryStore(database)
-        self._present = EntryStore(database)
+        self._history = HistoryStore(database)
+        self._entries = EntryStore(database)
         self.documents = documents
         self._files = files
 
     def entry(self, namespace: str, name: str) -> CatalogEntry | None:
-        found = self._past.entry(self.warehouse.name, self._number, namespace, name)
+        found = self._history.entry(self.warehouse.name, self._number, namespace, name)
         return found.entry if found else None
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
@@ -226,9 +223,9 @@ class AsOfState:
         key = document_key(entry)
         text = self.documents.text(key)
         if text is None:
-            now = self._present.whole(self.warehouse.name, entry.namespace, entry.name)
-            stands = now is not None and now.metadata_location == entry.metadata_location
-            text = now.document if stands and now is not None else None
+            now = self._entries.load(self.warehouse.name, entry.namespace, entry.name)
+            is_unchanged = now is not None and now.metadata_location == entry.metadata_location
+            text = now.document if is_unchanged and now is not None else None
             text = text or self._from_file(entry)
             self.documents.put_text(key, text)
         return text
@@ -244,31 +241,31 @@ class AsOfState:
             return rebuilt
 
     def _rebuilt(self, entry: CatalogEntry) -> bytes | None:
-        then = self._past.entry(self.warehouse.name, self._number, entry.namespace, entry.name)
-        later = self._present.by_uuid(self.warehouse.name, entry.uuid)
-        if then is None or later is None or entry.kind != "table":
+        past = self._history.entry(self.warehouse.name, self._number, entry.namespace, entry.name)
+        later = self._entries.by_uuid(self.warehouse.name, entry.uuid)
+        if past is None or later is None or entry.kind != "table":
             return None
-        return rebuild(later, then.detail)
+        return rebuild(later, past.detail)
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
-        return self._past.names(self.warehouse.name, self._number, namespace, kind, after, limit)
+        return self._history.names(self.warehouse.name, self._number, namespace, kind, after, limit)
 
     def number(self) -> int | None:
         return self._number
 
     def children(self, parent: str, after: str, limit: int) -> list[str]:
-        return self._past.children(self.warehouse.name, self._number, parent, after, limit)
+        return self._history.children(self.warehouse.name, self._number, parent, after, limit)
 
     def published(self, namespace: str, name: str) -> CatalogEntry | None:
         return self.load(namespace, name)
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
-        return self._past.written_with(self.warehouse.name, namespace, name, snapshot_ids)
+        return self._history.written_with(self.warehouse.name, namespace, name, snapshot_ids)
 
     def is_protected(self, entry: CatalogEntry) -> bool:
-        return self._present.is_protected(self.warehouse.name, entry.uuid)
+        return self._entries.is_protected(self.warehouse.name, entry.uuid)
 
-    def write(self, wanted: WriteRequest) -> int:
+    def write(self, request: WriteRequest) -> int:
         raise Forbidden(
             f"{self.prefix} is a past moment of {self.warehouse.name} and cannot be written to: "
             f"attach to warehouse={self.warehouse.name} to write"
@@ -278,8 +275,9 @@ class AsOfState:
 def staged_document(
     documents: Documents, transactions: TransactionStore, transaction: Transaction, entry: CatalogEntry
 ) -> bytes | None:
-    """The document of a version that is held back; None if the name has moved on since."""
-    # Only a metadata location is used once: namespaces of two transactions may have the same version.
+    """The document of a staged version. None if the name has been written again since."""
+    # The cache key needs a metadata location, which is used once: namespaces of two transactions may have
+    # equal versions.
     key = document_key(entry) if entry.metadata_location is not None else None
     text = documents.text(key) if key is not None else None
     if text is None:
@@ -290,6 +288,8 @@ def staged_document(
 
 
 class TransactionState:
+    """The state inside an open transaction: its staged changes over the state at its base number."""
+
     is_present = False
     is_transaction = True
 
@@ -301,26 +301,28 @@ class TransactionState:
         self._transactions = transactions
 
     def entry(self, namespace: str, name: str) -> CatalogEntry | None:
-        held = self._held(namespace, name)
-        return held.after if held else self._base.entry(namespace, name)
+        staged = self._staged(namespace, name)
+        return staged.after if staged else self._base.entry(namespace, name)
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
         while True:
-            held = self._held(namespace, name)
-            if held is None:
+            staged = self._staged(namespace, name)
+            if staged is None:
                 return self._base.load(namespace, name)
-            if held.after is None:
+            if staged.after is None:
                 return None
-            text = staged_document(self._base.documents, self._transactions, self.transaction, held.after)
-            if text is not None:  # else the name has moved on since: read it again
-                return replace(held.after, document=text)
+            text = staged_document(self._base.documents, self._transactions, self.transaction, staged.after)
+            if text is not None:  # else the name has been written again since: read it again
+                return replace(staged.after, document=text)
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         found = set(self._base.names(namespace, kind, after, EVERYTHING))
-        for held_namespace, name, held_kind, present in self._transactions.staged_names(self.transaction.id):
-            if held_namespace == namespace and name and name > after:
+        for staged_namespace, name, staged_kind, present in self._transactions.staged_names(
+            self.transaction.id
+        ):
+            if staged_namespace == namespace and name and name > after:
                 found.discard(name)
-                if present and held_kind == kind:
+                if present and staged_kind == kind:
                     found.add(name)
         return sorted(found)[:limit]
 
@@ -343,18 +345,18 @@ class TransactionState:
 
         Another table may have its old name now, so the uuids are compared.
         """
-        held, seen = self._held(namespace, name), {(namespace, name)}
-        uuid = held.after.uuid if held is not None and held.after is not None else None
+        staged, seen = self._staged(namespace, name), {(namespace, name)}
+        uuid = staged.after.uuid if staged is not None and staged.after is not None else None
         while True:
-            live = self._base.load(namespace, name)
-            source = held.detail.get("from") if held is not None else None
-            if source is None or (live is not None and live.uuid == uuid):
-                return live
+            published = self._base.load(namespace, name)
+            source = staged.detail.get("from") if staged is not None else None
+            if source is None or (published is not None and published.uuid == uuid):
+                return published
             namespace, name = "\x1f".join(source["namespace"]), source["name"]
             if (namespace, name) in seen:
                 return None
             seen.add((namespace, name))
-            held = self._held(namespace, name)
+            staged = self._staged(namespace, name)
 
     def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
         return set()
@@ -362,9 +364,9 @@ class TransactionState:
     def is_protected(self, entry: CatalogEntry) -> bool:
         return self._base.is_protected(entry)
 
-    def write(self, wanted: WriteRequest) -> int:
-        self._transactions.stage(self.transaction, wanted)
+    def write(self, request: WriteRequest) -> int:
+        self._transactions.stage(self.transaction, request)
         return 1  # versions inside a transaction begin at 1 for each name
 
-    def _held(self, namespace: str, name: str) -> StagedChange | None:
+    def _staged(self, namespace: str, name: str) -> StagedChange | None:
         return self._transactions.staged(self.transaction.id, namespace, name)

@@ -27,12 +27,12 @@ def ensure_main(catalog: Catalog, root: str) -> Warehouse:
 def create(catalog: Catalog, name: object, root: str | None) -> Warehouse:
     """Create a warehouse. Its root is probed first, so that a wrong root is reported now."""
     checked = check_warehouse_name(name)
-    place = Location.parse(root if root is not None else _beside_main(catalog, checked))
-    if not place.segments and place.scheme == "file":
+    location = Location.parse(root if root is not None else _default_root(catalog, checked))
+    if not location.segments and location.scheme == "file":
         raise Invalid("The root of the file system cannot be a warehouse")
-    catalog.warehouses.require_room(checked, place)
-    catalog.files.probe(place.text)
-    return catalog.warehouses.create(checked, place, catalog.now_ms())
+    catalog.warehouses.require_available(checked, location)
+    catalog.files.probe(location.text)
+    return catalog.warehouses.create(checked, location, catalog.now_ms())
 
 
 def drop(catalog: Catalog, name: object) -> None:
@@ -42,7 +42,7 @@ def drop(catalog: Catalog, name: object) -> None:
     catalog.warehouses.delete(checked)
 
 
-def _beside_main(catalog: Catalog, name: str) -> str:
+def _default_root(catalog: Catalog, name: str) -> str:
     main = Location.parse(catalog.warehouse(MAIN).root)
     if not main.segments:
         raise Invalid(f"Give a root: there is no place beside {main.text}")

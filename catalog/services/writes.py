@@ -48,7 +48,7 @@ T = TypeVar("T")
 class WritePlan(Generic[T]):
     """The changes to write, the metadata files to write before them, and the result of the operation."""
 
-    answer: T
+    result: T
     changes: list[EntryChange] = field(default_factory=list)
     files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
 
@@ -68,7 +68,7 @@ class WriteContext:
 
 
 def write_with_retry(
-    catalog: Catalog, state: WarehouseState, asked: WriteContext, decide: Callable[[], WritePlan[T]]
+    catalog: Catalog, state: WarehouseState, context: WriteContext, make_plan: Callable[[], WritePlan[T]]
 ) -> T:
     """Call `make_plan` and write its changes, again after each concurrent update.
 
@@ -76,35 +76,35 @@ def write_with_retry(
     """
     names = ""
     for attempt in range(ATTEMPTS_MAX):
-        asked.require_time()
-        decision = decide()
-        if not decision.changes:
-            if asked.record is not None:
-                _save_record(catalog, _completed_record(asked.record, decision.answer))
-            return decision.answer
+        context.require_time()
+        plan = make_plan()
+        if not plan.changes:
+            if context.record is not None:
+                _save_record(catalog, _completed_record(context.record, plan.result))
+            return plan.result
         faults.reach("write.decided")
-        _require_free_locations(catalog, state, decision.changes)
+        _require_available_locations(catalog, state, plan.changes)
         try:
             # Inside a transaction no file is written: publishing writes one file for the last version.
-            write_files(catalog, [] if state.is_transaction else decision.files)
+            write_files(catalog, [] if state.is_transaction else plan.files)
         except Unavailable as error:
             raise NotWritten(error.message) from error
         try:
-            record = _completed_record(asked.record, decision.answer) if asked.record is not None else None
-            version = state.write(WriteRequest(decision.changes, asked.principal, catalog.now_ms(), record))
+            record = _completed_record(context.record, plan.result) if context.record is not None else None
+            version = state.write(WriteRequest(plan.changes, context.principal, catalog.now_ms(), record))
             faults.reach("write.before-answer")
-            return _numbered(decision.answer, version)
-        except ConcurrentUpdate as race:
-            names = str(race)
-            _discard(catalog, state, decision)
+            return _numbered(plan.result, version)
+        except ConcurrentUpdate as error:
+            names = str(error)
+            _discard(catalog, state, plan)
             time.sleep(random.uniform(0, min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S)))  # noqa: S311
         except CommitStateUnknown:
             raise
         except Unavailable as error:
-            _discard(catalog, state, decision)
+            _discard(catalog, state, plan)
             raise NotWritten(error.message) from error
         except (CatalogError, IdempotencyKeyConflict):
-            _discard(catalog, state, decision)
+            _discard(catalog, state, plan)
             raise
     raise CommitFailed(f"Cannot commit: {names} is written to by too many others at once; try again")
 
@@ -121,15 +121,15 @@ def _numbered(answer: T, version: int) -> T:
     return numbered if isinstance(answer, list) else numbered[0]  # type: ignore[return-value]
 
 
-def _require_free_locations(catalog: Catalog, state: WarehouseState, changes: list[EntryChange]) -> None:
+def _require_available_locations(catalog: Catalog, state: WarehouseState, changes: list[EntryChange]) -> None:
     """Refuse locations of other tables before a file is written. The store checks again, under a lock."""
     if state.is_transaction:
         return  # no file is written yet, and the transaction may also drop the other table
     for change in changes:
-        for place in change.locations:
-            for taken, owner in catalog.records.taken(state.warehouse.name, place):
+        for location in change.locations:
+            for reserved, owner in catalog.records.overlapping(state.warehouse.name, location):
                 if change.after is not None and owner != change.after.uuid:
-                    raise Invalid(f"Location {place} overlaps {taken}, which belongs to another table")
+                    raise Invalid(f"Location {location} overlaps {reserved}, which belongs to another table")
 
 
 def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
@@ -149,9 +149,9 @@ def _save_record(catalog: Catalog, record: IdempotencyRecord) -> None:
     A failure is only logged. It costs a later repeat of the request its short cut.
     """
     try:
-        catalog.records.remember(record, catalog.now_ms())
+        catalog.records.save(record, catalog.now_ms())
     except CatalogError as error:
-        log.warning("could not remember an idempotency key", extra={"reason": error.message})
+        log.warning("could not save an idempotency key", extra={"reason": error.message})
 
 
 def _completed_record(record: IdempotencyRecord, answer: object) -> IdempotencyRecord:
@@ -163,9 +163,9 @@ def _completed_record(record: IdempotencyRecord, answer: object) -> IdempotencyR
     return replace(record, answer=orjson.dumps(answer).decode())
 
 
-def _discard(catalog: Catalog, state: WarehouseState, decision: WritePlan[T]) -> None:
+def _discard(catalog: Catalog, state: WarehouseState, plan: WritePlan[T]) -> None:
     if not state.is_transaction:
-        discard_files(catalog, decision.files)
+        discard_files(catalog, plan.files)
 
 
 def discard_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:

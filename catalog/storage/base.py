@@ -39,7 +39,7 @@ class Files(Protocol):
     def exists(self, location: str) -> bool:
         """Whether the location is an existing file (not a directory)."""
 
-    def has_vanished(self, location: str) -> bool:
+    def is_missing(self, location: str) -> bool:
         """Whether a file is certainly missing, if that can be determined cheaply. On `s3://` always False."""
 
     def delete(self, locations: Iterable[str]) -> int:
@@ -57,7 +57,7 @@ class Files(Protocol):
         directories.
         """
 
-    def settle(self, directory: str) -> None:
+    def sync(self, directory: str) -> None:
         """Make all files below a directory durable, including those that other processes wrote. On `file://`
         this waits for the disk. On `s3://` files are durable once they are written.
         """

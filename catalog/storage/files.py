@@ -29,7 +29,7 @@ class _Adapter(Protocol):
     def delete(self, locations: Iterable[Location]) -> int: ...
     def make_directory(self, location: Location) -> None: ...
     def remove_empty_directory(self, location: Location) -> None: ...
-    def settle(self, directory: Location) -> None: ...
+    def sync(self, directory: Location) -> None: ...
     def unchanged_since(self, directory: Location, time_ms: int) -> list[str]: ...
     def probe(self, root: Location) -> None: ...
 
@@ -57,7 +57,7 @@ class StorageFiles:
         place = Location.parse_file(location)
         return self._adapters[place.scheme].exists(place)
 
-    def has_vanished(self, location: str) -> bool:
+    def is_missing(self, location: str) -> bool:
         # Not parsed, because every loadTable calls this. The locations of rows were checked when they were
         # written.
         return location.startswith("file:") and not os.path.exists(location.removeprefix("file:"))  # noqa: PTH110
@@ -83,9 +83,9 @@ class StorageFiles:
         place = Location.parse(location)
         self._adapters[place.scheme].make_directory(place)
 
-    def settle(self, directory: str) -> None:
+    def sync(self, directory: str) -> None:
         place = Location.parse(directory)
-        self._adapters[place.scheme].settle(place)
+        self._adapters[place.scheme].sync(place)
 
     def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
         place = Location.parse(directory)

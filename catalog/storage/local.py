@@ -144,7 +144,7 @@ class LocalFiles:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 _refuse("remove the directory", location, error)
 
-    def settle(self, directory: Location) -> None:
+    def sync(self, directory: Location) -> None:
         try:
             descriptor = os.open(_path(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

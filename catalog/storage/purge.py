@@ -20,14 +20,13 @@ from itertools import islice
 from typing import Any
 
 from catalog.errors import Forbidden, Invalid, Unavailable
-from catalog.locations import Location
+from catalog.locations import PATH_PROPERTIES, Location
 from catalog.storage.base import Files
 from catalog.storage.reachable import Reachable
 
 _CHUNK = 1_000
 _NAMED_MAX = 100
 _NAME_BYTES_MAX = 255
-_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
 Metadata = dict[str, Any]
 
@@ -64,11 +63,11 @@ def purge(
     `check` is called before every step and ends the purge by raising. Raises `Unavailable` if storage fails;
     the next call finds all files that remain.
     """
-    places = own_places(metadata, root)
+    own_locations = table_locations(metadata, root)
 
     def may_read(location: str) -> bool:
         check()
-        return places.hold(location)
+        return own_locations.contains(location)
 
     walk = Reachable(files, metadata, metadata_location, may_read=may_read)
     deleted = 0
@@ -78,20 +77,20 @@ def purge(
             continue
         while chunk := list(islice(group, _CHUNK)):
             check()
-            deleted += _deleted(files, places, places.own(chunk))
-    _remove_directories(files, places)
+            deleted += _deleted(files, own_locations, own_locations.select(chunk))
+    _remove_directories(files, own_locations)
     return PurgeReport(
         deleted=deleted,
-        outside_count=places.outside_count,
-        outside=tuple(places.outside),
+        outside_count=own_locations.outside_count,
+        outside=tuple(own_locations.outside),
         missing=tuple(walk.missing[:_NAMED_MAX]),
         unreadable=tuple(walk.unreadable[:_NAMED_MAX]),
         data_kept=data_kept,
     )
 
 
-def _remove_directories(files: Files, places: OwnPlaces) -> None:
-    for directory in places.emptied():
+def _remove_directories(files: Files, own_locations: TableLocations) -> None:
+    for directory in own_locations.directories():
         try:
             files.remove_empty_directory(directory)
         except (Forbidden, Unavailable) as error:
@@ -99,21 +98,21 @@ def _remove_directories(files: Files, places: OwnPlaces) -> None:
             log.warning("left an empty directory behind", extra={"reason": error.message})
 
 
-def _deleted(files: Files, places: OwnPlaces, locations: list[str]) -> int:
+def _deleted(files: Files, own_locations: TableLocations, locations: list[str]) -> int:
     try:
         files.delete(list(_checksums(locations)))
         return files.delete(locations)
     except Forbidden:
         # A link leads out of the warehouse. The other files are deleted already; find those that remain.
-        return sum(_deleted_alone(files, places, location) for location in locations)
+        return sum(_deleted_alone(files, own_locations, location) for location in locations)
 
 
-def _deleted_alone(files: Files, places: OwnPlaces, location: str) -> int:
+def _deleted_alone(files: Files, own_locations: TableLocations, location: str) -> int:
     try:
         files.delete(list(_checksums([location])))
         return files.delete([location])
     except Forbidden:
-        places.leave(location)
+        own_locations.count_outside(location)
         return 0
 
 
@@ -126,59 +125,67 @@ def _checksums(locations: list[str]) -> Iterator[str]:
                 yield f"{folder}/.{name}.crc"
 
 
-class OwnPlaces:
+class TableLocations:
     """The table's own locations, and the files found elsewhere."""
 
-    def __init__(self, places: list[Location]) -> None:
-        self._places = places
+    def __init__(self, own_locations: list[Location]) -> None:
+        self._locations = own_locations
         self.outside: list[str] = []
         self.outside_count = 0
         self._directories: set[str] = set()
 
-    def hold(self, location: str) -> bool:
+    def contains(self, location: str) -> bool:
         """Whether this file is in one of the table's locations. False for text that is not a location."""
         try:
             file = Location.parse_file(location)
         except Invalid:
             return False
-        return any(file.is_inside(place) and file != place for place in self._places)
+        return any(file.is_inside(own_location) and file != own_location for own_location in self._locations)
 
-    def own(self, locations: list[str]) -> list[str]:
+    def select(self, locations: list[str]) -> list[str]:
         """The files inside the table's locations; the others are counted."""
         inside = []
         for location in locations:
-            if self.hold(location):
+            if self.contains(location):
                 inside.append(location)
                 self._directories.add(location.rpartition("/")[0])
             else:
-                self.leave(location)
+                self.count_outside(location)
         return inside
 
-    def emptied(self) -> list[str]:
+    def directories(self) -> list[str]:
         """The directories that contained the table's files and may be empty now, children before parents."""
         found: set[Location] = set()
         for text in self._directories:
             directory = Location.parse_file(text)
-            while directory not in found and any(directory.is_inside(place) for place in self._places):
+            while directory not in found and any(
+                directory.is_inside(own_location) for own_location in self._locations
+            ):
                 found.add(directory)
                 directory = Location.parse_file(directory.text.rpartition("/")[0])
         return [one.text for one in sorted(found, key=lambda one: len(one.segments), reverse=True)]
 
-    def leave(self, location: str) -> None:
+    def count_outside(self, location: str) -> None:
         self.outside_count += 1
         if len(self.outside) < _NAMED_MAX:
             self.outside.append(location)
 
 
-def own_places(metadata: Metadata, root: str) -> OwnPlaces:
+def table_locations(metadata: Metadata, root: str) -> TableLocations:
     """The table's location and path properties that are below the warehouse root."""
-    whole = Location.parse(root)
-    claimed = [metadata.get("location"), *(_property(metadata, name) for name in _PLACES)]
-    return OwnPlaces([place for place in _parsed(claimed) if place.is_inside(whole) and place != whole])
+    warehouse_root = Location.parse(root)
+    texts = [metadata.get("location"), *(_property(metadata, name) for name in sorted(PATH_PROPERTIES))]
+    return TableLocations(
+        [
+            own_location
+            for own_location in _parsed(texts)
+            if own_location.is_inside(warehouse_root) and own_location != warehouse_root
+        ]
+    )
 
 
-def _parsed(claimed: list[Any]) -> Iterator[Location]:
-    for text in claimed:
+def _parsed(texts: list[Any]) -> Iterator[Location]:
+    for text in texts:
         try:
             yield Location.parse(text)
         except Invalid:

@@ -100,7 +100,7 @@ def _is_link_local(host: str) -> bool:
         return False  # a host name
 
 
-def judged(error: BaseError) -> tuple[str, bool]:
+def classified(error: BaseError) -> tuple[str, bool]:
     """Why a try failed, without secrets, and whether a retry may succeed."""
     text = str(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
@@ -244,7 +244,7 @@ class S3Files:
     def remove_empty_directory(self, location: Location) -> None:
         """Do nothing: an object store has no directories."""
 
-    def settle(self, directory: Location) -> None:
+    def sync(self, directory: Location) -> None:
         """Do nothing: a written object is durable."""
 
     def unchanged_since(self, directory: Location, time_ms: int) -> list[str]:
@@ -288,7 +288,7 @@ class S3Files:
             except _InFlight:
                 reason = "an earlier try is still under way"
             except BaseError as error:
-                reason, transient = judged(error)
+                reason, transient = classified(error)
                 if not transient:
                     break
             _log.info("object store failed", extra={"bucket": location.authority, "reason": reason})

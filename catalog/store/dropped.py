@@ -14,15 +14,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from catalog.models import PURGE_WANTED, CatalogEntry
+from catalog.models import PURGE_REQUESTED, CatalogEntry
 from catalog.store.database import Database
 from catalog.store.entries import pack, unpack
-from catalog.store.schema import dropped, wanted_purges
-from catalog.store.writes import Also
+from catalog.store.schema import dropped, queued_purges
+from catalog.store.writes import InTransaction
 
-READ_WANTED = (
+READ_QUEUED = (
     sa.select(dropped.c.warehouse, dropped.c.uuid, -dropped.c.expires_ms)
-    .where(wanted_purges)
+    .where(queued_purges)
     .order_by(dropped.c.expires_ms.desc())
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
@@ -34,14 +34,14 @@ READ_DOCUMENT = sa.select(dropped.c.name, dropped.c.metadata_location, dropped.c
 
 
 @dataclass(frozen=True, slots=True)
-class WantedPurge:
+class QueuedPurge:
     warehouse: str
     uuid: str
-    held_until_ms: int  # the lease of another process; it may have expired
+    leased_until_ms: int  # the lease of another process; it may have expired
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPurge:
+class LeasedPurge:
     """A purge that this process has leased until `until_ms`."""
 
     warehouse: str
@@ -56,25 +56,25 @@ class PurgeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def wanted(self, limit: int) -> list[WantedPurge]:
+    def queued(self, limit: int) -> list[QueuedPurge]:
         """Purges in the queue, of all warehouses, those without a lease first."""
-        return [WantedPurge(*row) for row in self._database.fetch_all(READ_WANTED, {"limit": limit})]
+        return [QueuedPurge(*row) for row in self._database.fetch_all(READ_QUEUED, {"limit": limit})]
 
-    def take(self, warehouse: str, uuid_: str, now_ms: int, until_ms: int) -> HeldPurge | None:
+    def lease(self, warehouse: str, uuid_: str, now_ms: int, until_ms: int) -> LeasedPurge | None:
         """Lease a purge. None if another process has leased it, or if it is done."""
-        if not self._set(warehouse, uuid_, -until_ms, dropped.c.expires_ms.between(-now_ms, PURGE_WANTED)):
+        if not self._set(warehouse, uuid_, -until_ms, dropped.c.expires_ms.between(-now_ms, PURGE_REQUESTED)):
             return None
         params = {"warehouse": warehouse, "uuid": uuid_, "expires_ms": -until_ms}
         row = self._database.fetch_one(READ_DOCUMENT, params)
-        return HeldPurge(warehouse, uuid_, row[0], row[1], unpack(row[2]), until_ms) if row else None
+        return LeasedPurge(warehouse, uuid_, row[0], row[1], unpack(row[2]), until_ms) if row else None
 
-    def hold(self, held: HeldPurge, until_ms: int) -> bool:
+    def renew(self, leased: LeasedPurge, until_ms: int) -> bool:
         """Change the end of the lease; 0 releases it. False if this process no longer has the lease."""
-        return self._set(held.warehouse, held.uuid, -until_ms, dropped.c.expires_ms == -held.until_ms)
+        return self._set(leased.warehouse, leased.uuid, -until_ms, dropped.c.expires_ms == -leased.until_ms)
 
-    def done(self, held: HeldPurge) -> None:
+    def done(self, leased: LeasedPurge) -> None:
         statement = sa.delete(dropped).where(
-            dropped.c.warehouse == held.warehouse, dropped.c.uuid == held.uuid, wanted_purges
+            dropped.c.warehouse == leased.warehouse, dropped.c.uuid == leased.uuid, queued_purges
         )
         self._database.write(lambda connection: connection.execute(statement))
 
@@ -88,9 +88,13 @@ class PurgeStore:
 
 
 def enqueue_purge(
-    warehouse: str, entries: Sequence[CatalogEntry], principal: str, now_ms: int, also: Also | None
-) -> Also:
-    """A function that adds the tables to the queue in the SQL transaction of their drop, then runs `also`."""
+    warehouse: str,
+    entries: Sequence[CatalogEntry],
+    principal: str,
+    now_ms: int,
+    in_transaction: InTransaction | None,
+) -> InTransaction:
+    """A function that queues the tables in the SQL transaction of their drop, then runs `in_transaction`."""
 
     def add(connection: sa.Connection, number: int) -> None:
         for entry in entries:
@@ -104,11 +108,11 @@ def enqueue_purge(
                 "metadata_location": entry.metadata_location,
                 "document": pack(entry.document or b"{}"),
                 "dropped_ms": now_ms,
-                "expires_ms": PURGE_WANTED,
+                "expires_ms": PURGE_REQUESTED,
                 "principal": principal,
             }
             connection.execute(sa.insert(dropped).values(**values))
-        if also is not None:
-            also(connection, number)
+        if in_transaction is not None:
+            in_transaction(connection, number)
 
     return add

@@ -19,7 +19,7 @@ CHUNK_BYTES = 1024 * 1024
 CHUNKED_BYTES_MIN = 4 * CHUNK_BYTES  # shorter documents are one frame
 RECENT_MAX = 2
 _local = threading.local()
-# Long documents that were compressed last, with their chunks. Deques are safe to share between threads.
+# The long documents that were compressed last, with their chunks. Deques can be shared between threads.
 _recent: deque[tuple[bytes, list[bytes]]] = deque(maxlen=RECENT_MAX)
 _by_name = sa.and_(
     entries.c.warehouse == sa.bindparam("warehouse"),
@@ -77,7 +77,7 @@ def pack(document: bytes) -> bytes:
     """Compress a document for its row.
 
     A long document is compressed in chunks, each a frame of its own. A commit changes little of it, so most
-    chunks are those of the version before and need not be compressed again.
+    chunks of the previous version can be reused.
     """
     if len(document) < CHUNKED_BYTES_MIN:
         return _compressor().compress(document)
@@ -87,7 +87,7 @@ def pack(document: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """The JSON text again. ZstdError if the bytes are not whole."""
+    """Decompress a document to JSON text. Raises ZstdError if it is truncated."""
     decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if decompressor is None:
         decompressor = _local.decompressor = zstandard.ZstdDecompressor()
@@ -103,7 +103,7 @@ def unpack(packed: bytes) -> bytes:
 
 
 def _chunks(document: bytes) -> list[bytes]:
-    """The compressed chunks; those of an earlier version where they are the same."""
+    """The compressed chunks. Chunks that an earlier version also has are reused."""
     first = document[:CHUNK_BYTES]
     known = next((known for known in reversed(list(_recent)) if known[0].startswith(first)), (b"", []))
     chunks = []
@@ -115,7 +115,7 @@ def _chunks(document: bytes) -> list[bytes]:
 
 
 def _compressor() -> zstandard.ZstdCompressor:
-    """One for each thread: they are costly to make and not shareable."""
+    """The compressor of this thread. It is costly to create and cannot be shared."""
     found: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
     if found is None:
         found = _local.compressor = zstandard.ZstdCompressor(level=1)
@@ -136,8 +136,8 @@ class EntryStore:
             return None
         return CatalogEntry(row[0], namespace, name, row[1], row[2], row[3], None, bool(row[4]))
 
-    def whole(self, warehouse: str, namespace: str, name: str) -> CatalogEntry | None:
-        """The entry with its document, read together."""
+    def load(self, warehouse: str, namespace: str, name: str) -> CatalogEntry | None:
+        """The entry with its document."""
         row = self._database.fetch_one(
             READ_WHOLE, {"warehouse": warehouse, "namespace": namespace, "name": name}
         )

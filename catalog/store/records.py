@@ -90,29 +90,29 @@ class RecordStore:
 
     # -- idempotency
 
-    def record(self, wanted: IdempotencyRecord, now_ms: int) -> IdempotencyRecord | None:
+    def record(self, record: IdempotencyRecord, now_ms: int) -> IdempotencyRecord | None:
         params = {
-            "principal": wanted.principal,
-            "operation": wanted.operation,
-            "target": wanted.target,
-            "key": wanted.key,
+            "principal": record.principal,
+            "operation": record.operation,
+            "target": record.target,
+            "key": record.key,
             "now_ms": now_ms,
         }
         row = self._database.fetch_one(READ_RECORD, params)
         if row is None:
             return None
         return IdempotencyRecord(
-            wanted.principal,
-            wanted.operation,
-            wanted.target,
-            wanted.key,
+            record.principal,
+            record.operation,
+            record.target,
+            record.key,
             row[0],
-            wanted.expires_ms,
+            record.expires_ms,
             row[1],
             row[2],
         )
 
-    def remember(self, record: IdempotencyRecord, now_ms: int) -> None:
+    def save(self, record: IdempotencyRecord, now_ms: int) -> None:
         """Save the result of a request that changed nothing. If the key has a record already, that one stays.
 
         Also deletes a few expired records.
@@ -159,10 +159,6 @@ class RecordStore:
         )
         return _dropped(row) if row else None
 
-    def forget_dropped(self, warehouse: str, uuid: str) -> None:
-        statement = sa.delete(dropped).where(dropped.c.warehouse == warehouse, dropped.c.uuid == uuid)
-        self._database.write(lambda connection: connection.execute(statement))
-
     def protect(self, warehouse: str, namespace: str, name: str, protected: bool) -> bool:
         """Set the flag. False if there is no such entry."""
         statement = (
@@ -174,7 +170,7 @@ class RecordStore:
 
     # -- locations
 
-    def taken(self, warehouse: str, location: str) -> list[tuple[str, str]]:
+    def overlapping(self, warehouse: str, location: str) -> list[tuple[str, str]]:
         """(location, uuid) of the reserved locations that overlap a canonical location."""
         rows = self._database.fetch_all(OVERLAPPING, overlapping_params(warehouse, location))
         return [(row[0], row[1]) for row in rows]

@@ -88,7 +88,7 @@ locations = sa.Table(
 
 # Rows in the purge queue (see dropped.py). The number is in the SQL text, because the databases do not use
 # the partial index with a bound parameter.
-wanted_purges = sa.text("expires_ms <= 0")
+queued_purges = sa.text("expires_ms <= 0")
 
 dropped = sa.Table(
     "dropped",
@@ -105,7 +105,7 @@ dropped = sa.Table(
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
     sa.Column("principal", Text, nullable=False),
     sa.Index("dropped_by_uuid", "warehouse", "uuid"),
-    sa.Index("dropped_to_purge", "expires_ms", sqlite_where=wanted_purges, postgresql_where=wanted_purges),
+    sa.Index("dropped_to_purge", "expires_ms", sqlite_where=queued_purges, postgresql_where=queued_purges),
 )
 
 transactions = sa.Table(

@@ -27,7 +27,7 @@ from catalog.models import (
 from catalog.store.database import Database
 from catalog.store.entries import pack, unpack
 from catalog.store.schema import heads, staged, transactions
-from catalog.store.writes import Also, apply, remember
+from catalog.store.writes import InTransaction, apply, save_record
 
 _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = (
@@ -182,13 +182,13 @@ class TransactionStore:
     # -- staged changes
 
     def staged(self, transaction_id: str, namespace: str, name: str) -> StagedChange | None:
-        """What is held back of one name, without its document."""
+        """The staged change of one name, without its document."""
         params = {"transaction_id": transaction_id, "namespace": namespace, "name": name}
         row = self._database.fetch_one(READ_STAGED, params)
         return _staged(row) if row else None
 
     def staged_document(self, transaction_id: str, entry: CatalogEntry) -> bytes | None:
-        """The document of this version; None if the name has moved on since."""
+        """The document of this version. None if the name has been written again since."""
         params = {
             "transaction_id": transaction_id,
             "namespace": entry.namespace,
@@ -199,7 +199,7 @@ class TransactionStore:
         return unpack(row[0]) if row else None
 
     def all_staged(self, transaction_id: str) -> list[StagedChange]:
-        """What is held back of each name, without the documents."""
+        """All staged changes of a transaction, without their documents."""
         rows = self._database.fetch_all(READ_ALL_STAGED, {"transaction_id": transaction_id})
         return [_staged(row) for row in rows]
 
@@ -207,17 +207,17 @@ class TransactionStore:
         rows = self._database.fetch_all(READ_STAGED_NAMES, {"transaction_id": transaction_id})
         return [(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
-    def stage(self, transaction: Transaction, wanted: WriteRequest) -> None:
+    def stage(self, transaction: Transaction, request: WriteRequest) -> None:
         """Stage the changes. Raises ConcurrentUpdate if another write in the transaction has changed
         a name.
         """
 
         def work(connection: sa.Connection) -> None:
-            lock_open(connection, transaction, wanted.now_ms)
-            for change in wanted.changes:
+            lock_open(connection, transaction, request.now_ms)
+            for change in request.changes:
                 _stage_one(connection, transaction.id, change)
-            if wanted.record is not None:
-                remember(connection, wanted.record, wanted.now_ms)
+            if request.record is not None:
+                save_record(connection, request.record, request.now_ms)
 
         self._database.write(work)
 
@@ -276,14 +276,14 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
         staged.c.name == change.name,
     )
     row = connection.execute(sa.select(*_without_document).where(*where)).first()
-    stands = change.after or change.base
-    assert stands is not None
+    entry = change.after or change.base
+    assert entry is not None
     values: dict[str, Any] = {
         "kind": change.kind,
         "present": int(change.after is not None),
-        "uuid": stands.uuid,
-        "metadata_location": stands.metadata_location,
-        "document": pack(stands.document or b""),
+        "uuid": entry.uuid,
+        "metadata_location": entry.metadata_location,
+        "document": pack(entry.document or b""),
     }
     if row is None:
         base = change.base
@@ -302,37 +302,37 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
         }
         connection.execute(sa.insert(staged).values(**values))
         return
-    held = _staged(row)
+    earlier = _staged(row)
     expected = change.base
-    stands_now = held.after
-    same = (expected is None) == (stands_now is None) and (
+    staged_entry = earlier.after
+    same = (expected is None) == (staged_entry is None) and (
         expected is None
-        or stands_now is None
-        or (expected.uuid, expected.version) == (stands_now.uuid, stands_now.version)
+        or staged_entry is None
+        or (expected.uuid, expected.version) == (staged_entry.uuid, staged_entry.version)
     )
     if not same:
         raise ConcurrentUpdate(change.key)
     values |= {
         "version": row.version + 1,
-        "operation": _joined_operation(held, change),
-        "requests": pack(orjson.dumps([*held.requests, change.request])),
-        "detail": orjson.dumps(_joined_detail(held.detail, change.detail)).decode(),
+        "operation": _combined_operation(earlier, change),
+        "requests": pack(orjson.dumps([*earlier.requests, change.request])),
+        "detail": orjson.dumps(_combined_detail(earlier.detail, change.detail)).decode(),
     }
     connection.execute(sa.update(staged).where(*where).values(**values))
 
 
-def _joined_operation(held: StagedChange, change: EntryChange) -> str:
+def _combined_operation(earlier: StagedChange, change: EntryChange) -> str:
     """The operation that summarizes two: a table that was created and then written to was created."""
     if change.after is None:
         return change.operation
-    created = held.base_uuid is None and held.after is not None
-    return held.operation if created else change.operation
+    created = earlier.base_uuid is None and earlier.after is not None
+    return earlier.operation if created else change.operation
 
 
-def _joined_detail(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    joined = before | now
+def _combined_detail(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    combined = before | now
     added = [*before.get("added-snapshots", []), *now.get("added-snapshots", [])]
-    return joined | {"added-snapshots": added} if added else joined
+    return combined | {"added-snapshots": added} if added else combined
 
 
 def _staged(row: Any) -> StagedChange:
@@ -355,7 +355,10 @@ def _staged(row: Any) -> StagedChange:
 
 
 def publish(
-    database: Database, transaction: Transaction, wanted: WriteRequest, also: Also | None = None
+    database: Database,
+    transaction: Transaction,
+    request: WriteRequest,
+    in_transaction: InTransaction | None = None,
 ) -> int | None:
     """Publish the changes. Returns their number, or None if there was nothing to publish.
 
@@ -363,13 +366,13 @@ def publish(
     """
 
     def work(connection: sa.Connection) -> int | None:
-        lock_open(connection, transaction, wanted.now_ms)
+        lock_open(connection, transaction, request.now_ms)
         faults.reach("publish.locked")
-        number = apply(connection, transaction.warehouse, wanted).number if wanted.changes else None
-        if also is not None:
-            also(connection, number or transaction.base_number)
+        number = apply(connection, transaction.warehouse, request).number if request.changes else None
+        if in_transaction is not None:
+            in_transaction(connection, number or transaction.base_number)
         faults.reach("publish.before-close")
-        close(connection, transaction.id, "committed", wanted.now_ms, number)
+        close(connection, transaction.id, "committed", request.now_ms, number)
         return number
 
     return database.write(work)

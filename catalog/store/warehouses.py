@@ -68,7 +68,7 @@ class WarehouseStore:
 
         return self._database.write(work)
 
-    def require_room(self, name: str, root: Location) -> None:
+    def require_available(self, name: str, root: Location) -> None:
         """Raises AlreadyExists for the name, and Invalid if the root overlaps another one."""
         for known in self.all():
             if known.name == name:

@@ -32,24 +32,24 @@ from catalog.store.database import Database
 from catalog.store.entries import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
-Also = Callable[[sa.Connection, int], None]
-SWEEP_EVERY = 10  # writes with a key between two deletions of expired keys
-_keys_kept = itertools.count(1)
+InTransaction = Callable[[sa.Connection, int], None]
+KEYS_BETWEEN_DELETIONS = 10  # writes with a key between two deletions of expired keys
+_keys_saved = itertools.count(1)
 
 _row = (
     entries.c.warehouse == sa.bindparam("w"),
     entries.c.namespace == sa.bindparam("ns"),
     entries.c.name == sa.bindparam("n"),
 )
-_as_based = (*_row, entries.c.uuid == sa.bindparam("u"), entries.c.version == sa.bindparam("v"))
+_is_base = (*_row, entries.c.uuid == sa.bindparam("u"), entries.c.version == sa.bindparam("v"))
 _update = sa.update(entries).values(
     {c: sa.bindparam("new_" + c) for c in ("kind", "uuid", "version", "metadata_location", "document")}
 )
-_UPDATE = _update.where(*_as_based)
+_UPDATE = _update.where(*_is_base)
 # Another table or view takes over the name, which drops the one that had it.
-_REPLACE = _update.where(*_as_based, entries.c.protected == 0)
-_DELETE = sa.delete(entries).where(*_as_based, entries.c.protected == 0)
-_MOVE_AWAY = sa.delete(entries).where(*_as_based, entries.c.protected == sa.bindparam("p"))
+_REPLACE = _update.where(*_is_base, entries.c.protected == 0)
+_DELETE = sa.delete(entries).where(*_is_base, entries.c.protected == 0)
+_RENAME_FROM = sa.delete(entries).where(*_is_base, entries.c.protected == sa.bindparam("p"))
 _EXISTS = sa.select(entries.c.uuid).where(*_row)
 _COUNT = (
     sa.update(heads)
@@ -67,11 +67,11 @@ _LOCK_NAMES = (
 _INSERT = sa.insert(entries)
 _INSERT_HISTORY = sa.insert(history)
 _INSERT_DROPPED = sa.insert(dropped)
-_FORGET_DROPPED = sa.delete(dropped).where(
+_DELETE_DROPPED = sa.delete(dropped).where(
     dropped.c.warehouse == sa.bindparam("w"), dropped.c.uuid == sa.bindparam("u")
 )
-_INSERT_PLACE = sa.insert(locations)
-_RELEASE_PLACES = sa.delete(locations).where(
+_INSERT_LOCATION = sa.insert(locations)
+_RELEASE_LOCATIONS = sa.delete(locations).where(
     locations.c.warehouse == sa.bindparam("w"), locations.c.uuid == sa.bindparam("u")
 )
 OVERLAPPING = sa.select(locations.c.location, locations.c.uuid).where(
@@ -97,9 +97,9 @@ _INSIDE = (
 _BY_UUID = sa.select(entries.c.name).where(
     entries.c.warehouse == sa.bindparam("w"), entries.c.uuid == sa.bindparam("u")
 )
-_SWEEP_RECORDS = sa.delete(idempotency).where(idempotency.c.expires_ms <= sa.bindparam("now"))
+_DELETE_EXPIRED_RECORDS = sa.delete(idempotency).where(idempotency.c.expires_ms <= sa.bindparam("now"))
 _INSERT_RECORD = sa.insert(idempotency)
-_FORGET_RECORD = sa.delete(idempotency).where(
+_DELETE_EXPIRED_RECORD = sa.delete(idempotency).where(
     *(idempotency.c[name] == sa.bindparam(name) for name in ("principal", "operation", "target", "key")),
     idempotency.c.expires_ms <= sa.bindparam("now"),
 )
@@ -113,42 +113,49 @@ class Written:
     first_version: int
 
 
-def write(database: Database, warehouse: str, wanted: WriteRequest, also: Also | None = None) -> Written:
-    """Apply all changes or none. `also` runs in the same transaction, with the number.
+def write(
+    database: Database, warehouse: str, request: WriteRequest, in_transaction: InTransaction | None = None
+) -> Written:
+    """Apply all changes or none. `in_transaction` runs in the same transaction, with the number.
 
     Raises ConcurrentUpdate, IdempotencyKeyConflict, NoSuchNamespace, NamespaceNotEmpty, Invalid (a location
     that overlaps another table's), Unavailable (nothing was changed) and CommitStateUnknown.
     """
-    return database.write(lambda connection: apply(connection, warehouse, wanted, also))
+    return database.write(lambda connection: apply(connection, warehouse, request, in_transaction))
 
 
 def apply(
-    connection: sa.Connection, warehouse: str, wanted: WriteRequest, also: Also | None = None
+    connection: sa.Connection,
+    warehouse: str,
+    request: WriteRequest,
+    in_transaction: InTransaction | None = None,
 ) -> Written:
     """As `write`, inside the caller's transaction."""
-    changes = sorted(wanted.changes, key=lambda change: change.key)
+    changes = sorted(request.changes, key=lambda change: change.key)
     first_version = 0
     if any(change.is_structural for change in changes):
         first_version = _lock_names(connection, warehouse)
     # A renamed table keeps its protection, and a protected table can be renamed.
-    staying = {change.after.uuid for change in changes if change.after is not None}
-    moving = {c.base.uuid: c.base.protected for c in changes if c.base is not None and c.base.uuid in staying}
+    remaining = {change.after.uuid for change in changes if change.after is not None}
+    moving = {
+        c.base.uuid: c.base.protected for c in changes if c.base is not None and c.base.uuid in remaining
+    }
     for change in changes:
         _set(connection, warehouse, change, first_version, moving)
         faults.reach("swap.row-set")
-    _release_places(connection, warehouse, changes)
+    _release_locations(connection, warehouse, changes)
     for change in changes:
         if change.is_structural:
-            _check_structure(connection, warehouse, change, wanted)
+            _check_structure(connection, warehouse, change, request)
     faults.reach("swap.before-number")
     number, time_ms = _take_number(connection, warehouse)
     faults.reach("swap.before-history")
-    _insert_history(connection, warehouse, changes, number, time_ms, wanted.principal, first_version)
-    if wanted.record is not None:
+    _insert_history(connection, warehouse, changes, number, time_ms, request.principal, first_version)
+    if request.record is not None:
         faults.reach("swap.before-record")
-        remember(connection, wanted.record, wanted.now_ms)
-    if also is not None:
-        also(connection, number)
+        save_record(connection, request.record, request.now_ms)
+    if in_transaction is not None:
+        in_transaction(connection, number)
     return Written(number, first_version)
 
 
@@ -184,7 +191,7 @@ def _set(
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
         where["p"] = int(base.protected)  # if it was protected since it was read, it must be read again
-        result = connection.execute(_MOVE_AWAY if base.uuid in moving else _DELETE, where)
+        result = connection.execute(_RENAME_FROM if base.uuid in moving else _DELETE, where)
     else:
         values = _row_of(warehouse, after, _version_after(change, first_version))
         where |= {
@@ -219,20 +226,20 @@ def _row_of(warehouse: str, entry: CatalogEntry, version: int) -> dict[str, Any]
 
 
 def _check_structure(
-    connection: sa.Connection, warehouse: str, change: EntryChange, wanted: WriteRequest
+    connection: sa.Connection, warehouse: str, change: EntryChange, request: WriteRequest
 ) -> None:
     """Check the change against other names, after all rows are written, so that the order does not matter."""
     if change.after is None:
         if change.kind == "namespace":
             _require_empty(connection, warehouse, change.namespace)
         elif change.keep_until_ms is not None and change.base is not None:
-            _keep_dropped(connection, warehouse, change, wanted)
+            _save_dropped(connection, warehouse, change, request)
         return
     if change.base is None:
         parent = change.namespace if change.name else change.namespace.rpartition("\x1f")[0]
         if parent and connection.execute(_EXISTS, {"w": warehouse, "ns": parent, "n": ""}).fetchone() is None:
             raise NoSuchNamespace(f"Namespace does not exist: {parent.replace(chr(31), '.')}")
-        connection.execute(_FORGET_DROPPED, {"w": warehouse, "u": change.after.uuid})
+        connection.execute(_DELETE_DROPPED, {"w": warehouse, "u": change.after.uuid})
     if change.name and (change.base is None or change.base.uuid != change.after.uuid):
         _require_one_name(connection, warehouse, change)
     for location in change.locations:
@@ -263,29 +270,29 @@ def overlapping_params(warehouse: str, location: str) -> dict[str, Any]:
     return {"w": warehouse, "above": above, "below": location + "/", "behind": location + "0"}
 
 
-def _release_places(connection: sa.Connection, warehouse: str, changes: Sequence[EntryChange]) -> None:
+def _release_locations(connection: sa.Connection, warehouse: str, changes: Sequence[EntryChange]) -> None:
     """Release the locations of tables that no longer have a name, so that new tables can use them."""
-    staying = {change.after.uuid for change in changes if change.after is not None}
+    remaining = {change.after.uuid for change in changes if change.after is not None}
     for change in changes:
-        gone = change.base
-        if gone is not None and gone.kind != "namespace" and gone.uuid not in staying:
-            connection.execute(_RELEASE_PLACES, {"w": warehouse, "u": gone.uuid})
+        removed = change.base
+        if removed is not None and removed.kind != "namespace" and removed.uuid not in remaining:
+            connection.execute(_RELEASE_LOCATIONS, {"w": warehouse, "u": removed.uuid})
 
 
 def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: str) -> None:
-    taken = connection.execute(OVERLAPPING, overlapping_params(warehouse, location)).fetchall()
-    for place, uuid_ in taken:
+    overlapping = connection.execute(OVERLAPPING, overlapping_params(warehouse, location)).fetchall()
+    for reserved, uuid_ in overlapping:
         if uuid_ != owner:
             raise Invalid(
-                f"Location {location} overlaps {place}, which belongs to another table: "
+                f"Location {location} overlaps {reserved}, which belongs to another table: "
                 "choose another location, or leave it out to get a fresh one"
             )
-    if all(place != location for place, _ in taken):
-        connection.execute(_INSERT_PLACE, {"warehouse": warehouse, "location": location, "uuid": owner})
+    if all(reserved != location for reserved, _ in overlapping):
+        connection.execute(_INSERT_LOCATION, {"warehouse": warehouse, "location": location, "uuid": owner})
 
 
-def _keep_dropped(
-    connection: sa.Connection, warehouse: str, change: EntryChange, wanted: WriteRequest
+def _save_dropped(
+    connection: sa.Connection, warehouse: str, change: EntryChange, request: WriteRequest
 ) -> None:
     base = change.base
     assert base is not None
@@ -299,9 +306,9 @@ def _keep_dropped(
         "uuid": base.uuid,
         "metadata_location": base.metadata_location,
         "document": pack(base.document),
-        "dropped_ms": wanted.now_ms,
+        "dropped_ms": request.now_ms,
         "expires_ms": change.keep_until_ms,
-        "principal": wanted.principal,
+        "principal": request.principal,
     }
     connection.execute(_INSERT_DROPPED, values)
 
@@ -328,9 +335,9 @@ def _insert_history(
 ) -> None:
     rows = []
     for ordinal, change in enumerate(changes):
-        stands = change.after or change.base
-        assert stands is not None, "a change has a before or an after"
-        version = stands.version if change.after is None else _version_after(change, first_version)
+        entry = change.after or change.base
+        assert entry is not None, "a change has a before or an after"
+        version = entry.version if change.after is None else _version_after(change, first_version)
         rows.append(
             {
                 "warehouse": warehouse,
@@ -342,9 +349,9 @@ def _insert_history(
                 "namespace": change.namespace,
                 "name": change.name,
                 "present": int(change.after is not None),
-                "uuid": stands.uuid,
+                "uuid": entry.uuid,
                 "version": version,
-                "metadata_location": stands.metadata_location,
+                "metadata_location": entry.metadata_location,
                 "principal": principal,
                 "detail": orjson.dumps(change.detail).decode(),
             }
@@ -353,11 +360,11 @@ def _insert_history(
         connection.execute(_INSERT_HISTORY, rows)
 
 
-def remember(connection: sa.Connection, record: IdempotencyRecord, now_ms: int) -> None:
+def save_record(connection: sa.Connection, record: IdempotencyRecord, now_ms: int) -> None:
     values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
-    connection.execute(_FORGET_RECORD, values | {"now": now_ms})  # an expired record is replaced
-    if next(_keys_kept) % SWEEP_EVERY == 0:
-        connection.execute(_SWEEP_RECORDS, {"now": now_ms})
+    connection.execute(_DELETE_EXPIRED_RECORD, values | {"now": now_ms})  # an expired record is replaced
+    if next(_keys_saved) % KEYS_BETWEEN_DELETIONS == 0:
+        connection.execute(_DELETE_EXPIRED_RECORDS, {"now": now_ms})
     try:
         connection.execute(_INSERT_RECORD, values)
     except sa.exc.IntegrityError as error:

@@ -121,7 +121,7 @@ class Dispatch:
             for item in transactions.all_staged(self._catalog, held)
         }
 
-        def also(connection: sa.Connection, number: int) -> None:
+        def in_transaction(connection: sa.Connection, number: int) -> None:
             finish(connection, job_id, epoch, number, metrics)
             for step in landing.steps:
                 place = step.table or UNROUTED
@@ -138,8 +138,8 @@ class Dispatch:
             faults.reach("job.finished")
 
         # The journal forgets what is published: until the disk has the new files, the journal must have it.
-        self._catalog.files.settle(self._catalog.warehouse(job.warehouse).root)
-        number, _ = transactions.publish(self._catalog, job.warehouse, principal, transaction, also)
+        self._catalog.files.sync(self._catalog.warehouse(job.warehouse).root)
+        number, _ = transactions.publish(self._catalog, job.warehouse, principal, transaction, in_transaction)
         faults.reach("job.published")
         self._staging.ahead.ended(job_id)
         self._measures.published(landing.steps, metrics)

@@ -163,7 +163,7 @@ def test_what_is_no_location_is_refused_first(place: Place, location: str) -> No
         lambda: place.files.exists(hostile),
         lambda: place.files.delete([hostile]),
         lambda: place.files.make_directory(hostile),
-        lambda: place.files.settle(hostile),
+        lambda: place.files.sync(hostile),
         lambda: place.files.unchanged_since(hostile, 0),
         lambda: place.files.probe(hostile),
     ):
@@ -199,10 +199,10 @@ def test_a_probe_says_why_not(place: Place) -> None:
 
 def test_what_others_wrote_is_settled(place: Place) -> None:
     place.files.create(place.at("t/data/1.parquet"), b"data")
-    place.files.settle(place.root)
+    place.files.sync(place.root)
     if place.name == "file":
         with pytest.raises(Unavailable, match="no such file"):
-            place.files.settle(place.at("nowhere"))
+            place.files.sync(place.at("nowhere"))
 
 
 @pytest.mark.parametrize("name", LITERAL_NAMES)

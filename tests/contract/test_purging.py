@@ -70,7 +70,7 @@ def gate(place: Place) -> Gate:
 
 @pytest.fixture
 def catalog(place: Place, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    monkeypatch.setattr(purge, "ANSWER_AFTER_S", 0.05)
+    monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 0.05)
     database = Database(f"sqlite:///{tmp_path}/catalog.db")
     migrate(database)
     made = Catalog(database, gate, Limits(), lambda _: {})
@@ -119,14 +119,14 @@ def eventually(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def wanted(catalog: Catalog) -> list[str]:
-    return [found.uuid for found in PurgeStore(catalog.database).wanted(10)]
+def queued(catalog: Catalog) -> list[str]:
+    return [found.uuid for found in PurgeStore(catalog.database).queued(10)]
 
 
 def has_failed(catalog: Catalog) -> bool:
     """Whether a purge was tried and is put off, for much longer than one that goes on is held."""
-    [found] = PurgeStore(catalog.database).wanted(1)
-    return found.held_until_ms > catalog.now_ms() + 4 * purge.HOLD_S * 1000
+    [found] = PurgeStore(catalog.database).queued(1)
+    return found.leased_until_ms > catalog.now_ms() + 4 * purge.LEASE_S * 1000
 
 
 def test_the_answer_does_not_wait_for_a_long_purge(
@@ -137,18 +137,18 @@ def test_the_answer_does_not_wait_for_a_long_purge(
     with pytest.raises(NoSuchTable):
         tables.load(state(catalog), TABLE)
     assert place.found()
-    assert wanted(catalog) == [table]
+    assert queued(catalog) == [table]
     assert catalog.records.dropped_before("main", 1, 2**62, "", 10) == []  # cannot be brought back
     gate.open.set()
-    eventually(lambda: not place.found() and not wanted(catalog))
+    eventually(lambda: not place.found() and not queued(catalog))
 
 
 def test_a_short_purge_is_done_when_the_answer_comes(
     catalog: Catalog, place: Place, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "ANSWER_AFTER_S", 60)
+    monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 60)
     purge_table(catalog)
-    assert (place.found(), wanted(catalog)) == (set(), [])
+    assert (place.found(), queued(catalog)) == (set(), [])
 
 
 def test_a_stop_lets_go_and_the_next_process_goes_on(
@@ -164,8 +164,8 @@ def test_a_stop_lets_go_and_the_next_process_goes_on(
     stopping.join()
     assert place.found()
     after = purge.PurgeWorker(catalog.database, place.files)
-    after.look()
-    assert (place.found(), wanted(catalog)) == (set(), [])
+    after.poll()
+    assert (place.found(), queued(catalog)) == (set(), [])
     after.stop()
 
 
@@ -178,30 +178,30 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
     store = PurgeStore(catalog.database)
     eventually(lambda: has_failed(catalog))
     gate.failing = False
-    far_ms = store.wanted(1)[0].held_until_ms
-    assert store.take("main", table, now_ms, far_ms) is None
-    assert 0 < catalog.purge_worker.look() <= purge.LOOK_EVERY_S
+    far_ms = store.queued(1)[0].leased_until_ms
+    assert store.lease("main", table, now_ms, far_ms) is None
+    assert 0 < catalog.purge_worker.poll() <= purge.POLL_INTERVAL_S
     assert place.found()
     # As if the time had passed.
-    held = store.take("main", table, far_ms, now_ms)
+    held = store.lease("main", table, far_ms, now_ms)
     assert held is not None
-    catalog.purge_worker.look()
-    assert (place.found(), wanted(catalog)) == (set(), [])
-    assert not store.hold(held, far_ms)
+    catalog.purge_worker.poll()
+    assert (place.found(), queued(catalog)) == (set(), [])
+    assert not store.renew(held, far_ms)
 
 
 def test_a_storage_that_is_away_is_asked_again(
     catalog: Catalog, place: Place, gate: Gate, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "ANSWER_AFTER_S", 60)
-    monkeypatch.setattr(purge, "AGAIN_AFTER_S", 0)
+    monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 60)
+    monkeypatch.setattr(purge, "RETRY_AFTER_S", 0)
     gate.failing = True
     purge_table(catalog)
     assert place.found()
     catalog.purge_worker.start()
     gate.failing = False
-    catalog.purge_worker.look()
-    eventually(lambda: not place.found() and not wanted(catalog))
+    catalog.purge_worker.poll()
+    eventually(lambda: not place.found() and not queued(catalog))
 
 
 def test_a_publish_purges_what_only_the_transaction_has_written_too(
@@ -213,10 +213,10 @@ def test_a_publish_purges_what_only_the_transaction_has_written_too(
     assert len(place.found()) == len(before) + 3
     tables.drop_table(catalog, state(catalog, "work"), ASKED, TABLE, purge=True)
     _, staged = transactions.publish(catalog, "main", "test", "work")
-    assert wanted(catalog) == [table]
+    assert queued(catalog) == [table]
     assert [held.last.uuid for held in staged if transactions.is_purged(held)] == [table]
-    catalog.purge_worker.look()
-    assert (place.found(), wanted(catalog)) == (set(), [])
+    catalog.purge_worker.poll()
+    assert (place.found(), queued(catalog)) == (set(), [])
 
 
 def test_a_table_that_has_a_name_again_is_not_purged(
@@ -229,8 +229,8 @@ def test_a_table_that_has_a_name_again_is_not_purged(
     before = place.found()
     gate.failing = False
     tables.register(catalog, state(catalog), ASKED, TABLE, metadata_location, overwrite=False)
-    assert wanted(catalog) == []
-    catalog.purge_worker.look()
+    assert queued(catalog) == []
+    catalog.purge_worker.poll()
     assert place.found() == before
 
 

@@ -62,7 +62,7 @@ class MemoryFiles:
         self.calls.append(("exists", location))
         return _key(location) in self.held
 
-    def has_vanished(self, location: str) -> bool:
+    def is_missing(self, location: str) -> bool:
         return not self.exists(location)
 
     def delete(self, locations: Iterable[str]) -> int:
@@ -78,7 +78,7 @@ class MemoryFiles:
     def make_directory(self, location: str) -> None:
         self.calls.append(("make_directory", location))
 
-    def settle(self, directory: str) -> None:
+    def sync(self, directory: str) -> None:
         self.calls.append(("settle", directory))
 
     def unchanged_since(self, directory: str, time_ms: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reserved places: whatever overlaps a location is found, at any depth."""
+"""Reserved locations: all that overlap a location are found, at any depth."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def database(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> 
 @example(depths=(1, 61), forks=False)
 @example(depths=(1, 201), forks=False)
 @example(depths=(0, DEPTH_MAX), forks=False)
-def test_every_place_above_and_below_is_found(
+def test_every_location_above_and_below_is_found(
     database: Database, depths: tuple[int, int], forks: bool
 ) -> None:
-    reserved, asked = (Location.parse(ROOT + "/x" * depth) for depth in depths)
-    if forks and asked.segments:
-        asked = Location.parse(asked.text[:-1] + "y")
+    reserved, requested = (Location.parse(ROOT + "/x" * depth) for depth in depths)
+    if forks and requested.segments:
+        requested = Location.parse(requested.text[:-1] + "y")
     with database.engine.begin() as connection:
         connection.execute(sa.delete(locations))
         connection.execute(
             sa.insert(locations).values(warehouse="main", location=reserved.canonical, uuid="owner")
         )
-    found = RecordStore(database).taken("main", asked.canonical)
-    assert set(found) == ({(reserved.canonical, "owner")} if asked.overlaps(reserved) else set())
+    found = RecordStore(database).overlapping("main", requested.canonical)
+    assert set(found) == ({(reserved.canonical, "owner")} if requested.overlaps(reserved) else set())
