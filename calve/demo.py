@@ -356,7 +356,7 @@ def first_query(url: str) -> str:
     """One line for a shell in a clone: what the orders are worth now."""
     return (
         ".venv/bin/python -c \"from pyiceberg.catalog import load_catalog as c; print(c('lake', type='rest',"
-        f" uri='{url}').load_table('{NAMESPACE}.orders').scan().to_arrow().group_by('state')"
+        f" uri='{url}').load_table('{NAMESPACE}.orders').scan().to_arrow().group_by('status')"
         ".aggregate([('amount', 'sum')]).to_pylist())\""
     )
 
@@ -371,12 +371,12 @@ def next_steps(url: str, *, with_token: bool) -> str:
 
 
 _HINT = """Try next, in DuckDB after the ATTACH that the server printed:
-  SELECT state, count(*) FROM lake.{namespace}.orders GROUP BY state;"""
+  SELECT status, count(*) FROM lake.{namespace}.orders GROUP BY status;"""
 _DUCKDB = """In DuckDB:
 
   INSTALL iceberg; LOAD iceberg;{secret}
   ATTACH 'main' AS lake (TYPE iceberg, ENDPOINT '{url}', {access});
-  SELECT state, count(*), sum(amount) FROM lake.{namespace}.orders GROUP BY state;
+  SELECT status, count(*), sum(amount) FROM lake.{namespace}.orders GROUP BY status;
   SELECT sum(balance) FROM lake.{namespace}.accounts;          -- always 1000
   SELECT * FROM lake.{namespace}.orders__changes ORDER BY _position DESC LIMIT 10;
 """

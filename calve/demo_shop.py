@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-NAMESPACE = "demo"
+NAMESPACE = "shop"
 TABLES = ("orders", "accounts")
-STATES = ("placed", "paid", "shipped")
+STATUSES = ("placed", "paid", "shipped")
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Shop:
     accounts: dict[int, dict[str, Any]] = field(
         default_factory=lambda: {number: {"id": number, "balance": 100} for number in range(1, 11)}
     )
+    last_order: int = 0
     opened: bool = False
 
     def changes(self, count: int) -> list[dict[str, Any]]:
@@ -39,9 +40,9 @@ class Shop:
 
     def _order(self) -> Iterator[dict[str, Any]]:
         if not self.orders or self.dice.random() < 0.5:
-            number = len(self.orders) + self.sequence + 1
+            self.last_order = number = self.last_order + 1
             row = {"id": number, "item": self.dice.choice("ABCDE"), "amount": self.dice.randint(1, 90)}
-            self.orders[number] = row = row | {"state": STATES[0]}
+            self.orders[number] = row = row | {"status": STATUSES[0]}
             yield self._event("INSERT", "orders", None, row)
             return
         number = self.dice.choice(list(self.orders))
@@ -50,7 +51,7 @@ class Shop:
             del self.orders[number]
             yield self._event("DELETE", "orders", before, None)
             return
-        after = self.orders[number] = before | {"state": self.dice.choice(STATES)}
+        after = self.orders[number] = before | {"status": self.dice.choice(STATUSES)}
         yield self._event("UPDATE", "orders", before, after)
 
     def _transfer(self) -> Iterator[dict[str, Any]]:

@@ -38,12 +38,12 @@ def test_a_demo_against_the_embedded_default(stacks: Stacks, tmp_path: Path) -> 
         assert [worker["alive"] for worker in status["workers"]] == [True]
         assert httpx.get(f"{stack.url}/ready").json()["checks"]["worker"] == "ok"
         with DuckLake(stack) as lake:
-            assert lake.sql("SELECT sum(balance) FROM lake.demo.accounts") == [(1000,)]
-            changes = lake.sql("SELECT count(*) FROM lake.demo.orders__changes")[0][0]
-            assert changes == status["tables"]["demo.orders"]["events"]
-            rows = lake.sql("SELECT count(*) FROM lake.demo.orders")[0][0]
-            assert f"demo.orders: {rows} rows, from {changes} changes." in ended.stdout
-            assert "demo.accounts: 10 rows, from" in ended.stdout
+            assert lake.sql("SELECT sum(balance) FROM lake.shop.accounts") == [(1000,)]
+            changes = lake.sql("SELECT count(*) FROM lake.shop.orders__changes")[0][0]
+            assert changes == status["tables"]["shop.orders"]["events"]
+            rows = lake.sql("SELECT count(*) FROM lake.shop.orders")[0][0]
+            assert f"shop.orders: {rows} rows, from {changes} changes." in ended.stdout
+            assert "shop.accounts: 10 rows, from" in ended.stdout
         shell = next(line for line in ended.stdout.splitlines() if line.startswith("  .venv/bin/python -c"))
         words = shlex.split(shell.replace(".venv/bin/python", sys.executable))
         printed = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout

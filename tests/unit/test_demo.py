@@ -78,14 +78,14 @@ def test_rows_come_from_the_current_snapshot(metadata: dict[str, Any], rows: int
 
 def test_a_plain_line() -> None:
     figures = Figures(200, acknowledged=7, visible=3, lag_s=0.94)
-    figures.tables["demo.orders"] = {"rows": 2, "changes": 3}
+    figures.tables["shop.orders"] = {"rows": 2, "changes": 3}
     figures.reason = "because"
-    assert line(figures) == "acknowledged=7  visible=3  waiting=4  lag=0.9 s  demo.orders=2 rows  because"
+    assert line(figures) == "acknowledged=7  visible=3  waiting=4  lag=0.9 s  shop.orders=2 rows  because"
 
 
 def test_the_view_on_a_terminal() -> None:
     figures = Figures(200, acknowledged=1234, visible=1200, lag_s=0.94, first_visible_s=9.5)
-    figures.tables["demo.orders"] = {"rows": 1017, "changes": 1200}
+    figures.tables["shop.orders"] = {"rows": 1017, "changes": 1200}
     figures.reason = "Spark worker [red]starting"  # text of the server is not markup
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
     console.print(demo._panel(figures, "http://127.0.0.1:8181"))
@@ -97,6 +97,6 @@ def test_the_view_on_a_terminal() -> None:
         "0.9 s",
         "1,017",
         "Spark worker [red]starting",
-        "FROM lake.demo.orders GROUP BY state;",
+        "FROM lake.shop.orders GROUP BY status;",
     ):
         assert part in shown
