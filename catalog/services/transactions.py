@@ -61,36 +61,51 @@ def open_transaction(
     )
 
 
-def extend(catalog: Catalog, warehouse: str, name: str, ttl_s: int) -> Transaction:
-    """Extend the lifetime of an open transaction."""
+def extend(catalog: Catalog, warehouse: str, name: str, ttl_s: int, *, id_: str | None = None) -> Transaction:
+    """Extend the lifetime of an open transaction. `id_` is explained at `newest`."""
     if not 0 < ttl_s <= TTL_S_MAX:
         raise Invalid(f"ttl-s must be between 1 and {TTL_S_MAX}")
-    transaction = catalog.open_transaction(warehouse, name)
+    transaction = newest(catalog, warehouse, name, id_=id_)
+    catalog.require_open(transaction)
     now_ms = catalog.now_ms()
     catalog.transactions.extend(transaction, now_ms + ttl_s * 1000, now_ms)
     return catalog.open_transaction(warehouse, name)
 
 
-def newest(catalog: Catalog, warehouse: str, name: str) -> Transaction:
-    """The newest transaction with this name, open or closed."""
+def newest(catalog: Catalog, warehouse: str, name: str, *, id_: str | None = None) -> Transaction:
+    """The newest transaction with this name, open or closed.
+
+    `id_` is the transaction whose owner was checked. If another one has taken the name since, the caller may
+    have no right to it, so it is not found.
+    """
     found = catalog.transactions.newest(warehouse, name)
-    if found is None:
+    if found is None or id_ not in (None, found.id):
         raise NoSuchTransaction(f"Transaction does not exist: {name}")
     return found
 
 
-def abort(catalog: Catalog, warehouse: str, name: str) -> None:
-    catalog.transactions.abort(catalog.open_transaction(warehouse, name), catalog.now_ms())
+def abort(catalog: Catalog, warehouse: str, name: str, *, id_: str | None = None) -> None:
+    """Discard an open transaction. `id_` is explained at `newest`."""
+    transaction = newest(catalog, warehouse, name, id_=id_)
+    catalog.require_open(transaction)
+    catalog.transactions.abort(transaction, catalog.now_ms())
 
 
 def publish(
-    catalog: Catalog, warehouse: str, principal: str, name: str, in_transaction: InTransaction | None = None
+    catalog: Catalog,
+    warehouse: str,
+    principal: str,
+    name: str,
+    in_transaction: InTransaction | None = None,
+    *,
+    id_: str | None = None,
 ) -> tuple[int | None, list[StagedChange]]:
     """Publish all staged changes at once. Returns the number (None if there was nothing) and the changes.
 
-    A repeated call finds the transaction committed and returns the same number.
+    A repeated call finds the transaction committed and returns the same number. `id_` is explained at
+    `newest`.
     """
-    transaction = newest(catalog, warehouse, name)
+    transaction = newest(catalog, warehouse, name, id_=id_)
     if transaction.state == "committed":
         return transaction.number, []
     catalog.require_open(transaction)

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
-from catalog.errors import Conflict, Unavailable
+from catalog.errors import Conflict, NoSuchTransaction, Unavailable
 from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.check import check
@@ -146,6 +146,20 @@ def test_a_transaction_opened_by_a_server_whose_clock_is_behind_is_found(catalog
     second, _ = transactions.publish(catalog, "main", "tester", "w")
     assert second != first
     assert "second" in _metadata(catalog, "a")["properties"]
+
+
+def test_a_name_that_another_transaction_took_is_not_found_by_the_id(catalog: Catalog) -> None:
+    """Its owner was checked for the first transaction: the second one may belong to somebody else."""
+    first = transactions.open_transaction(catalog, "main", "alice", "w")
+    transactions.abort(catalog, "main", "w", id_=first.id)
+    second = transactions.open_transaction(catalog, "main", "bob", "w")
+    with pytest.raises(NoSuchTransaction):
+        transactions.publish(catalog, "main", "alice", "w", id_=first.id)
+    with pytest.raises(NoSuchTransaction):
+        transactions.extend(catalog, "main", "w", 60, id_=first.id)
+    with pytest.raises(NoSuchTransaction):
+        transactions.abort(catalog, "main", "w", id_=first.id)
+    assert transactions.newest(catalog, "main", "w", id_=second.id).state == "open"
 
 
 def test_a_key_is_remembered_inside_a_transaction(catalog: Catalog) -> None:

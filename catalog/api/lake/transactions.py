@@ -117,7 +117,9 @@ def extend_transaction(
     catalog: CatalogDep, transaction: WriterTransaction, body: ExtendRequest, _: WriteSlot
 ) -> Any:
     """Extend the lifetime of an open transaction."""
-    extended = transactions.extend(catalog, transaction.warehouse, transaction.name, body.ttl_s)
+    extended = transactions.extend(
+        catalog, transaction.warehouse, transaction.name, body.ttl_s, id_=transaction.id
+    )
     return _answer(catalog, extended)
 
 
@@ -129,7 +131,9 @@ def publish_transaction(
 ) -> Any:
     """Publish all changes at once, or none: 409 names the tables that have changed meanwhile."""
     warehouse = transaction.warehouse
-    number, staged = transactions.publish(catalog, warehouse, caller.name, transaction.name)
+    number, staged = transactions.publish(
+        catalog, warehouse, caller.name, transaction.name, id_=transaction.id
+    )
     catalog.purge_worker.submit(
         warehouse, [held.last.uuid for held in staged if transactions.is_purged(held)]
     )
@@ -139,7 +143,7 @@ def publish_transaction(
 @router.delete("/{warehouse}/transactions/{name}", operation_id="abortTransaction", status_code=204)
 def abort_transaction(catalog: CatalogDep, transaction: WriterTransaction, _: WriteSlot) -> None:
     """Abort the transaction and discard its changes."""
-    transactions.abort(catalog, transaction.warehouse, transaction.name)
+    transactions.abort(catalog, transaction.warehouse, transaction.name, id_=transaction.id)
 
 
 def _answer(catalog: Catalog, found: Transaction) -> dict[str, Any]:
