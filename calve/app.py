@@ -22,7 +22,7 @@ from calve.bootstrap import (
 from calve.http import wrap
 from calve.openapi import describe
 from calve.pages import add_pages
-from calve.querying import open_query, readiness
+from calve.querying import open_query, open_tables, readiness
 from calve.settings import Settings
 from calve.telemetry.metrics import render as render_metrics
 from catalog import fast
@@ -36,6 +36,7 @@ from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
 from query import api as query_api
 from query import formats
+from query.tables import tables_router
 
 GZIP_BYTES_MIN = 16 * 1024  # below this size compression costs more than it saves
 
@@ -87,6 +88,7 @@ def assemble(
     app.state.write_slots = CapacityLimiter(WRITERS_MAX)
     app.state.ingest = ingest
     app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
+    app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
 
     def notes() -> dict[str, str]:
         worker = ingest.view.readiness() if ingest is not None else {}
@@ -102,6 +104,7 @@ def assemble(
         for router in ingest_routers():
             app.include_router(router)
     app.include_router(query_api.router)
+    app.include_router(tables_router())
     add_pages(app)
     describe(app)
     add_exception_handlers(app)

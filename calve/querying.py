@@ -1,4 +1,4 @@
-"""Creates the query service from the settings: query processes and what they may access."""
+"""Creates the query service from the settings: query processes, what they may access, and table storage."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 from calve.settings import Settings
 from catalog.services.catalog import Catalog
 from ingest.api import ApiContext
+from ingest.landing.tables import LandingTables
 from query import sandbox
 from query.landing import Freshness
 from query.pool import ProcessPool, ProcessSettings
 from query.service import QueryLimits, QueryService
+from query.tables.opening import TableOpener
 
 WAITING_MAX = 100  # queries that wait for a process
 THREADS_MAX = 4
@@ -131,3 +133,17 @@ def _refusal(settings: Settings) -> str | None:
             "Use Linux 6.7 or newer, or set query_sandbox=auto"
         )
     return None
+
+
+def open_tables(settings: Settings, catalog: Catalog, landing: LandingTables | None) -> TableOpener:
+    """What the table functions open tables with."""
+
+    def io_properties(root: str) -> dict[str, str]:
+        properties = dict(catalog.client_properties(root))
+        secret = settings.s3_secret_access_key
+        if properties and settings.s3_access_key_id is not None and secret is not None:
+            properties["s3.access-key-id"] = settings.s3_access_key_id
+            properties["s3.secret-access-key"] = secret.get_secret_value()
+        return properties
+
+    return TableOpener(catalog, landing, io_properties)

@@ -124,6 +124,24 @@ class Maker:
         self.rest.create(self.namespace, name)
         return name
 
+    def snapshot(self) -> tuple[str, str]:
+        """A new table, and its one snapshot."""
+        name = self.table()
+        metadata = self.rest.append(self.namespace, name)["metadata"]
+        return name, str(metadata["current-snapshot-id"])
+
+    def of_snapshot(self, body: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+        table, snapshot_id = self.snapshot()
+        return {"table": table, "body": body(int(snapshot_id))}
+
+    def ref(self, kind: str) -> dict[str, Any]:
+        """A tag or branch of a new table."""
+        table, _ = self.snapshot()
+        path = f"{self.warehouse}/namespaces/{self.namespace}/tables/{table}/{kind}"
+        answer = self.rest.lake("POST", path, json={"name": "n"})
+        assert answer.status_code == 200, answer.text
+        return {"table": table, "name": "n"}
+
     def view(self) -> str:
         name = self.name()
         path = self.rest.namespace_path(self.namespace, "views")
@@ -304,6 +322,16 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "loadProtection": lambda m: {},
     "setProtection": lambda m: {"body": {"protected": False}},
     "listReports": lambda m: {},
+    # Table functions
+    "listSnapshots": lambda m: {},
+    "loadSnapshot": lambda m: dict(zip(("table", "snapshot_id"), m.snapshot(), strict=True)),
+    "rollback": lambda m: m.of_snapshot(lambda snapshot_id: {"snapshot_id": snapshot_id}),
+    "listTags": lambda m: {},
+    "createTag": lambda m: m.of_snapshot(lambda snapshot_id: {"name": "n", "snapshot_id": snapshot_id}),
+    "dropTag": lambda m: m.ref("tags"),
+    "listBranches": lambda m: {},
+    "createBranch": lambda m: m.of_snapshot(lambda snapshot_id: {"name": "n", "snapshot_id": snapshot_id}),
+    "dropBranch": lambda m: m.ref("branches"),
     # Changes, jobs and dead letters
     "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
     "postTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},

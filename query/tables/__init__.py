@@ -1,0 +1,14 @@
+"""Table functions under `/lake/v1`: snapshots, history, differences, rows, schema, partitions, files."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from query.tables import refs, snapshots
+
+
+def tables_router() -> APIRouter:
+    router = APIRouter(prefix="/lake/v1", tags=["Table functions"])
+    for part in (snapshots, refs):
+        router.include_router(part.router)
+    return router

@@ -1,0 +1,180 @@
+"""PyIceberg tables for a request, without HTTP.
+
+PyIceberg loads and commits a table through its catalog. Here that catalog is this server: `ServerCatalog`
+reads the table from the services and commits through `catalog/services/commits`, after the route has checked
+the rights of the caller. A RestCatalog that talks to this server over HTTP would need the caller's token, the
+server's own address, and a second thread for each request; this needs none of them, and one commit is one
+request in the logs.
+
+Files are read and written with the server's own storage keys. So `WarehouseFileIO` refuses every location
+outside the warehouse: a manifest that somebody wrote cannot make the server read the files of others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from catalog import locations
+from catalog.errors import CommitFailed, FileNotFound, Forbidden, Invalid
+from catalog.models import CatalogEntry, Warehouse
+from catalog.names import Identifier, WarehouseRef
+from catalog.services import commits, tables
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import WriteContext
+from ingest.landing.tables import LandingTables
+
+IoProperties = Callable[[str], Mapping[str, str]]  # for PyIceberg's FileIO, of a warehouse's root
+
+
+class WarehouseFileIO(PyArrowFileIO):
+    """Files of one warehouse, and no others."""
+
+    def __init__(self, warehouse: Warehouse, properties: Mapping[str, str]) -> None:
+        super().__init__(dict(properties))
+        self._warehouse = warehouse
+
+    def new_input(self, location: str) -> PyArrowFile:
+        return super().new_input(self._checked(location))
+
+    def new_output(self, location: str) -> PyArrowFile:
+        return super().new_output(self._checked(location))
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        text = location if isinstance(location, str) else location.location
+        super().delete(self._checked(text))
+
+    def _checked(self, text: str) -> str:
+        location = locations.require_inside(self._warehouse, text, "file", file=True)
+        if location.scheme == "file":
+            root = locations.Location.parse(self._warehouse.root)
+            path, below = (os.path.realpath("/" + "/".join(part.segments)) for part in (location, root))
+            if not path.startswith(below + "/"):
+                raise Forbidden(f"The file {text} leaves its warehouse through a symbolic link")
+        return text
+
+
+class ServerCatalog(NoopCatalog):
+    """The catalog of one opened table. Only what tables themselves call is there."""
+
+    def __init__(self, access: TableAccess, state: WarehouseState, context: WriteContext | None) -> None:
+        super().__init__(access.warehouse.name)
+        self._access = access
+        self._state = state
+        self._context = context
+
+    def load_table(self, identifier: str | tuple[str, ...]) -> Table:
+        return self._opened(tables.load(self._state, self._access.identifier))
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        if self._context is None:
+            raise Forbidden("This table was opened to be read")
+        identifier = self._access.identifier
+        commit = commits.TableCommit(identifier, _as_json(requirements), _as_json(updates))
+        try:
+            entry = commits.commit_tables(self._access.catalog, self._state, self._context, [commit])[0]
+        except CommitFailed as error:  # PyIceberg applies the change to the new state and tries again
+            raise CommitFailedException(error.message) from error
+        return CommitTableResponse.model_validate(
+            {"metadata": _metadata(entry), "metadata-location": entry.metadata_location}
+        )
+
+    @staticmethod
+    def _delete_old_metadata(io: Any, base: TableMetadata, metadata: TableMetadata) -> None:
+        """`commit_tables` deletes them."""
+
+    def _opened(self, entry: CatalogEntry) -> Table:
+        identifier = self._access.identifier
+        name = (*identifier.namespace.levels, identifier.name)
+        return Table(name, _metadata(entry), str(entry.metadata_location), self._access.io, self)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAccess:
+    """One table name of one warehouse, for a caller whose rights have been checked."""
+
+    catalog: Catalog
+    warehouse: Warehouse
+    identifier: Identifier
+    io: WarehouseFileIO
+    landing: LandingTables | None
+    context: WriteContext | None = None  # None: to be read only
+
+    def current(self) -> Table:
+        """The table as it is now. NoSuchTable if there is none."""
+        return self._open(WarehouseRef(self.warehouse.name), self.context)
+
+    def at(self, number: int) -> Table:
+        """The table as it was after a commit of the warehouse; it cannot be written to."""
+        return self._open(WarehouseRef(self.warehouse.name, at=str(number)), None)
+
+    def beside(self, suffix: str) -> TableAccess:
+        """The table of the same namespace whose name is longer by the suffix."""
+        identifier = Identifier(self.identifier.namespace, self.identifier.name + suffix)
+        return TableAccess(self.catalog, self.warehouse, identifier, self.io, self.landing)
+
+    def _open(self, ref: WarehouseRef, context: WriteContext | None) -> Table:
+        return ServerCatalog(self, self.catalog.state(ref), context).load_table(())
+
+    def exists_at(self, number: int) -> bool:
+        state = self.catalog.state(WarehouseRef(self.warehouse.name, at=str(number)))
+        entry = state.entry(self.identifier.namespace.key, self.identifier.name)
+        return entry is not None and entry.kind == "table"
+
+
+class TableOpener:
+    """Opens tables for requests. One for each server process; its file systems are shared."""
+
+    def __init__(self, catalog: Catalog, landing: LandingTables | None, io_properties: IoProperties) -> None:
+        self._catalog = catalog
+        self._landing = landing
+        self._io_properties = io_properties
+        self._ios: dict[tuple[str, str], WarehouseFileIO] = {}
+
+    def access(
+        self, warehouse: str, identifier: Identifier, context: WriteContext | None = None
+    ) -> TableAccess:
+        found = self._catalog.warehouse(warehouse)
+        key = (found.name, found.root)
+        if key not in self._ios:
+            self._ios[key] = WarehouseFileIO(found, self._io_properties(found.root))
+        return TableAccess(self._catalog, found, identifier, self._ios[key], self._landing, context)
+
+
+@contextmanager
+def errors_as_catalog_errors(what: str = "") -> Iterator[None]:
+    """Errors of PyIceberg and Arrow as errors of the API. A ValueError is the fault of the request."""
+    try:
+        yield
+    except (CommitFailedException, ValidationException) as error:
+        cause = error.__cause__
+        raise cause if isinstance(cause, CommitFailed) else CommitFailed(str(error)) from error
+    except FileNotFoundError as error:
+        raise FileNotFound(f"A file of the table is gone: {error}") from error
+    except (ValueError, TypeError, NotImplementedError, pa.ArrowInvalid) as error:
+        raise Invalid(f"{what}: {error}" if what else str(error)) from error
+
+
+def _as_json(models: Iterable[TableRequirement | TableUpdate]) -> list[Any]:
+    return [orjson.loads(model.model_dump_json()) for model in models]
+
+
+def _metadata(entry: CatalogEntry) -> TableMetadata:
+    assert entry.document is not None
+    return TableMetadataUtil.parse_raw(entry.document.decode())

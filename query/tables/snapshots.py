@@ -1,0 +1,186 @@
+"""Snapshots of a table: list them, look at one, and set the table back to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from catalog.api.dependencies import WriteSlot
+from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
+from catalog.errors import Conflict, Invalid
+from catalog.moments import AtTime
+from ingest.landing.settings import CHANGES_SUFFIX
+from query.tables.dependencies import MOMENT_FORMS, TABLE, AsOf, ReaderTable, SnapshotId, WriterTable
+from query.tables.moments import (
+    NoSuchSnapshot,
+    TableMoment,
+    commits_of_snapshots,
+    number_of_version,
+    table_at,
+)
+from query.tables.opening import TableAccess, errors_as_catalog_errors
+
+router = APIRouter()
+
+
+class SnapshotAnswer(BaseModel):
+    snapshot_id: int
+    parent_id: int | None
+    time: str
+    time_ms: int
+    operation: str | None
+    summary: dict[str, str]
+    is_current: bool
+    schema_id: int | None
+    refs: list[str] = Field(description="Tags and branches that point to it")
+    number: int | None = Field(description="The commit of the warehouse that added it")
+    principal: str | None = Field(description="The caller of that commit")
+
+
+class MomentAnswer(BaseModel):
+    number: int | None
+    time: str
+    snapshot_id: int | None
+
+
+class SnapshotList(Paged):
+    as_of: MomentAnswer
+    snapshots: list[SnapshotAnswer] = Field(description="The newest first")
+
+
+class RollbackRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    snapshot_id: int | None = Field(None, ge=0, description="The snapshot to set the table back to")
+    as_of: str | int | None = Field(None, description=f"The moment to set it back to: {MOMENT_FORMS}")
+    dry_run: bool = Field(False, description="Only say what would be undone")
+
+
+class RollbackAnswer(BaseModel):
+    snapshot_id: int = Field(description="The snapshot that is current now")
+    previous_snapshot_id: int | None
+    undone: list[SnapshotAnswer] = Field(description="Snapshots that are no longer part of the table")
+    number: int | None = Field(description="The commit of the rollback; null for a dry run or no change")
+    notice: str | None = Field(description="What the rollback means for ingest")
+
+
+@router.get(TABLE + "/snapshots", operation_id="listSnapshots", response_model=SnapshotList)
+def list_snapshots(access: ReaderTable, page: PageDep, as_of: AsOf = None) -> Any:
+    """The snapshots that a table has, or had at a moment, the newest first."""
+    moment = table_at(access, as_of)
+    before_ms, before_id = page.after(INTEGER_MAX, "")
+    before = (before_ms, int(before_id or 0))
+    found = sorted(moment.table.snapshots(), key=_order, reverse=True)
+    shown, token = page.cut([one for one in found if _order(one) < before], _page_key)
+    rows = _answers(access, moment, shown)
+    return {"as_of": moment.as_json(), "snapshots": rows, "next_page_token": token}
+
+
+@router.get(TABLE + "/snapshots/{snapshot_id}", operation_id="loadSnapshot", response_model=SnapshotAnswer)
+def load_snapshot(access: ReaderTable, snapshot_id: SnapshotId) -> Any:
+    """One snapshot."""
+    moment = table_at(access, None)
+    snapshot = moment.table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise NoSuchSnapshot(f"{access.identifier} has no snapshot {snapshot_id}")
+    return _answers(access, moment, [snapshot])[0]
+
+
+@router.post(TABLE + "/rollback", operation_id="rollback", response_model=RollbackAnswer)
+def rollback(access: WriterTable, body: RollbackRequest, _: WriteSlot) -> Any:
+    """Set a table back to a snapshot or a moment. This is a new commit: history and snapshots stay."""
+    now = table_at(access, None)
+    target = _target(access, now.table, body)
+    undone = _answers(access, now, _undone(now, target))
+    answer = {
+        "snapshot_id": target.snapshot_id,
+        "previous_snapshot_id": now.snapshot_id,
+        "undone": undone,
+        "number": None,
+        "notice": _notice(access),
+    }
+    if body.dry_run or target.snapshot_id == now.snapshot_id:
+        return answer
+    with errors_as_catalog_errors():
+        now.table.manage_snapshots().set_current_snapshot(target.snapshot_id).commit()
+    return answer | {"number": number_of_version(access, now.table.metadata_location)}
+
+
+def _target(access: TableAccess, table: Table, body: RollbackRequest) -> Snapshot:
+    if (body.snapshot_id is None) == (body.as_of is None):
+        raise Invalid("Give snapshot_id or as_of, one of them")
+    if body.as_of is not None:
+        moment = table_at(access, str(body.as_of))
+        if moment.snapshot is None:
+            raise Conflict(f"{access.identifier} had no snapshot at this moment: it was still without rows")
+        snapshot_id = moment.snapshot.snapshot_id
+    else:
+        assert body.snapshot_id is not None
+        snapshot_id = body.snapshot_id
+    found = table.snapshot_by_id(snapshot_id)
+    if found is None:
+        raise NoSuchSnapshot(f"{access.identifier} has no snapshot {snapshot_id}: it may have been expired")
+    was_current = {entry.snapshot_id for entry in table.history()}
+    was_current |= {one.snapshot_id for one in ancestors_of(table.current_snapshot(), table.metadata)}
+    if snapshot_id not in was_current:
+        raise Conflict(
+            f"Snapshot {snapshot_id} was never current on main: it belongs to a branch or was not published"
+        )
+    return found
+
+
+def _undone(now: TableMoment, target: Snapshot) -> list[Snapshot]:
+    """The snapshots behind the target, the newest first; those that both states share are not undone."""
+    kept = {one.snapshot_id for one in ancestors_of(target, now.table.metadata)}
+    return [one for one in ancestors_of(now.snapshot, now.table.metadata) if one.snapshot_id not in kept]
+
+
+def _notice(access: TableAccess) -> str | None:
+    if access.landing is None:
+        return None
+    name = (*access.identifier.namespace.levels, access.identifier.name)
+    if not access.landing.one(access.warehouse.name, name).landed_id:
+        return None
+    return (
+        "This table is a mirror that ingest writes to. Changes that arrive from now on are applied to the "
+        "rows as they are after the rollback. Changes that it undoes stay in "
+        f"{name[-1]}{CHANGES_SUFFIX}, and are not applied again"
+    )
+
+
+def _order(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.timestamp_ms, snapshot.snapshot_id
+
+
+def _page_key(snapshot: Snapshot) -> tuple[int, str]:
+    return snapshot.timestamp_ms, str(snapshot.snapshot_id)
+
+
+def _answers(access: TableAccess, moment: TableMoment, snapshots: list[Snapshot]) -> list[dict[str, Any]]:
+    commits = commits_of_snapshots(access) if snapshots else {}
+    refs: dict[int, list[str]] = {}
+    for name, ref in moment.table.refs().items():
+        refs.setdefault(ref.snapshot_id, []).append(name)
+    answers = []
+    for snapshot in snapshots:
+        commit = commits.get(snapshot.snapshot_id, {})
+        summary = snapshot.summary
+        answers.append(
+            {
+                "snapshot_id": snapshot.snapshot_id,
+                "parent_id": snapshot.parent_snapshot_id,
+                "time": str(AtTime(snapshot.timestamp_ms)),
+                "time_ms": snapshot.timestamp_ms,
+                "operation": summary.operation.value if summary is not None else None,
+                "summary": summary.additional_properties if summary is not None else {},
+                "is_current": snapshot.snapshot_id == moment.snapshot_id,
+                "schema_id": snapshot.schema_id,
+                "refs": sorted(refs.get(snapshot.snapshot_id, ())),
+                "number": commit.get("number"),
+                "principal": commit.get("principal"),
+            }
+        )
+    return answers
