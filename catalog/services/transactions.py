@@ -116,7 +116,7 @@ def publish(
                 catalog, transaction, principal, staged_changes, in_transaction
             ), staged_changes
         except ConcurrentUpdate:
-            continue  # another commit changed a row after it was read; read it again
+            continue  # another commit changed a row, or staged one, after it was read: read again
         except CommitFailed:
             now = newest(catalog, warehouse, name)
             if now.id == transaction.id and now.state == "committed":
@@ -179,9 +179,8 @@ def _publish_once(
     if gone:
         in_transaction = enqueue_purge(transaction.warehouse, gone, principal, now_ms, in_transaction)
     try:
-        number = publish_changes(
-            catalog.database, transaction, WriteRequest(plan.changes, principal, now_ms), in_transaction
-        )
+        request = WriteRequest(plan.changes, principal, now_ms)
+        number = publish_changes(catalog.database, transaction, staged_changes, request, in_transaction)
     except CommitStateUnknown:
         raise
     except (CatalogError, ConcurrentUpdate):

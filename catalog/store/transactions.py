@@ -6,6 +6,7 @@ other, and none succeeds after the transaction was committed, aborted or has exp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -250,6 +251,20 @@ def close(
     connection.execute(sa.delete(staged).where(staged.c.transaction_id == transaction_id))
 
 
+def _require_same_staged(
+    connection: sa.Connection, transaction_id: str, staged_changes: Sequence[StagedChange]
+) -> None:
+    """Raise ConcurrentUpdate if a commit was staged after `staged_changes` were read: it was acknowledged."""
+    read = {(found.namespace, found.name): found.last.version for found in staged_changes}
+    query = sa.select(staged.c.namespace, staged.c.name, staged.c.version).where(
+        staged.c.transaction_id == transaction_id
+    )
+    now = {(row.namespace, row.name): row.version for row in connection.execute(query)}
+    changed = [name for name in {**read, **now} if read.get(name) != now.get(name)]
+    if changed:
+        raise ConcurrentUpdate(*changed)
+
+
 def _expire(connection: sa.Connection, warehouse: str, now_ms: int) -> None:
     over = sa.select(transactions.c.id).where(
         transactions.c.warehouse == warehouse,
@@ -357,16 +372,19 @@ def _staged(row: Any) -> StagedChange:
 def publish(
     database: Database,
     transaction: Transaction,
+    staged_changes: Sequence[StagedChange],
     request: WriteRequest,
     in_transaction: InTransaction | None = None,
 ) -> int | None:
     """Publish the changes. Returns their number, or None if there was nothing to publish.
 
-    Raises as `writes.write` does, and CommitFailed if the transaction is no longer open.
+    `staged_changes` are those that the request was made from. Raises as `writes.write` does, CommitFailed if
+    the transaction is no longer open, and ConcurrentUpdate if it has staged something else since.
     """
 
     def work(connection: sa.Connection) -> int | None:
         lock_open(connection, transaction, request.now_ms)
+        _require_same_staged(connection, transaction.id, staged_changes)
         faults.reach("publish.locked")
         number = apply(connection, transaction.warehouse, request).number if request.changes else None
         if in_transaction is not None:

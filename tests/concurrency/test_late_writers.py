@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from catalog.errors import CommitFailed
-from catalog.models import Transaction
+from catalog.models import StagedChange, Transaction
 from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
@@ -132,3 +132,25 @@ def test_a_publish_that_ends_under_a_second_one_is_answered_alike(
                 patched.setattr(catalog.transactions, "newest", look)
                 number, _ = transactions.publish(catalog, "main", "tester", "w")
             assert numbers in ([], [number])
+
+
+def test_a_commit_that_lands_while_the_transaction_is_published_is_published_too(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publish reads the staged changes before it locks the transaction. A commit in between was
+    acknowledged, so it must not be lost.
+    """
+    with ground.opened() as catalog, ground.opened() as other:
+        inside = _opened(catalog)
+        first = _append(catalog, inside)
+        read, late = transactions.all_staged, list[int]()
+
+        def read_and_commit(used: Catalog, transaction: Transaction) -> list[StagedChange]:
+            found = read(used, transaction)
+            if not late:
+                late.append(_append(other, state(other, "main~w")))
+            return found
+
+        monkeypatch.setattr(transactions, "all_staged", read_and_commit)
+        transactions.publish(catalog, "main", "tester", "w")
+        assert {first, *late} <= set(_snapshots(catalog))
