@@ -31,7 +31,7 @@ from calve.demo_shop import NAMESPACE, TABLES, Shop
 TICK_S = 0.25
 LINE_EVERY_S = 1.0
 ROWS_EVERY_S = 1.0
-SETTLE_S = 240.0  # on a busy machine Spark may need minutes to start; Ctrl-C ends the wait
+VISIBLE_WAIT_S = 240.0  # on a busy machine Spark may need minutes to start; Ctrl-C ends the wait
 TIMEOUT_S = 30.0
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 RETRIED = frozenset({429, 500, 502, 503, 504})
@@ -61,7 +61,7 @@ def run_demo(
             with _view(console, demo) as show, contextlib.suppress(KeyboardInterrupt):
                 with _interrupts(demo.stop):
                     demo.send(duration_s, show)
-                demo.settle(show)
+                demo.wait_until_visible(show)
         except httpx.HTTPError:
             _fail(f"No server answers at {url}. Start one with `make run`, or with `calve serve`.")
             return 2
@@ -189,10 +189,10 @@ class Demo:
             show(self.figures)
             time.sleep(max(0.0, tick_s + TICK_S - time.monotonic()))
 
-    def settle(self, show: Show) -> None:
+    def wait_until_visible(self, show: Show) -> None:
         """Wait until everything that was sent is visible, or until it is clear that it will not be."""
         self.figures.sending = False
-        until_s = time.monotonic() + SETTLE_S
+        until_s = time.monotonic() + VISIBLE_WAIT_S
         with contextlib.suppress(httpx.HTTPError):
             self._client.post("/flush", json={"wait": False})
         while self.figures.waiting and time.monotonic() < until_s:

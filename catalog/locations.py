@@ -278,8 +278,8 @@ def check_updates(warehouse: Warehouse, updates: list[Any]) -> None:
         for field in ("updates", "updated"):  # the second is the older name of the first
             for key, value in path_properties(update.get(field)):
                 require_inside(warehouse, value, key)
-        for what, place in _files_of(update):
-            require_inside(warehouse, place, what, file=True)
+        for what, location in _files_of(update):
+            require_inside(warehouse, location, what, file=True)
 
 
 def _files_of(update: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -296,8 +296,8 @@ def _files_of_snapshot(snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]
     if snapshot.get("manifest-list") is not None:
         yield "manifest-list", snapshot["manifest-list"]
     manifests = snapshot.get("manifests")
-    for place in manifests if isinstance(manifests, list) else []:
-        yield "manifest", place
+    for location in manifests if isinstance(manifests, list) else []:
+        yield "manifest", location
 
 
 def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
@@ -306,8 +306,8 @@ def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
     for key, value in path_properties(metadata.get("properties")):
         require_inside(warehouse, value, key)
     for snapshot in metadata.get("snapshots") or []:
-        for what, place in _files_of_snapshot(snapshot):
-            require_inside(warehouse, place, what, file=True)
+        for what, location in _files_of_snapshot(snapshot):
+            require_inside(warehouse, location, what, file=True)
     for key in ("statistics", "partition-statistics"):
         for statistics in metadata.get(key) or []:
             require_inside(warehouse, statistics.get("statistics-path"), "statistics-path", file=True)
@@ -318,12 +318,12 @@ def check_metadata(warehouse: Warehouse, metadata: dict[str, Any]) -> None:
 def own_locations(metadata: dict[str, Any]) -> tuple[str, ...]:
     """The canonical locations that a table writes to: its location, and path properties outside of it."""
     location = Location.parse(metadata["location"])
-    places = [location]
+    found = [location]
     for _, value in path_properties(metadata.get("properties")):
-        place = Location.parse(value)
-        if not any(place.is_inside(known) for known in places):
-            places.append(place)
-    return tuple(place.canonical for place in places)
+        location = Location.parse(value)
+        if not any(location.is_inside(known) for known in found):
+            found.append(location)
+    return tuple(location.canonical for location in found)
 
 
 def new_locations(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
@@ -332,5 +332,5 @@ def new_locations(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple
         return own_locations(after)
     if before["location"] == after["location"] and before.get("properties") is after.get("properties"):
         return ()  # the usual commit: no location changed
-    had = own_locations(before)
-    return tuple(place for place in own_locations(after) if place not in had)
+    known_locations = own_locations(before)
+    return tuple(location for location in own_locations(after) if location not in known_locations)

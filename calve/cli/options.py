@@ -31,10 +31,10 @@ def settings_options(*names: str, **short: str) -> Callable[[Function], Function
             given = {name: value for name, value in flags.items() if value is not None}
             return function(settings=Settings(**given), **arguments)
 
-        made: Function = command
+        decorated: Function = command
         for name in reversed(chosen):
-            made = _option(name, *([short[name]] if name in short else []))(made)
-        return made
+            decorated = _option(name, *([short[name]] if name in short else []))(decorated)
+        return decorated
 
     return decorate
 

@@ -37,8 +37,8 @@ def create(settings: Settings, name: str, root: str | None) -> None:
     from calve.bootstrap import open_catalog
     from catalog.services import warehouses
 
-    made = warehouses.create(open_catalog(settings), name, root)
-    print(f"{made.name}\t{made.root}")
+    created = warehouses.create(open_catalog(settings), name, root)
+    print(f"{created.name}\t{created.root}")
 
 
 @command.command(name="list")

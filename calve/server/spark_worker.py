@@ -30,7 +30,7 @@ from calve.settings import Settings
 from spark_jobs import jars, java
 
 RESTART_DELAY_S_MAX = 60.0
-SETTLED_S = 60.0
+STABLE_S = 60.0
 STOP_S = 25.0
 REPEAT_S = 10.0  # a reason is written again so often; readers ignore one that is a minute old
 PRINCIPAL = "calve-worker"
@@ -96,7 +96,7 @@ def missing() -> str | None:
 
 def report_to_database(settings: Settings, uri: str) -> Report:
     """Writes the worker's state where every server process reads it."""
-    place = f"{socket.gethostname()}:{urlsplit(uri).port}"
+    address = f"{socket.gethostname()}:{urlsplit(uri).port}"
 
     def report(worker: str | None, reason: str | None) -> None:
         from calve.bootstrap import open_database
@@ -108,7 +108,7 @@ def report_to_database(settings: Settings, uri: str) -> Report:
         try:
             database = open_database(settings)
             try:
-                Jobs(database).seen(*supervisor_row(place, worker, reason))
+                Jobs(database).seen(*supervisor_row(address, worker, reason))
             finally:
                 database.close()
         except (StartupError, CatalogError) as error:
@@ -164,20 +164,20 @@ class SparkWorker:
             self._end_start()
             if self._stopping.is_set():
                 return
-            settled = time.monotonic() - started_s > SETTLED_S
-            delay_s = 1.0 if settled else min(delay_s * 2, RESTART_DELAY_S_MAX)
+            is_stable = time.monotonic() - started_s > STABLE_S
+            delay_s = 1.0 if is_stable else min(delay_s * 2, RESTART_DELAY_S_MAX)
             reason = f"not running: {self._error or _ended(exit_code, self._last_line)}"
             _log.error("Spark worker %s", reason, extra={"exit_code": exit_code, "restart_in_s": delay_s})
             self._pause(f"{reason} (it is started again in {delay_s:.0f} s)", delay_s)
 
     def _wait_for_parts(self) -> bool:
         """Wait until nothing is missing; False once the server stops."""
-        told = None
+        logged = None
         while not self._stopping.is_set() and (lacking := missing()) is not None:
             reason = f"not running: {lacking}"
-            if reason != told:
+            if reason != logged:
                 _log.error("Spark worker %s; changes are accepted and kept meanwhile", reason)
-                told = reason
+                logged = reason
             self._pause(reason, REPEAT_S)
         return not self._stopping.is_set()
 
@@ -220,11 +220,11 @@ class SparkWorker:
     def _log_line(self, line: str) -> None:
         """A line of the worker or of its Java process becomes a line of the server's log."""
         try:
-            said: Any = orjson.loads(line)
+            report: Any = orjson.loads(line)
         except orjson.JSONDecodeError:
-            said = None
-        if isinstance(said, dict):
-            self._log_event(said)
+            report = None
+        if isinstance(report, dict):
+            self._log_event(report)
         elif found := _SPARK_LINE.match(line):
             level, where, message = found.groups()
             _log.log(_SPARK_LEVELS.get(level, logging.DEBUG), "Spark: %s", message, extra={"class": where})
@@ -232,20 +232,22 @@ class SparkWorker:
             self._last_line = line.strip()[:300]
             _log.debug("Spark: %s", line[:2000])
 
-    def _log_event(self, said: dict[str, Any]) -> None:
-        event = str(said.pop("event", "said"))
-        self._name = said.get("worker", self._name)
+    def _log_event(self, report: dict[str, Any]) -> None:
+        event = str(report.pop("event", "said"))
+        self._name = report.get("worker", self._name)
         if event in ENDING:
-            self._error = said.get("error")
+            self._error = report.get("error")
         if event == "ready":
             self._end_start()
             self._report(self._name, None)
-        if event == "landed" and isinstance(said.get("tables"), dict):
-            said = {**said, "tables": list(said["tables"])}
-            said.pop("stages", None)  # `GET /lake/v1/WAREHOUSE/jobs` has them
-        fields = {f"worker_{name}" if name in _RECORD_FIELDS else name: value for name, value in said.items()}
+        if event == "landed" and isinstance(report.get("tables"), dict):
+            report = {**report, "tables": list(report["tables"])}
+            report.pop("stages", None)  # `GET /lake/v1/WAREHOUSE/jobs` has them
+        fields = {
+            f"worker_{name}" if name in _RECORD_FIELDS else name: value for name, value in report.items()
+        }
         _log.log(
-            logging.WARNING if "error" in said else logging.INFO, "Spark worker: %s", event, extra=fields
+            logging.WARNING if "error" in report else logging.INFO, "Spark worker: %s", event, extra=fields
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 MASK = "****"
 
-_TELLING_NAME = (
+_CREDENTIAL_FIELD = (
     r"(?:password|passwd|client[-_.]?secret|secret[-_.]?access[-_.]?key|session[-_.]?token|access[-_.]?token"
     r"|authorization)"
 )
@@ -17,9 +17,9 @@ _TELLING_NAME = (
 _CREDENTIAL = re.compile(
     r"(?i)(\b(?:bearer|basic)\s+)[^\s\"',;]+"
     r"|(://[^:/@\s]*:)[^@/\s]+(?=@)"
-    rf"|({_TELLING_NAME}[\"']?\s*[:=]\s*[\"']?(?!bearer|basic))[^\s\"',;&}}]+"
+    rf"|({_CREDENTIAL_FIELD}[\"']?\s*[:=]\s*[\"']?(?!bearer|basic))[^\s\"',;&}}]+"
 )
-_TELLING = re.compile(rf"(?i)\b(?:.*[-_.])?{_TELLING_NAME}$")
+_CREDENTIAL_NAME = re.compile(rf"(?i)\b(?:.*[-_.])?{_CREDENTIAL_FIELD}$")
 
 
 class Redactor:
@@ -40,7 +40,7 @@ class Redactor:
             return value
         if isinstance(value, dict):
             return {
-                str(name): MASK if _TELLING.match(str(name)) else self.value(inner)
+                str(name): MASK if _CREDENTIAL_NAME.match(str(name)) else self.value(inner)
                 for name, inner in value.items()
             }
         if isinstance(value, list | tuple | set | frozenset):

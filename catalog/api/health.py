@@ -42,19 +42,19 @@ class Probe:
         self._catalog = catalog
         self._notes = notes
         self._storage = ""
-        self._looked_at_s = -PROBE_EVERY_S
-        self._look: asyncio.Task[Readiness] | None = None
+        self._probed_s = -PROBE_EVERY_S
+        self._running: asyncio.Task[Readiness] | None = None
 
     async def readiness(self) -> Readiness:
-        if self._look is None or self._look.done():
-            self._look = asyncio.create_task(run_in_threadpool(self.look))
-        return await asyncio.shield(self._look)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(run_in_threadpool(self.check))
+        return await asyncio.shield(self._running)
 
-    def look(self) -> Readiness:
+    def check(self) -> Readiness:
         checks = {"database": self._check(lambda: self._catalog.warehouse("main"))}
-        if time.monotonic() - self._looked_at_s >= PROBE_EVERY_S or self._storage != "ok":
+        if time.monotonic() - self._probed_s >= PROBE_EVERY_S or self._storage != "ok":
             self._storage = self._check(self._probe_storage)
-            self._looked_at_s = time.monotonic()
+            self._probed_s = time.monotonic()
         checks["storage"] = self._storage
         if any(value != "ok" for value in checks.values()):
             return Readiness(status="not ready", checks=checks)
@@ -64,9 +64,9 @@ class Probe:
         self._catalog.files.probe(self._catalog.warehouse("main").root)
 
     @staticmethod
-    def _check(look: Callable[[], object]) -> str:
+    def _check(check: Callable[[], object]) -> str:
         try:
-            look()
+            check()
         except CatalogError as error:
             return error.message
         return "ok"

@@ -16,8 +16,8 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-COME_BACK_S = 0.01  # enough for a nearby client to load the table and to commit again
-CARRY_OUT_S = 1.0  # after this time a commit no longer delays the others
+RETURN_S = 0.01  # enough for a nearby client to load the table and to commit again
+COMMIT_S = 1.0  # after this time a commit no longer delays the others
 QUEUE_MAX = 64  # a client does not wait behind a longer queue
 
 Client = object  # identifies a connection
@@ -50,7 +50,7 @@ class CommitQueue:
         if queue is None:
             return
         if queue.holder == client:
-            self._expect(key, queue, CARRY_OUT_S)
+            self._expect(key, queue, COMMIT_S)
         else:
             await self._wait(queue, client, lost=False)
 
@@ -60,12 +60,12 @@ class CommitQueue:
         if queue is None:
             if lost:
                 queue = self._queues[key] = _Queue(client)
-                self._expect(key, queue, COME_BACK_S)
+                self._expect(key, queue, RETURN_S)
         elif queue.holder != client:
             if lost:
                 await self._wait(queue, client, lost=True)
         elif lost:
-            self._expect(key, queue, COME_BACK_S)
+            self._expect(key, queue, RETURN_S)
         else:
             self._next(key, queue)
 
@@ -81,7 +81,7 @@ class CommitQueue:
             if not following.turn.done():  # cancelled at shutdown
                 queue.holder = following.client
                 following.turn.set_result(None)
-                self._expect(key, queue, COME_BACK_S if following.lost else CARRY_OUT_S)
+                self._expect(key, queue, RETURN_S if following.lost else COMMIT_S)
                 return
         if queue.timer is not None:
             queue.timer.cancel()

@@ -68,7 +68,7 @@ def is_secret(secret: str, stored: str | None) -> bool:
     """Whether `secret` is the one that was hashed. Without a stored hash the same time is spent to say no."""
     if len(secret) > SECRET_CHARS_MAX:
         return False
-    n, r, p, salt, digest = _parts(stored if stored is not None else _NOBODY)
+    n, r, p, salt, digest = _parts(stored if stored is not None else _UNKNOWN_PRINCIPAL)
     return hmac.compare_digest(_scrypt(secret, salt, n, r, p, len(digest)), digest) and stored is not None
 
 
@@ -108,4 +108,4 @@ def _parts(stored: str) -> tuple[int, int, int, bytes, bytes]:
 
 
 # Compared with where there is no principal: a digest that no secret has, at the usual cost.
-_NOBODY = _stored(os.urandom(SALT_BYTES), os.urandom(DIGEST_BYTES))
+_UNKNOWN_PRINCIPAL = _stored(os.urandom(SALT_BYTES), os.urandom(DIGEST_BYTES))

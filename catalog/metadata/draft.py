@@ -24,16 +24,16 @@ LAST_ADDED = -1
 class Added:
     """The schemas, specs or sort orders that this request added: the meaning of -1, and the ids they got."""
 
-    __slots__ = ("_ours", "last")
+    __slots__ = ("_stored_ids", "last")
 
     def __init__(self) -> None:
         self.last: int | None = None
-        self._ours: dict[int, int] = {}
+        self._stored_ids: dict[int, int] = {}
 
-    def note(self, given: object, ours: int) -> None:
-        self.last = ours
+    def add(self, given: object, stored: int) -> None:
+        self.last = stored
         if isinstance(given, int):
-            self._ours[given] = ours
+            self._stored_ids[given] = stored
 
     def forget(self, ids: set[int]) -> None:
         if self.last in ids:
@@ -42,7 +42,7 @@ class Added:
     def resolve(self, id_: int, what: str) -> int:
         """The stored id for the id that the client used. -1 is the last one added."""
         if id_ != LAST_ADDED:
-            return self._ours.get(id_, id_)
+            return self._stored_ids.get(id_, id_)
         if self.last is None:
             raise Invalid(f"Cannot set last added {what}: no {what} has been added")
         return self.last

@@ -233,23 +233,23 @@ def _check_uuid(metadata: JsonObject) -> None:
 
 def _entries(metadata: JsonObject) -> Iterator[str]:
     version = metadata["format-version"]
-    for at, schema in _placed(metadata, "schemas"):
+    for at, schema in _with_paths(metadata, "schemas"):
         yield from refusal(validation.integer, schema, "schema-id", at)
         yield from refusal(index_schema, schema, version, at)
-    for at, spec in _placed(metadata, "partition-specs"):
+    for at, spec in _with_paths(metadata, "partition-specs"):
         yield from refusal(_check_spec, spec, version, at)
-    for at, order in _placed(metadata, "sort-orders"):
+    for at, order in _with_paths(metadata, "sort-orders"):
         yield from refusal(_check_order, order, version, at)
-    for at, snapshot in _placed(metadata, "snapshots"):
+    for at, snapshot in _with_paths(metadata, "snapshots"):
         yield from refusal(_check_snapshot, snapshot, at)
     for name, ref in (metadata.get("refs") or {}).items():
         yield from refusal(_check_ref, ref, f"refs.{name}")
     for key, id_key, check in _ENTRIES:
-        for at, entry in _placed(metadata, key):
+        for at, entry in _with_paths(metadata, key):
             yield from refusal(check, entry, id_key, at)
 
 
-def _placed(metadata: JsonObject, key: str) -> Iterator[tuple[str, Any]]:
+def _with_paths(metadata: JsonObject, key: str) -> Iterator[tuple[str, Any]]:
     for place, entry in enumerate(metadata.get(key) or ()):
         yield f"{key}[{place}]", entry
 

@@ -27,7 +27,7 @@ from catalog.metadata.validation import (
 
 Fields = list[JsonObject]
 # The meaning of a partition field. A field id never has two of these.
-Meaning = tuple[tuple[int, ...], str]
+FieldMeaning = tuple[tuple[int, ...], str]
 _DIRECTIONS = ("asc", "desc")
 _NULL_ORDERS = ("nulls-first", "nulls-last")
 
@@ -153,7 +153,7 @@ def add_spec(draft: Draft, update: JsonObject) -> None:
         None,
     )
     if known is not None:
-        draft.specs.note(given.get("spec-id"), known["spec-id"])
+        draft.specs.add(given.get("spec-id"), known["spec-id"])
         return
     index = draft.current_schema_index()
     bind_partition_spec(fields, index)
@@ -162,7 +162,7 @@ def add_spec(draft: Draft, update: JsonObject) -> None:
     id_ = max((spec["spec-id"] for spec in document["partition-specs"]), default=-1) + 1
     document["last-partition-id"] = max(document["last-partition-id"], highest_field_id(fields))
     draft.list_of("partition-specs").append(given | {"spec-id": id_, "fields": fields})
-    draft.specs.note(given.get("spec-id"), id_)
+    draft.specs.add(given.get("spec-id"), id_)
     draft.layout_changed = True
 
 
@@ -172,7 +172,7 @@ def _canonical_partition_fields(fields: Fields) -> list[tuple[Any, ...]]:
     ]
 
 
-def _meaning(field: JsonObject) -> Meaning:
+def _meaning(field: JsonObject) -> FieldMeaning:
     return tuple(source_ids(field)), types.canonical_transform(field["transform"])
 
 
@@ -207,7 +207,7 @@ def _check_ids(fields: Fields, known: Fields) -> None:
     """A field id keeps its meaning: otherwise readers could not distinguish the partitions."""
     if len({field["field-id"] for field in fields}) < len(fields):
         raise Invalid("Cannot use a partition field id more than once in a spec")
-    meanings: dict[int, set[Meaning]] = {}
+    meanings: dict[int, set[FieldMeaning]] = {}
     for field in known:
         meanings.setdefault(field["field-id"], set()).add(_meaning(field))
     for field in fields:
@@ -274,13 +274,13 @@ def add_sort_order(draft: Draft, update: JsonObject) -> None:
     given = mapping(update, "sort-order")
     document = draft.document
     fields = read_sort_fields(given, draft.format_version, "sort-order")
-    essence = _canonical_sort_fields(fields)
+    canonical = _canonical_sort_fields(fields)
     known = next(
-        (order for order in document["sort-orders"] if _canonical_sort_fields(order["fields"]) == essence),
+        (order for order in document["sort-orders"] if _canonical_sort_fields(order["fields"]) == canonical),
         None,
     )
     if known is not None:
-        draft.orders.note(given.get("order-id"), known["order-id"])
+        draft.orders.add(given.get("order-id"), known["order-id"])
         return
     if fields:
         bind_sort_order(fields, draft.current_schema_index())
@@ -288,7 +288,7 @@ def add_sort_order(draft: Draft, update: JsonObject) -> None:
     else:
         id_ = UNSORTED_ORDER_ID
     draft.list_of("sort-orders").append(given | {"order-id": id_, "fields": fields})
-    draft.orders.note(given.get("order-id"), id_)
+    draft.orders.add(given.get("order-id"), id_)
     draft.layout_changed = True
 
 

@@ -16,24 +16,24 @@ from catalog.errors import FileNotFound
 from catalog.metadata.document import CURRENT_KEYS, set_current_snapshot_id
 
 
-def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
+def rebuild(later: bytes, summary: dict[str, Any]) -> bytes:
     """The rebuilt document. Raises FileNotFound if its snapshot has expired."""
     metadata: dict[str, Any] = orjson.loads(later)
-    snapshot_id = noted.get("current-snapshot-id", -1)
+    snapshot_id = summary.get("current-snapshot-id", -1)
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots") or []}
     if snapshot_id not in (None, -1) and snapshot_id not in snapshots:
         raise FileNotFound(
             f"Snapshot {snapshot_id} has expired and its metadata file is gone: "
             "this moment can no longer be read"
         )
-    schema_id = noted.get("current-schema-id")
+    schema_id = summary.get("current-schema-id")
     if schema_id is not None and all(s.get("schema-id") != schema_id for s in metadata.get("schemas") or []):
         raise FileNotFound(
             f"Schema {schema_id} has been removed and its metadata file is gone: "
             "this moment can no longer be read"
         )
-    updated_ms = noted.get("last-updated-ms", metadata["last-updated-ms"])
-    metadata |= {key: noted[key] for key in (*CURRENT_KEYS, "properties") if key in noted}
+    updated_ms = summary.get("last-updated-ms", metadata["last-updated-ms"])
+    metadata |= {key: summary[key] for key in (*CURRENT_KEYS, "properties") if key in summary}
     set_current_snapshot_id(metadata, None if snapshot_id in (None, -1) else snapshot_id)
     metadata["snapshots"] = [s for s in snapshots.values() if s["timestamp-ms"] <= updated_ms]
     known = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
@@ -46,7 +46,7 @@ def rebuild(later: bytes, noted: dict[str, Any]) -> bytes:
         entry for entry in metadata.get("metadata-log") or [] if entry["timestamp-ms"] < updated_ms
     ]
     main = {"snapshot-id": snapshot_id, "type": "branch"}
-    refs = noted.get("refs") or ({"main": main} if snapshot_id not in (None, -1) else {})
+    refs = summary.get("refs") or ({"main": main} if snapshot_id not in (None, -1) else {})
     metadata["refs"] = {name: ref for name, ref in refs.items() if ref["snapshot-id"] in known}
     for key in ("statistics", "partition-statistics"):
         if key in metadata:

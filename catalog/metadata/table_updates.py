@@ -175,11 +175,11 @@ def add_schema(draft: Draft, update: JsonObject) -> None:
     document["last-column-id"] = max(document["last-column-id"], index.highest_id)
     known = next((known for known in document["schemas"] if same_schema(known, schema)), None)
     if known is not None:
-        draft.schemas.note(given.get("schema-id"), known["schema-id"])
+        draft.schemas.add(given.get("schema-id"), known["schema-id"])
     else:
         id_ = _next_schema_id(draft)
         draft.list_of("schemas").append(schema | {"schema-id": id_})
-        draft.schemas.note(given.get("schema-id"), id_)
+        draft.schemas.add(given.get("schema-id"), id_)
     if document["current-schema-id"] is None:
         draft.forget_schema_index()
 

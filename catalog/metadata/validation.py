@@ -29,7 +29,7 @@ CLOCK_SKEW_MS_MAX = 60_000
 METADATA_LOG_ENTRIES_DEFAULT = 100
 JsonObject = dict[str, Any]
 _ABSENT = object()
-_SHOWN_CHARS_MAX = 80
+_PREVIEW_CHARS_MAX = 80
 
 
 def path(at: str, key: str) -> str:
@@ -43,10 +43,10 @@ def preview(value: object) -> str:
     if isinstance(value, list):
         return "an array"
     if isinstance(value, str):
-        return ascii(value) if len(value) <= _SHOWN_CHARS_MAX else ascii(value[:_SHOWN_CHARS_MAX]) + "..."
+        return ascii(value) if len(value) <= _PREVIEW_CHARS_MAX else ascii(value[:_PREVIEW_CHARS_MAX]) + "..."
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)[:_SHOWN_CHARS_MAX] if isinstance(value, float) or _is_long(value) else "a huge number"
+    return str(value)[:_PREVIEW_CHARS_MAX] if isinstance(value, float) or _is_long(value) else "a huge number"
 
 
 def _is_long(value: object) -> bool:
@@ -163,15 +163,15 @@ def check_json(value: object, at: str) -> None:
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)
-            elif _fault(item) is not None:
-                raise Invalid(f"{at}: {_place_of_fault(value)}")
+            elif _problem(item) is not None:
+                raise Invalid(f"{at}: {_path_of_problem(value)}")
         if not below:
             return
         level = below
     raise Invalid(f"{at}: nested more than {JSON_DEPTH_MAX} levels deep")
 
 
-def _fault(item: object) -> str | None:
+def _problem(item: object) -> str | None:
     if isinstance(item, float):
         return None if math.isfinite(item) else "must be a finite number"
     if item is None or isinstance(item, bool | str | dict | list) or _is_long(item):
@@ -179,15 +179,15 @@ def _fault(item: object) -> str | None:
     return "must fit into 64 bits" if isinstance(item, int) else "must be JSON"
 
 
-def _place_of_fault(value: object) -> str:
+def _path_of_problem(value: object) -> str:
     """Find the path of a wrong value. This runs only after an error, so that the usual case tracks no
     paths.
     """
     waiting: list[tuple[str, object]] = [("", value)]
     for at, item in waiting:
-        fault = _fault(item)
-        if fault is not None:
-            return f"{at} {fault}".strip()
+        problem = _problem(item)
+        if problem is not None:
+            return f"{at} {problem}".strip()
         if isinstance(item, dict):
             waiting.extend((path(at, str(key)), inner) for key, inner in item.items())
         elif isinstance(item, list):

@@ -139,7 +139,7 @@ def add_schema(draft: ViewDraft, update: JsonObject) -> None:
     if known is None:
         known = schema | {"schema-id": _next_id(schemas, "schema-id", first=0)}
         draft.document["schemas"] = [*schemas, known]
-    draft.schemas_added.note(schema.get("schema-id"), known["schema-id"])
+    draft.schemas_added.add(schema.get("schema-id"), known["schema-id"])
 
 
 def _set_location(draft: ViewDraft, update: JsonObject) -> None:
@@ -174,7 +174,7 @@ def add_view_version(draft: ViewDraft, update: JsonObject) -> None:
         draft.document["versions"] = [*draft.versions, version]
         draft.version_ids_new.add(version["version-id"])
     # An equal existing version counts as added, because a client may be repeating its commit.
-    draft.versions_added.note(version_id_given, known["version-id"])
+    draft.versions_added.add(version_id_given, known["version-id"])
 
 
 def set_current_view_version(draft: ViewDraft, update: JsonObject) -> None:

@@ -90,9 +90,9 @@ class _Cursor:
         end = self._at + size
         if size < 0 or end > len(self._data):
             raise NotAvro("the file ends too early")
-        taken = self._data[self._at : end]
+        chunk = self._data[self._at : end]
         self._at = end
-        return taken
+        return chunk
 
     def long(self) -> int:
         """A zigzag variable-length integer."""
@@ -132,7 +132,7 @@ def _inflated(codec: str, block: memoryview, bytes_max: int) -> bytes:
             with zstandard.ZstdDecompressor().stream_reader(block) as stream:
                 inflated = stream.read(bytes_max + 1)
         elif codec == "snappy":
-            inflated = _unsnapped(block, bytes_max)
+            inflated = _decompress_snappy(block, bytes_max)
         else:
             raise NotAvro(f"the codec {codec} is not one of Iceberg's")
     except (zlib.error, zstandard.ZstdError, OSError) as error:
@@ -142,7 +142,7 @@ def _inflated(codec: str, block: memoryview, bytes_max: int) -> bytes:
     return inflated
 
 
-def _unsnapped(block: memoryview, bytes_max: int) -> bytes:
+def _decompress_snappy(block: memoryview, bytes_max: int) -> bytes:
     # pyarrow is slow to import, and engines use snappy for manifests only if configured to.
     import pyarrow
 

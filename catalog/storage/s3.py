@@ -202,7 +202,7 @@ class S3Files:
             try:
                 obstore.put(store, key, data, mode="create")
             except AlreadyExistsError:
-                if not tries_before or not _holds(store, key, data):
+                if not tries_before or not _has_content(store, key, data):
                     raise
             except BaseError as error:
                 if status_of(error) != _NOT_IMPLEMENTED:
@@ -325,7 +325,7 @@ def _key(location: Location) -> str:
     return "/".join(location.segments)
 
 
-def _holds(store: S3Store, key: str, data: bytes) -> bool:
+def _has_content(store: S3Store, key: str, data: bytes) -> bool:
     """Whether the object has the content that an earlier try sent."""
     try:
         found = obstore.get(store, key)
@@ -343,7 +343,7 @@ def _put_if_absent(store: S3Store, key: str, data: bytes, tries_before: int) -> 
     except FileNotFoundError:
         obstore.put(store, key, data, use_multipart=False)
     else:
-        if not tries_before or not _holds(store, key, data):
+        if not tries_before or not _has_content(store, key, data):
             raise AlreadyExistsError
 
 

@@ -89,8 +89,8 @@ class WarehouseStore:
                 sa.select(entries.c.name).where(entries.c.warehouse == name).limit(1)
             ).first():
                 raise Conflict(f"Warehouse {name} is not empty: drop its namespaces first")
-            ours = sa.select(transactions.c.id).where(transactions.c.warehouse == name)
-            connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(ours)))
+            transaction_ids = sa.select(transactions.c.id).where(transactions.c.warehouse == name)
+            connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(transaction_ids)))
             connection.execute(sa.delete(idempotency).where(idempotency.c.target.startswith(f"{name}:")))
             for table in (grants, transactions, dropped, reports, history, locations, heads, warehouses):
                 connection.execute(sa.delete(table).where(table.c.warehouse == name))

@@ -61,9 +61,9 @@ def test_a_batch_that_the_disk_does_not_have_is_not_published(
     transactions.open_transaction(catalog, "main", "anonymous", "w-0", 60)
 
     def refuse(directory: str) -> None:
-        raise Unavailable(f"Cannot settle {directory}: input/output error")
+        raise Unavailable(f"Cannot sync {directory}: input/output error")
 
-    monkeypatch.setattr(catalog.files, "settle", refuse)
+    monkeypatch.setattr(catalog.files, "sync", refuse)
     with pytest.raises(Unavailable, match="input/output error"):
         ingest.dispatch.publish(job["id"], 1, "w-0", "anonymous", {})
     assert ingest.jobs.state(job["id"]) == "leased"

@@ -29,7 +29,7 @@ async def _settle() -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No turn ends by time."""
-    for name in ("COME_BACK_S", "CARRY_OUT_S"):
+    for name in ("RETURN_S", "COMMIT_S"):
         monkeypatch.setattr(commit_queue, name, 3600.0)
 
 
