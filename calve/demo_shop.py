@@ -19,7 +19,7 @@ STATUSES = ("placed", "paid", "shipped")
 class Shop:
     """Orders and accounts in memory: the rows that the tables must finally contain."""
 
-    dice: random.Random
+    rng: random.Random
     sequence: int = 0
     orders: dict[int, dict[str, Any]] = field(default_factory=dict)
     accounts: dict[int, dict[str, Any]] = field(
@@ -35,28 +35,28 @@ class Shop:
             self.opened = True
             found += [self._event("INSERT", "accounts", None, row) for row in self.accounts.values()]
         while len(found) < count:
-            found += self._transfer() if self.dice.random() < 0.2 else self._order()
+            found += self._transfer() if self.rng.random() < 0.2 else self._order()
         return found
 
     def _order(self) -> Iterator[dict[str, Any]]:
-        if not self.orders or self.dice.random() < 0.5:
+        if not self.orders or self.rng.random() < 0.5:
             self.last_order = number = self.last_order + 1
-            row = {"id": number, "item": self.dice.choice("ABCDE"), "amount": self.dice.randint(1, 90)}
+            row = {"id": number, "item": self.rng.choice("ABCDE"), "amount": self.rng.randint(1, 90)}
             self.orders[number] = row = row | {"status": STATUSES[0]}
             yield self._event("INSERT", "orders", None, row)
             return
-        number = self.dice.choice(list(self.orders))
+        number = self.rng.choice(list(self.orders))
         before = self.orders[number]
-        if self.dice.random() < 0.2:
+        if self.rng.random() < 0.2:
             del self.orders[number]
             yield self._event("DELETE", "orders", before, None)
             return
-        after = self.orders[number] = before | {"status": self.dice.choice(STATUSES)}
+        after = self.orders[number] = before | {"status": self.rng.choice(STATUSES)}
         yield self._event("UPDATE", "orders", before, after)
 
     def _transfer(self) -> Iterator[dict[str, Any]]:
-        giver, taker = self.dice.sample(sorted(self.accounts), 2)
-        amount, transaction = self.dice.randint(1, 20), f"transfer-{self.sequence}"
+        giver, taker = self.rng.sample(sorted(self.accounts), 2)
+        amount, transaction = self.rng.randint(1, 20), f"transfer-{self.sequence}"
         for number, change in ((giver, -amount), (taker, amount)):
             before = self.accounts[number]
             after = self.accounts[number] = before | {"balance": before["balance"] + change}
