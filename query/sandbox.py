@@ -8,12 +8,13 @@ files, Linux 6.7 TCP ports. An older kernel confines what it can; `supported` sa
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 _CREATE_RULESET: Final = 444  # the same numbers on every architecture
 _ADD_RULE: Final = 445
@@ -65,10 +66,22 @@ def supported() -> list[str]:
 
 
 def confine(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> list[str]:
-    """Confine this process and all its threads and children from now on. Returns what is confined."""
+    """Confine this thread and the threads and processes that it starts. Returns what is confined.
+
+    The kernel confines the calling thread alone, so there must be no other: SandboxError if there is one.
+    """
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads != 1:
+        raise SandboxError(errno.EBUSY, f"the process has {threads} threads, and one of them can be confined")
+    confine_further(read_paths, tcp_ports)
+    return supported()
+
+
+def confine_further(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> None:
+    """The same for the calling thread alone. What was given up before cannot be had back."""
     version = interface_version()
     if version == 0:
-        return []
+        return
     rights = _Ruleset(
         sum(bits for since, bits in _FILE_RIGHTS.items() if since <= version),
         _NET_RIGHTS if version >= _NET_RIGHTS_SINCE else 0,
@@ -89,16 +102,20 @@ def confine(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> list[str]:
         _call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-    return supported()
 
 
-def limit_resources(memory_bytes_max: int) -> None:
+def memory_status() -> IO[str]:
+    """This process's memory figures, opened while /proc can be read."""
+    return Path("/proc/self/status").open()
+
+
+def limit_resources(status: IO[str], memory_bytes_max: int) -> None:
     """Bound the memory that this process allocates from now on; let it write no file and leave no core file.
 
     RLIMIT_DATA counts private memory that can be written to. RLIMIT_AS would count mapped files and address
     space that allocators reserve too.
     """
-    data_bytes_max = _data_bytes() + memory_bytes_max
+    data_bytes_max = _data_bytes(status) + memory_bytes_max
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes_max, data_bytes_max))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -113,8 +130,9 @@ def end_with_parent() -> None:
         raise SystemExit(0)  # it ended before the call
 
 
-def _data_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def _data_bytes(status: IO[str]) -> int:
+    status.seek(0)
+    for line in status.read().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
     raise SandboxError(0, "/proc/self/status has no VmData")

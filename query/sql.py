@@ -45,7 +45,7 @@ _EXPLAIN = re.compile(
 )
 _WORD = r'"(?:[^"]|"")*"|\'(?:[^\']|\'\')*\'|[^\s."\'(),;]+'
 _NAME = re.compile(rf"(?:{_WORD})(?:\s*\.\s*(?:{_WORD}))*".encode())
-_STRING = re.compile(rb"'(?:[^']|'')*'")
+_VERSION = re.compile(rb"'(?:[^']|'')*'|\d+")
 
 
 class Refused(Exception):
@@ -91,6 +91,8 @@ def read_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement
     """Parse and check. Raises Refused."""
     if len(sql) > SQL_CHARS_MAX:
         raise Refused(f"The SQL has {len(sql)} characters: at most {SQL_CHARS_MAX} are allowed")
+    if "\0" in sql:
+        raise Refused("The SQL has a NUL character")
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
@@ -124,7 +126,7 @@ def resolved_sql(connection: duckdb.DuckDBPyConnection, sql: str, tables: Mappin
         edits.append((node["query_location"], _NAME, _table_text(node, reference, table)))
         if reference.at == "VERSION" and table.snapshot_id is not None:
             start = node["at_clause"]["expr"]["query_location"]
-            edits.append((start, _STRING, str(table.snapshot_id)))
+            edits.append((start, _VERSION, str(table.snapshot_id)))
     for start, pattern, replacement in sorted(edits, key=lambda edit: edit[0], reverse=True):
         found = pattern.match(text, start)
         if found is None:

@@ -1,0 +1,246 @@
+"""DuckDB in a query process: it answers the requests of the server until that closes the connection.
+
+    {"prepare": {"sql"}}             -> {"statement": {...}}: parsed and checked, nothing is run
+    {"run": {"sql", "format", ...}}  -> pieces of the body, {"done": {...}}, and the last piece
+
+Either may answer {"error": {"type", "message"}} instead. The server kills the process to cancel a query.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+
+from query import formats, frames, profile, sandbox, sql
+
+EXTENSIONS = ("avro", "httpfs", "iceberg")
+BATCH_ROWS = 4096
+PIECE_BYTES = 64 * 1024
+PIECE_S = 0.05  # a piece that is smaller is sent after this time, so that the first rows come early
+# Beyond DuckDB's own limit: rows on their way out, Python's objects, the allocators' reserves.
+MEMORY_EXTRA_BYTES = 512 * 2**20
+_FOREIGN_TO_ARROW = re.compile(r"\b(UHUGEINT|BIT|BIGNUM|VARIANT|UNION|TIME WITH TIME ZONE)\b")
+# DuckDB does not go on after these.
+FATAL = (duckdb.InternalException, duckdb.FatalException)
+
+
+class Engine:
+    """DuckDB, and the connection to the server."""
+
+    def __init__(self, server: socket.socket, configuration: dict[str, Any], status: IO[str]) -> None:
+        """`status` is this process's own /proc/self/status."""
+        self._server = server
+        self._endpoint: str = configuration["endpoint"]
+        self._duckdb = open_duckdb(configuration)
+        self._warm_up()
+        confine(self._duckdb, configuration, status)
+
+    def serve(self) -> None:
+        """Answer requests until the server closes the connection, or DuckDB cannot go on."""
+        while True:
+            request = frames.receive_message(self._server)
+            is_fatal = False
+            answer: dict[str, Any] | None
+            try:
+                if "prepare" in request:
+                    answer = self._prepare(request["prepare"])
+                else:
+                    answer = self._run(request["run"])
+            except sql.Refused as refused:
+                answer = _error("Refused", str(refused))
+            except duckdb.Error as error:
+                is_fatal = isinstance(error, FATAL)
+                # What follows points to a place in the SQL with full names, which the caller does not know.
+                answer = _error(type(error).__name__, str(error).partition("\n\nLINE ")[0])
+            except MemoryError:
+                is_fatal = True
+                answer = _error("OutOfMemoryException", "the query needs more memory than it may have")
+            if answer is not None:
+                frames.send_message(self._server, answer | ({"ends": True} if is_fatal else {}))
+            if is_fatal:
+                return
+
+    def _warm_up(self) -> None:
+        """Import what a query imports, while files can still be reached."""
+        for name in formats.FORMATS:
+            request = {"sql": "SELECT 1 AS a, INTERVAL 1 DAY AS b, uuid() AS c", "format": name}
+            for _ in self._pieces(self._duckdb.cursor(), str(request["sql"]), request | {"summary": {}}, {}):
+                pass
+        self._prepare({"sql": "SELECT 1"})
+
+    def _prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        statement = sql.read_statement(self._duckdb, request["sql"])
+        tables: list[dict[str, str | None]] = [
+            {
+                "key": table.key,
+                "catalog": table.catalog,
+                "schema": table.schema,
+                "name": table.name,
+                "at": table.at,
+                "at_text": table.at_text,
+            }
+            for table in statement.tables
+        ]
+        return {
+            "statement": {
+                "is_explain": statement.is_explain,
+                "parameters": statement.parameters,
+                "tables": tables,
+            }
+        }
+
+    def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Attach what the query needs, run it, send the result, detach."""
+        connection, attached = self._duckdb.cursor(), []
+        try:
+            for attachment in request["attachments"]:
+                connection.execute(_attach(attachment, self._endpoint))
+                attached.append(attachment["name"])
+            tables = {key: sql.ResolvedTable(*table) for key, table in request["tables"].items()}
+            text = sql.resolved_sql(connection, request["sql"], tables)
+            if request["explain"]:
+                return {"done": {"profile": profile.measured(connection, text, request["parameters"])}}
+            return self._send_result(connection, text, request)
+        finally:
+            for name in attached:
+                connection.execute(f"DETACH {sql.quoted(name)}")
+            connection.close()
+
+    def _send_result(
+        self, connection: duckdb.DuckDBPyConnection, text: str, request: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Send pieces of a good size, then what was done, then the last piece."""
+        done: dict[str, Any] = {}
+        waiting, sent_s = bytearray(), time.monotonic()
+        limit = request["result_bytes_max"]
+        size = 0
+        for piece in self._pieces(connection, text, request, done):
+            size += len(piece)
+            if size > limit:
+                return _error("ResultTooLarge", f"the result has more than {limit} bytes: ask for less of it")
+            waiting += piece
+            if len(waiting) >= PIECE_BYTES or (waiting and time.monotonic() - sent_s > PIECE_S):
+                frames.send(self._server, frames.DATA, bytes(waiting))
+                waiting.clear()
+                sent_s = time.monotonic()
+        frames.send_message(self._server, {"done": done | {"bytes": size}})
+        frames.send(self._server, frames.DATA, bytes(waiting))
+        return None
+
+    def _pieces(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        text: str,
+        request: dict[str, Any],
+        done: dict[str, Any],
+    ) -> Iterator[bytes]:
+        """The body in pieces. Fills `done`."""
+        started_s = time.monotonic()
+        parameters = request.get("parameters") or None
+        result = connection.execute(text, parameters)
+        names = [str(column[0]) for column in result.description or ()]
+        types = [str(column[1]) for column in result.description or ()]
+        if any(map(_is_foreign_to_arrow, types)):
+            result = connection.execute(_with_text(text, names, types), parameters)
+        reader = result.to_arrow_reader(BATCH_ROWS)
+        out = formats.writer(request["format"], reader.schema, types)
+        rows = 0
+        yield out.head()
+        for batch in reader:
+            rows += batch.num_rows
+            yield out.rows(batch)
+        done |= {"rows": rows, "elapsed_ms": round((time.monotonic() - started_s) * 1000, 3)}
+        elapsed_ms = round(done["elapsed_ms"] + request.get("prepared_ms", 0), 3)
+        yield out.tail({"rowCount": rows} | request["summary"] | {"elapsed_ms": elapsed_ms})
+
+
+def _is_foreign_to_arrow(type_: str) -> bool:
+    """Whether Arrow has no type that keeps its values; such a column becomes text."""
+    return _FOREIGN_TO_ARROW.search(type_) is not None
+
+
+def _with_text(text: str, names: list[str], types: list[str]) -> str:
+    """The query with the columns that are foreign to Arrow as text."""
+    inner = [f"c{index}" for index in range(len(names))]
+    shown = [
+        f"{f'CAST({column} AS VARCHAR)' if _is_foreign_to_arrow(type_) else column} AS {sql.quoted(name)}"
+        for column, name, type_ in zip(inner, names, types, strict=True)
+    ]
+    query = text.strip().rstrip(";")
+    return f"FROM ({query}\n) AS q({', '.join(inner)}) SELECT {', '.join(shown)}"
+
+
+def confine(connection: duckdb.DuckDBPyConnection, configuration: dict[str, Any], status: IO[str]) -> None:
+    """Give up the last rights that queries do not need, and let DuckDB start its threads."""
+    sandbox.limit_resources(status, configuration["memory_bytes_max"] + MEMORY_EXTRA_BYTES)
+    if configuration["confine"]:
+        # Everything that Python needs has been imported, so its own files are not among the paths.
+        paths = [Path(path) for path in configuration["read_paths"]]
+        sandbox.confine_further(paths, configuration["tcp_ports"])
+    connection.execute(f"SET threads={configuration['threads']}")
+    connection.execute("SET lock_configuration=true")
+
+
+def open_duckdb(configuration: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    """DuckDB with its extensions, and without files or network beyond the warehouses.
+
+    It has no threads of its own yet: those that exist when the kernel confines this one stay unconfined.
+    """
+    memory = f"{configuration['memory_bytes_max'] // 2**20}MiB"
+    connection = duckdb.connect(
+        config={"extension_directory": "/nonexistent", "memory_limit": memory, "threads": 1}
+    )
+    for name in EXTENSIONS:
+        package = importlib.import_module(f"duckdb_extension_{name}").__file__
+        assert package is not None
+        path = Path(package).parent / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+        connection.execute(f"LOAD '{path}'")
+    settings = {
+        "allow_persistent_secrets": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        # DuckDB 1.5.5 read wrong rows of a table with deletion vectors through this cache.
+        "enable_external_file_cache": "false",
+        "python_enable_replacements": "false",
+        "temp_directory": "''",
+        "TimeZone": "'UTC'",
+    }
+    for key, value in settings.items():
+        connection.execute(f"SET {key}={value}")
+    if configuration.get("s3"):
+        connection.execute(_secret(configuration["s3"]))
+    connection.execute("FROM duckdb_secrets()")  # opens the secret storage while files can still be reached
+    directories = ", ".join(_text(path) for path in configuration["data_paths"])
+    connection.execute(f"SET allowed_directories=[{directories}]")
+    connection.execute("SET enable_external_access=false")
+    return connection
+
+
+def _attach(attachment: dict[str, Any], endpoint: str) -> str:
+    """With the caller's own token, so that the catalog decides what the query may read."""
+    token = attachment.get("token")
+    authorization = f"TOKEN {_text(token)}" if token else "AUTHORIZATION_TYPE 'none'"
+    return (
+        f"ATTACH {_text(attachment['reference'])} AS {sql.quoted(attachment['name'])} "
+        f"(TYPE iceberg, ENDPOINT {_text(endpoint)}, {authorization}, READ_ONLY)"
+    )
+
+
+def _secret(s3: dict[str, Any]) -> str:
+    options = ", ".join(f"{key} {_text(str(value))}" for key, value in s3.items())
+    return f"CREATE SECRET lake (TYPE s3, {options})"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _error(type_: str, message: str) -> dict[str, Any]:
+    return {"error": {"type": type_, "message": message}}
