@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/pin.py
 
-requirements.txt holds what the server needs (the dependencies of pyproject.toml and everything below them),
-requirements-dev.txt what tests and checks need on top. Names and versions only: no address, no hash, so that
+requirements.txt holds what the server needs (the dependencies and the extra `server` of pyproject.toml, and
+everything below them), requirements-dev.txt what tests and checks need on top. Names and versions only: no address, no hash, so that
 any package index can serve them. tests/unit/test_requirements.py fails when the files are out of date.
 """
 
@@ -20,12 +20,14 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 RUN_TIME = ROOT / "requirements.txt"
 DEVELOPMENT = ROOT / "requirements-dev.txt"
+ON_TOP = ("dev", "pandas", "polars")  # extras that requirements.txt does not have
 
 
 def direct(project: Path = ROOT / "pyproject.toml") -> tuple[list[str], list[str]]:
     """The requirements that pyproject.toml states: for the server, and for development."""
     stated = tomllib.loads(project.read_text())["project"]
-    return stated["dependencies"], stated["optional-dependencies"]["dev"]
+    extras = stated["optional-dependencies"]
+    return [*stated["dependencies"], *extras["server"]], [name for extra in ON_TOP for name in extras[extra]]
 
 
 def closure(requirements: Iterable[str]) -> dict[str, str]:

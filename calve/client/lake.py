@@ -1,0 +1,283 @@
+"""A connection to a lake, for ordinary code. `async_lake.py` has the same for asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import httpx
+
+from calve.client import operations, transactions
+from calve.client.calls import Connection, client_arguments
+from calve.client.files import rows_of_data
+from calve.client.names import TableName, levels_of
+from calve.client.operations import Params, Place, Progress, Wait
+from calve.client.results import Result, WriteResult
+from calve.client.rows import Row, Source
+from calve.client.table import Table
+from calve.client.table_operations import TableOperations
+from calve.client.times import Moment
+from calve.client.transactions import OpenTransaction
+from calve.errors import CalveError, Unavailable
+
+DEFAULT_URL = "http://127.0.0.1:8181"
+TIMEOUT_S = 60.0
+RETRY_S = 60.0
+
+
+class Lake:
+    """One warehouse of a server. Made by `calve.connect`; usable from several threads, and in `with`."""
+
+    def __init__(self, connection: Connection, place: Place) -> None:
+        self._connection = connection
+        self._place = place
+        self._source = Source()
+
+    def __repr__(self) -> str:
+        return f"<calve lake {self._place.warehouse} at {self._place.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._connection.client.close()
+
+    @property
+    def warehouse(self) -> str:
+        """The warehouse of tables that name none."""
+        return self._place.warehouse
+
+    # -- reading
+
+    def query(
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        as_of: Moment | None = None,
+        snapshot_id: int | None = None,
+        consistency: str | None = None,
+        warehouse: str | None = None,
+        namespace: str | None = None,
+    ) -> Result:
+        """Run one SELECT in DuckDB's SQL.
+
+        `params` are values for `$name` (a dict) or `?` (a list). `as_of` is the moment that all tables are
+        read at. `consistency` is `committed`, `fresh` (waits for everything that was acknowledged before)
+        or `at_least:TOKEN`. `namespace` is that of tables that name none.
+
+        >>> lake.query("SELECT count(*) AS n FROM shop.orders", as_of="1 minute ago").rows
+        [{'n': 17}]
+        """
+        steps = operations.query(
+            self._place,
+            sql,
+            params,
+            as_of=as_of,
+            snapshot_id=snapshot_id,
+            consistency=consistency,
+            warehouse=warehouse,
+            namespace=namespace,
+        )
+        try:
+            return self._connection.run(steps)
+        except CalveError as error:
+            raise operations.query_error(error) from error.__cause__
+
+    def stream(
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        format: str = "csv",  # noqa: A002 - the API's word
+        as_of: Moment | None = None,
+        consistency: str | None = None,
+        warehouse: str | None = None,
+        namespace: str | None = None,
+    ) -> Iterator[bytes]:
+        """The result as bytes, in pieces as they arrive: csv, json, compact, ndjson, arrow or parquet."""
+        call = operations.query_call(
+            self._place,
+            sql,
+            params,
+            as_of=as_of,
+            consistency=consistency,
+            warehouse=warehouse,
+            namespace=namespace,
+            format=format,
+        )
+        try:
+            yield from self._connection.stream(call)
+        except CalveError as error:
+            raise operations.query_error(error) from error.__cause__
+
+    def table(self, name: TableName) -> Table:
+        """A table, by `namespace.name` or by a list of the levels and the name. Makes no request."""
+        return Table(self._connection, TableOperations(self._place, levels_of(name)))
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """The names of all tables, or of those below a namespace."""
+        return self._connection.run(operations.tables(self._place, namespace))
+
+    def status(self) -> dict[str, Any]:
+        """What waits, how far each table and source has landed, what workers do."""
+        return self._connection.run(operations.status(self._place))
+
+    # -- writing
+
+    def write(
+        self,
+        table: TableName,
+        rows: Iterable[Row] | Row,
+        *,
+        key: str | Sequence[str] | None = None,
+        wait: Wait = "journal",
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> WriteResult:
+        """Send rows, or changes of rows. They are durable when this returns.
+
+        A row is a dict of columns. Rows are appended; with `key` a row replaces the one with the same key. A
+        change is a dict with `operation` (insert, update, delete, truncate), `after` and `before`.
+
+        The request is sent again after a transient failure, and lands once. With `wait="commit"` this
+        returns when the rows are visible, or after `timeout_s`. Give an `idempotency_key` if your program
+        may send the same rows again after a crash.
+
+        >>> lake.write("shop.orders", [{"id": 1, "item": "pen"}], key="id", wait="commit").committed
+        True
+        """
+        return self._connection.run(
+            operations.write(
+                self._place,
+                self._source,
+                table,
+                rows,
+                key=key,
+                wait=wait,
+                timeout_s=timeout_s,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def load(
+        self,
+        data: Any,
+        table: TableName,
+        *,
+        key: str | Sequence[str] | None = None,
+        wait: Wait = "journal",
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        progress: Progress | None = None,
+    ) -> WriteResult:
+        """Write the rows of a file (CSV, JSON, NDJSON, Parquet) or of a data frame.
+
+        `progress` is called with the number of rows after each request.
+
+        >>> lake.load("orders.csv", "shop.orders", key="id")
+        """
+        return self._connection.run(
+            operations.write(
+                self._place,
+                self._source,
+                table,
+                rows_of_data(data),
+                key=key,
+                wait=wait,
+                timeout_s=timeout_s,
+                idempotency_key=idempotency_key,
+                progress=progress,
+            )
+        )
+
+    def flush(
+        self, tables: Sequence[TableName] | None = None, *, wait: bool = True, timeout_s: float = 30.0
+    ) -> dict[str, Any]:
+        """Land everything that waits now; with `wait`, return when it is visible."""
+        return self._connection.run(operations.flush(self._place, tables, wait=wait, timeout_s=timeout_s))
+
+    @contextlib.contextmanager
+    def transaction(self, name: str | None = None, *, ttl_s: int | None = None) -> Iterator[Transaction]:
+        """Open a transaction: what engines write under its name becomes visible at once, at its end.
+
+        It is published at the end of the block, and aborted after an exception.
+
+        >>> with lake.transaction() as tx:
+        ...     catalog = load_catalog("tx", **tx.catalog_properties())
+        """
+        found = self._connection.run(transactions.open_transaction(self._place, name, ttl_s))
+        transaction = Transaction(self, self._connection, self._place, found)
+        try:
+            yield transaction
+            if not transaction.is_closed:
+                transaction.commit()
+        except Unavailable:
+            raise  # perhaps it is published; if not, it expires
+        except BaseException:
+            if not transaction.is_closed:
+                transaction.abort()
+            raise
+
+    def catalog_properties(self, as_of: Moment | None = None) -> dict[str, str]:
+        """Properties for PyIceberg's `load_catalog`, at the present or at a moment."""
+        return operations.catalog_properties(self._place, operations.moment_name(self._place, as_of))
+
+
+class Transaction(OpenTransaction):
+    """An open transaction. Made by `Lake.transaction`."""
+
+    def __init__(self, lake: Lake, connection: Connection, place: Place, found: dict[str, Any]) -> None:
+        super().__init__(place, found)
+        self._lake = lake
+        self._connection = connection
+
+    def query(self, sql: str, params: Params | None = None, *, namespace: str | None = None) -> Result:
+        """Run a query that sees what the transaction has written."""
+        return self._lake.query(sql, params, warehouse=self.warehouse, namespace=namespace)
+
+    def extend(self, ttl_s: int) -> None:
+        """Let the transaction stay open for this many seconds from now."""
+        self._connection.run(transactions.extend(self._place, self.name, ttl_s))
+
+    def commit(self) -> int | None:
+        """Publish everything at once; the number it is visible under, None if nothing was written.
+
+        Conflict names the tables that others have changed meanwhile. Then nothing is published.
+        """
+        self._published(self._connection.run(transactions.publish(self._place, self.name)))
+        return self.number
+
+    def abort(self) -> None:
+        """Forget everything that was written."""
+        self._connection.run(transactions.abort(self._place, self.name))
+        self.is_closed = True
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    token: str | None = None,
+    *,
+    warehouse: str = "main",
+    timeout_s: float = TIMEOUT_S,
+    retry_s: float = RETRY_S,
+    transport: httpx.BaseTransport | None = None,
+) -> Lake:
+    """Connect to a server, and check that it answers and has the warehouse.
+
+    `retry_s` is how long a write is repeated while the server is away.
+    """
+    url = url.rstrip("/")
+    client = httpx.Client(**client_arguments(url, token, timeout_s), transport=transport)
+    connection = Connection(client, retry_s)
+    try:
+        place = connection.run(operations.open_place(url, token, warehouse))
+    except BaseException:
+        client.close()
+        raise
+    return Lake(connection, place)

@@ -1,0 +1,142 @@
+"""One table of a lake: its rows at any moment, its history, its schema and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from calve.client.calls import Connection
+from calve.client.names import dotted
+from calve.client.table_operations import Document, Key, TableOperations
+from calve.client.times import Moment
+
+
+class Table:
+    """Made by `Lake.table`. Each method is one request; nothing is cached."""
+
+    def __init__(self, connection: Connection, operations: TableOperations) -> None:
+        self._connection = connection
+        self._operations = operations
+
+    def __repr__(self) -> str:
+        return f"<calve table {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """The namespace and the name, with dots."""
+        return dotted(self._operations.levels)
+
+    def metadata(self) -> Document:
+        """The table's metadata as the Iceberg specification defines it."""
+        return self._connection.run(self._operations.metadata())
+
+    def rows(
+        self,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        as_of: Moment | None = None,
+        dates: tuple[date | str | None, date | str | None] | None = None,
+        limit: int | None = None,
+    ) -> list[Document]:
+        """Rows without SQL. `where` is a predicate, `dates` the first and the last day of a date range.
+
+        >>> lake.table("shop.orders").rows(where="amount > 100", as_of="yesterday")
+        """
+        return self._connection.run(self._operations.rows(where, columns, as_of, dates, limit))
+
+    def get(self, key: Key, *, as_of: Moment | None = None) -> Document:
+        """The row with this key: a value, or a dict if the key has several columns. NotFound if none has."""
+        return self._connection.run(self._operations.get(key, as_of))
+
+    def snapshots(self, *, as_of: Moment | None = None) -> list[Document]:
+        """The snapshots, the newest first."""
+        return self._connection.run(self._operations.snapshots(as_of))
+
+    def snapshot_as_of(self, moment: Moment) -> Document | None:
+        """The snapshot that was current at a moment; None if the table had none yet."""
+        return self._connection.run(self._operations.snapshot_as_of(moment))
+
+    def history(self, key: Key) -> list[Document]:
+        """Every version of one row: when, by which operation and transaction, before and after."""
+        return self._connection.run(self._operations.history(key))
+
+    def changes(
+        self, from_: Moment | None = None, to: Moment | None = None, *, limit: int | None = None
+    ) -> Document:
+        """The changes between two moments, in order, one page of them."""
+        return self._connection.run(self._operations.changes(from_, to, limit))
+
+    def diff(self, from_: Moment, to: Moment | None = None) -> Document:
+        """The rows that were added, removed and changed between two moments; `to` is now if left out."""
+        return self._connection.run(self._operations.diff(from_, to))
+
+    def rollback_to(
+        self, moment: Moment | None = None, *, snapshot_id: int | None = None, dry_run: bool = False
+    ) -> Document:
+        """Set the table back to a moment or a snapshot. This is a new commit: the history stays.
+
+        With `dry_run` nothing is changed; the result says what would be undone.
+        """
+        return self._connection.run(self._operations.rollback(moment, snapshot_id, dry_run))
+
+    def tags(self) -> list[Document]:
+        """The tags: names that keep a snapshot."""
+        return self._connection.run(self._operations.refs("tags"))
+
+    def create_tag(
+        self, name: str, *, snapshot_id: int | None = None, as_of: Moment | None = None
+    ) -> Document:
+        """Name the current snapshot, another one, or the one of a moment."""
+        return self._connection.run(self._operations.create_ref("tags", name, snapshot_id, as_of))
+
+    def drop_tag(self, name: str) -> None:
+        """Drop a tag."""
+        self._connection.run(self._operations.drop_ref("tags", name))
+
+    def branches(self) -> list[Document]:
+        """The branches, `main` among them."""
+        return self._connection.run(self._operations.refs("branches"))
+
+    def create_branch(
+        self, name: str, *, snapshot_id: int | None = None, as_of: Moment | None = None
+    ) -> Document:
+        """Begin a branch at the current snapshot, at another one, or at the one of a moment."""
+        return self._connection.run(self._operations.create_ref("branches", name, snapshot_id, as_of))
+
+    def drop_branch(self, name: str) -> None:
+        """Drop a branch."""
+        self._connection.run(self._operations.drop_ref("branches", name))
+
+    def schema(self, *, as_of: Moment | None = None) -> Document:
+        """The schema, and the versions that it had."""
+        return self._connection.run(self._operations.schema(as_of))
+
+    def check_schema(self, proposed: Any) -> Document:
+        """Whether a schema could replace the present one, with the reason for each column."""
+        return self._connection.run(self._operations.check_schema(proposed))
+
+    def evolve(self, *changes: Document) -> Document:
+        """Change the schema: add, drop, rename, widen, reorder, comment; all of it or nothing."""
+        return self._connection.run(self._operations.evolve(changes))
+
+    def partitions(self) -> Document:
+        """The partition spec, and each partition with its rows and bytes."""
+        return self._connection.run(self._operations.partitions())
+
+    def files(self, filter: str | None = None, *, as_of: Moment | None = None) -> Document:  # noqa: A002
+        """The data files, or those that a predicate leaves."""
+        return self._connection.run(self._operations.files(filter, as_of))
+
+    def append_files(self, *paths: str) -> Document:
+        """Add Parquet files that are in the warehouse's storage; all of them or none."""
+        return self._connection.run(self._operations.append_files(paths))
+
+    def overwrite_files(self, *paths: str, filter: str | None = None) -> Document:  # noqa: A002
+        """Replace the rows that the predicate matches, or all, by the rows of Parquet files."""
+        return self._connection.run(self._operations.overwrite_files(paths, filter))
+
+    def export(self, location: str | None = None, *, as_of: Moment | None = None) -> Document:
+        """Write a consistent copy as Parquet files."""
+        return self._connection.run(self._operations.export(location, as_of))

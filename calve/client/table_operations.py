@@ -1,0 +1,171 @@
+"""The operations of one table, as steps that `Connection` and `AsyncConnection` run.
+
+Each is a route below /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from urllib.parse import quote
+
+from calve.client.calls import Call, Steps
+from calve.client.names import table_path
+from calve.client.operations import Place
+from calve.client.times import Moment, moment_parameter
+
+Document = dict[str, Any]
+Key = Any
+"""The value of a one-column key, or a dict of the key's columns."""
+
+FILES_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableOperations:
+    place: Place
+    levels: tuple[str, ...]
+
+    def _get(self, rest: str, params: Mapping[str, Any] | None = None) -> Steps[Document]:
+        response = yield Call("GET", self.place.table(self.levels, rest), params or {})
+        found: Document = response.json()
+        return found
+
+    def _post(self, rest: str, body: Any, timeout_s: float | None = None) -> Steps[Document]:
+        response = yield Call("POST", self.place.table(self.levels, rest), json=body, timeout_s=timeout_s)
+        found: Document = response.json()
+        return found
+
+    def _pages(self, rest: str, params: Mapping[str, Any], name: str) -> Steps[list[Document]]:
+        found: list[Document] = []
+        token = None
+        while True:
+            page = yield from self._get(rest, {**params, "pageToken": token})
+            found += page[name]
+            token = page.get("next-page-token")
+            if not token:
+                return found
+
+    def metadata(self) -> Steps[Document]:
+        path = self.place.catalog(table_path(self.levels, self.place.separator))
+        response = yield Call("GET", path)
+        found: Document = response.json()["metadata"]
+        return found
+
+    # -- rows
+
+    def rows(
+        self,
+        where: str | None,
+        columns: Sequence[str] | None,
+        as_of: Moment | None,
+        dates: tuple[date | str | None, date | str | None] | None,
+        limit: int | None,
+    ) -> Steps[list[Document]]:
+        from_date, to_date = dates or (None, None)
+        params = {
+            "where": where,
+            "columns": ",".join(columns) if columns else None,
+            "as_of": moment_parameter(as_of),
+            "from_date": None if from_date is None else str(from_date),
+            "to_date": None if to_date is None else str(to_date),
+            "limit": limit,
+        }
+        if limit is not None:
+            found: list[Document] = (yield from self._get("/rows", params))["rows"]
+            return found
+        return (yield from self._pages("/rows", params, "rows"))
+
+    def get(self, key: Key, as_of: Moment | None) -> Steps[Document]:
+        path = f"/rows/{quote(key_text(key), safe='')}"
+        found = yield from self._get(path, {"as_of": moment_parameter(as_of)})
+        row: Document = found["row"]
+        return row
+
+    # -- time
+
+    def snapshots(self, as_of: Moment | None) -> Steps[list[Document]]:
+        return (yield from self._pages("/snapshots", {"as_of": moment_parameter(as_of)}, "snapshots"))
+
+    def snapshot_as_of(self, moment: Moment) -> Steps[Document | None]:
+        page = yield from self._get("/snapshots", {"as_of": moment_parameter(moment)})
+        return next((one for one in page["snapshots"] if one["is_current"]), None)
+
+    def history(self, key: Key) -> Steps[list[Document]]:
+        return (yield from self._pages("/history", {"key": key_text(key)}, "versions"))
+
+    def changes(self, from_: Moment | None, to: Moment | None, limit: int | None) -> Steps[Document]:
+        params = {"from": moment_parameter(from_), "to": moment_parameter(to), "limit": limit}
+        return (yield from self._get("/changes", params))
+
+    def diff(self, from_: Moment, to: Moment | None) -> Steps[Document]:
+        return (yield from self._get("/diff", {"from": moment_parameter(from_), "to": moment_parameter(to)}))
+
+    def rollback(self, moment: Moment | None, snapshot_id: int | None, dry_run: bool) -> Steps[Document]:
+        body: Document = {"dry_run": dry_run}
+        if moment is not None:
+            body["as_of"] = moment_parameter(moment)
+        if snapshot_id is not None:
+            body["snapshot_id"] = snapshot_id
+        return (yield from self._post("/rollback", body))
+
+    def refs(self, kind: str) -> Steps[list[Document]]:
+        found: list[Document] = (yield from self._get(f"/{kind}"))[kind]
+        return found
+
+    def create_ref(
+        self, kind: str, name: str, snapshot_id: int | None, as_of: Moment | None
+    ) -> Steps[Document]:
+        body: Document = {"name": name}
+        if snapshot_id is not None:
+            body["snapshot_id"] = snapshot_id
+        if as_of is not None:
+            body["as_of"] = moment_parameter(as_of)
+        return (yield from self._post(f"/{kind}", body))
+
+    def drop_ref(self, kind: str, name: str) -> Steps[None]:
+        yield Call("DELETE", self.place.table(self.levels, f"/{kind}/{quote(name, safe='')}"))
+
+    # -- schema, partitions, files
+
+    def schema(self, as_of: Moment | None) -> Steps[Document]:
+        return (yield from self._get("/schema", {"as_of": moment_parameter(as_of)}))
+
+    def check_schema(self, proposed: Any) -> Steps[Document]:
+        return (yield from self._post("/schema/check", {"schema": proposed}))
+
+    def evolve(self, changes: Sequence[Document]) -> Steps[Document]:
+        return (yield from self._post("/schema/evolve", {"changes": list(changes)}))
+
+    def partitions(self) -> Steps[Document]:
+        return (yield from self._get("/partitions"))
+
+    def files(self, filter_: str | None, as_of: Moment | None) -> Steps[Document]:
+        return (yield from self._get("/files", {"filter": filter_, "as_of": moment_parameter(as_of)}))
+
+    def append_files(self, paths: Sequence[str]) -> Steps[Document]:
+        return (yield from self._post("/append-files", {"files": list(paths)}, FILES_TIMEOUT_S))
+
+    def overwrite_files(self, paths: Sequence[str], filter_: str | None) -> Steps[Document]:
+        body: Document = {"files": list(paths)}
+        if filter_ is not None:
+            body["filter"] = filter_
+        return (yield from self._post("/overwrite-files", body, FILES_TIMEOUT_S))
+
+    def export(self, location: str | None, as_of: Moment | None) -> Steps[Document]:
+        body: Document = {}
+        if location is not None:
+            body["location"] = location
+        if as_of is not None:
+            body["as_of"] = moment_parameter(as_of)
+        return (yield from self._post("/export", body, FILES_TIMEOUT_S))
+
+
+def key_text(key: Key) -> str:
+    """A key in a URL: the value itself, or a JSON object of its columns."""
+    if isinstance(key, Mapping):
+        return json.dumps(dict(key), default=str, ensure_ascii=False)
+    return str(key)
