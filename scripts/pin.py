@@ -3,8 +3,9 @@
     .venv/bin/python scripts/pin.py
 
 requirements.txt holds what the server needs (the dependencies and the extra `server` of pyproject.toml, and
-everything below them), requirements-dev.txt what tests and checks need on top. Names and versions only: no address, no hash, so that
-any package index can serve them. tests/unit/test_requirements.py fails when the files are out of date.
+everything below them), requirements-dev.txt what tests and checks need on top. Names and versions only: no
+address, no hash, so that any package index can serve them. tests/unit/test_requirements.py fails when the
+files are out of date.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ def test_whatever_is_imported_is_asked_for_by_name() -> None:
     )
     providers = packages_distributions()
     frames = {"pandas", "polars"}  # the client uses them where they are installed
-    for folders, stated in ((PARTS, run_time | frames), (("tests", "bench", "scripts"), run_time | development)):
+    around = ("tests", "bench", "scripts")
+    for folders, stated in ((PARTS, run_time | frames), (around, run_time | development)):
         imported = {name for name in _guests(*folders) if name not in OURS | sys.stdlib_module_names}
         unstated = {
             name
