@@ -119,7 +119,7 @@ class FastReads:
             if named is None or method != "GET":
                 return None
             prefix = named[1] or DEFAULT_WAREHOUSE.encode()
-        elif (method == "HEAD" and table is None) or len(query) > QUERY_BYTES_MAX:
+        elif (method == "HEAD" and (table is None or query)) or len(query) > QUERY_BYTES_MAX:
             return None
         warehouse = prefix.decode()
         caller = await self._caller(headers.get(b"authorization"))

@@ -64,7 +64,12 @@ _HEAD = sa.select(heads.c.number).where(heads.c.warehouse == sa.bindparam("w"))
 _LOCK_NAMES = (
     sa.select(warehouses.c.warehouse).where(warehouses.c.warehouse == sa.bindparam("w")).with_for_update()
 )
-_INSERT = sa.insert(entries)
+_columns = entries.columns.keys()
+# Both databases know this clause. A plain INSERT would end the whole transaction where the name is taken.
+_INSERT = sa.text(
+    f"INSERT INTO entries ({', '.join(_columns)})"  # noqa: S608 - fixed names
+    f" VALUES ({', '.join(':' + name for name in _columns)}) ON CONFLICT DO NOTHING"
+)
 _INSERT_HISTORY = sa.insert(history)
 _INSERT_DROPPED = sa.insert(dropped)
 _DELETE_DROPPED = sa.delete(dropped).where(
@@ -182,11 +187,14 @@ def _set(
     where: dict[str, Any] = {"w": warehouse, "ns": change.namespace, "n": change.name}
     base, after = change.base, change.after
     if base is None:
-        if connection.execute(_EXISTS, where).fetchone() is not None:
+        if after is None:
+            if connection.execute(_EXISTS, where).fetchone() is not None:
+                raise ConcurrentUpdate(change.key)
+            return
+        row = _row_of(warehouse, after, first_version)
+        row["protected"] = int(moving.get(after.uuid, after.protected))
+        if connection.execute(_INSERT, row).rowcount != 1:
             raise ConcurrentUpdate(change.key)
-        if after is not None:
-            row = _row_of(warehouse, after, first_version)
-            connection.execute(_INSERT, row | {"protected": int(moving.get(after.uuid, after.protected))})
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:

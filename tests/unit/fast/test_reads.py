@@ -129,6 +129,7 @@ def test_a_repeated_read_does_not_reach_the_application(
     ("path", "method", "query"),
     [
         (PATH, "POST", ""),
+        (PATH, "HEAD", "x=%FF"),
         (PATH, "GET", "snapshots=none"),
         (PATH, "GET", "referenced-by=db%1Fv"),
         (PATH + "%20", "GET", ""),
