@@ -69,8 +69,9 @@ openapi: setup ## write openapi/*.yaml anew from the code
 components: setup ## bring what the tests run against: PostgreSQL, an S3 server, Java and jars, promtool, wrk
 	@scripts/components.sh
 
-proof-components: setup components ## bring what only the proofs run against: Debezium Server (780 MB), debootstrap
+proof-components: setup components ## bring what only the proofs run against: Debezium Server, Trino (1.3 GB)
 	@scripts/debezium.sh
+	@scripts/trino.sh
 	@command -v debootstrap >/dev/null || scripts/debian.sh debootstrap
 
 pins: setup ## write requirements*.txt anew from what .venv has installed

