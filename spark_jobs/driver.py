@@ -1,22 +1,20 @@
-"""The Spark of a worker: how it is set, started, warmed up and watched."""
+"""The Spark of a worker: its settings, its start, and whether it is alive."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from spark_jobs.session import spark_session
-from spark_jobs.staged import frame
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = (
-    # A worker that ran out of memory is of no use: it ends, and whoever looks after it starts another.
+    # A worker that ran out of memory ends, and its supervisor starts another.
     "-XX:+ExitOnOutOfMemoryError",
     # Small jobs one after another are planned, hardly computed: the second compiler never earns its keep.
     "-XX:TieredStopAtLevel=1",
@@ -30,9 +28,8 @@ SETTINGS = {
     "spark.locality.wait": "0s",
     # What a batch consists of is known exactly; there is nothing to find out while it runs.
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",  # a batch is one piece
-    # Nobody looks at what ran; it need not be kept or written down.
+    "spark.python.daemon.module": "spark_jobs.daemon",
+    # What ran is in the jobs of the server.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "100",
@@ -44,45 +41,31 @@ SETTINGS = {
 def started(uri: str, *, master: str, memory: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """SparkUnavailable or JarsMissing if this machine lacks something."""
     settings = {**SETTINGS, "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS), **(extra or {})}
-    return spark_session(uri, catalog="calve", master=master, memory=memory, extra=settings)
+    spark = spark_session(uri, catalog="calve", master=master, memory=memory, extra=settings)
+    if not master.startswith("local"):
+        _send_code(spark)
+    return spark
 
 
-def warm_up(spark: SparkSession, rounds: int = 2) -> None:
-    """What a batch does, on a table of its own in a temporary folder: the first batch should not pay for
-    classes that are loaded and plans that are made for the first time.
+def _send_code(spark: SparkSession) -> None:
+    """Executors get this package; they need pyarrow and pyiceberg of their own."""
+    package = Path(__file__).parent
+    with tempfile.TemporaryDirectory(prefix="calve-code-") as folder:
+        made = shutil.make_archive(f"{folder}/spark_jobs", "zip", package.parent, package.name)
+        spark.sparkContext.addPyFile(made)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Start the Python workers of all cores here, and let them run a task: the first batch should not pay for
+    it. Iceberg's classes are loaded by the first commit.
     """
-    lane = spark.newSession()
-    name = f"warm_{uuid.uuid4().hex[:8]}"
-    with tempfile.TemporaryDirectory(prefix="calve-warm-") as folder:
-        prefix = f"spark.sql.catalog.{name}"
-        lane.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-        lane.conf.set(f"{prefix}.type", "hadoop")
-        lane.conf.set(f"{prefix}.warehouse", Path(folder).as_uri())
-        table = f"{name}.warm.up"
-        lane.sql(
-            f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, at TIMESTAMP) USING iceberg "
-            "TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read', "
-            "'write.merge.mode'='merge-on-read')"
-        )
-        for number in range(rounds):
-            _one_round(lane, table, number)
+    context = spark.sparkContext
+    cores = context.defaultParallelism
+    context.parallelize(range(cores), cores).map(_nothing).collect()
 
 
-def _one_round(lane: SparkSession, table: str, number: int) -> None:
-    rows = pa.table(
-        {
-            "id": pa.array([1, 2 + number], pa.int64()),
-            "name": pa.array(["a", None], pa.string()),
-            "at": pa.array([0, number], pa.timestamp("us", tz="UTC")),
-        }
-    )
-    batch = frame(lane, rows)
-    batch.createOrReplaceTempView("batch")
-    lane.sql(
-        f"DELETE FROM {table} t WHERE t.id BETWEEN CAST(1 AS BIGINT) AND CAST(9 AS BIGINT) "  # noqa: S608
-        "AND EXISTS (SELECT 1 FROM batch b WHERE b.id = t.id)"
-    )
-    batch.coalesce(1).writeTo(table).option("distribution-mode", "none").append()
+def _nothing(number: int) -> int:
+    return number
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -94,7 +77,7 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """Whether the JVM's process is gone; asks nobody."""
+    """Whether the JVM's process is gone."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001
     process = getattr(gateway, "proc", None)
     return process is not None and process.poll() is not None

@@ -1,28 +1,64 @@
 """From the staged rows of a batch to the rows that are written. Pure, over Arrow.
 
 `fold` gives the complete change rows for `<table>__changes`, and for the mirror one row of each key, the
-last one, with what becomes of it. What it needs to know of the tables comes in as `past` (late batches) and
-`bases` (rows of the mirror that missing values come from).
+last one. What it needs to know of the tables comes in as `past` (late batches) and `bases` (rows of the
+mirror that missing values come from).
+
+A column that an event leaves out keeps its old value. That value is in an earlier event of the same row in
+this batch, or in the mirror; after a key change it is in the row that was deleted just before, over any
+number of key changes. A deleted row leaves nothing behind for a new row of its key, a truncate nothing at
+all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
-from spark_jobs.job import STAGED, BadJob, TableJob
-from spark_jobs.lineage import Key, sources
-from spark_jobs.past import Past, keys_of
+from spark_jobs.messages import STAGED, BadJob, TableJob
 
 DELETE = f"{STAGED}delete"  # of a folded row: its key leaves the mirror
 BASE = f"{STAGED}base"  # the number of a row of the mirror that missing values come from
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-# The bases that are asked for (their keys and numbers), and the columns that are wanted of them.
+
+Key = Hashable
+Absent = Sequence[str] | None
+# The bases that are wanted (their keys and numbers), and the columns that are wanted of them.
 Bases = Callable[[pa.Table, list[str]], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """`known`: (source, event id). `newest`: the newest position for (source, key). `emptied`: the newest
+    truncate of a source.
+    """
+
+    known: frozenset[tuple[str, str]] = frozenset()
+    newest: dict[tuple[str, Key], str] = field(default_factory=dict)
+    emptied: dict[str, str] = field(default_factory=dict)
+
+    def is_new(self, table: pa.Table) -> pa.Array:
+        marks = zip(texts(table, "source"), texts(table, "event_id"), strict=True)
+        return pa.array([mark not in self.known for mark in marks], pa.bool_())
+
+    def is_current(self, table: pa.Table, key: Sequence[str]) -> list[bool]:
+        facts = zip(
+            texts(table, "operation"),
+            texts(table, "source"),
+            texts(table, "position"),
+            keys_of(table, key),
+            strict=True,
+        )
+        return [
+            not position
+            or operation == "truncate"  # how it is applied looks at the changes by itself
+            or max(self.newest.get((source, row), ""), self.emptied.get(source, "")) <= position
+            for operation, source, position, row in facts
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +254,111 @@ def _places(column: pa.ChunkedArray, value: str) -> list[int]:
 
 def _text(table: pa.Table, name: str, place: int) -> str:
     return table.column(f"{STAGED}{name}")[place].as_py() or ""
+
+
+# -- where missing values come from
+
+
+@dataclass(slots=True)
+class Sources:
+    """`of[column][row]` says where the value of that column in that row stands: another row of the batch, or,
+    below zero, `bases[-1 - number]` (the key of a row of the mirror), or nowhere.
+    """
+
+    of: dict[str, dict[int, int | None]] = field(default_factory=dict)
+    bases: list[Key] = field(default_factory=list)
+
+
+def sources(
+    operations: Sequence[str],
+    keys: Sequence[Key],
+    roots: Sequence[Key | None],
+    absent: Sequence[Absent],
+    *,
+    mirror: bool,
+) -> Sources:
+    """`roots[row]` is the key that the row had before, None where it had its own. Without a mirror, what the
+    batch does not know is null.
+    """
+    walk = _Walk(mirror=mirror)
+    for row, operation in enumerate(operations):
+        if operation == "truncate":
+            walk.empty()
+        elif operation == "delete":
+            walk.bury(keys[row])
+        else:
+            missing = absent[row]
+            if missing:
+                walk.complete(row, keys[row], roots[row], missing)
+            walk.live[keys[row]] = row
+    return walk.found
+
+
+class _Unseen:
+    """The state of a row that no event of the batch has touched: what the mirror has."""
+
+
+_UNSEEN = _Unseen()
+_State = int | _Unseen | None  # the event that wrote the row last; None: the row is gone
+
+
+class _Walk:
+    """The rows as they stand while the events go by."""
+
+    def __init__(self, *, mirror: bool) -> None:
+        self.live: dict[Key, _State] = {}
+        self.found = Sources()
+        self._buried: dict[Key, _State] = {}
+        self._base_of: dict[Key, int] = {}
+        self._completed: dict[int, dict[str, int | None]] = {}
+        self._unseen: _State = _UNSEEN if mirror else None
+
+    def empty(self) -> None:
+        self.live.clear()
+        self._buried.clear()
+        self._unseen = None
+
+    def bury(self, key: Key) -> None:
+        state = self.live.get(key, self._unseen)
+        if state is not None:  # deleted twice: the row that was there is the one to remember
+            self._buried[key] = state
+        self.live[key] = None
+
+    def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
+        origin = key if root is None else root
+        state = self.live.get(origin, self._unseen)
+        if state is None and origin != key:
+            state = self._buried.get(origin)
+        source = self._base(origin) if isinstance(state, _Unseen) else state
+        known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}
+        completed = {column: known.get(column, source) for column in missing}
+        self._completed[row] = completed
+        for column, place in completed.items():
+            self.found.of.setdefault(column, {})[row] = place
+
+    def _base(self, key: Key) -> int:
+        number = self._base_of.get(key)
+        if number is None:
+            self.found.bases.append(key)
+            number = self._base_of[key] = -len(self.found.bases)
+        return number
+
+
+def texts(table: pa.Table, name: str) -> list[str]:
+    return [value or "" for value in table.column(f"{STAGED}{name}").to_pylist()]
+
+
+def keys_of(table: pa.Table, columns: Sequence[str]) -> list[Key | None]:
+    """The keys as tuples, None where they are null. Days and instants are numbers in them, because Python's
+    calendar is shorter than Arrow's.
+    """
+    if not columns:
+        return [()] * table.num_rows
+    values = zip(*(_plain(table.column(column)).to_pylist() for column in columns), strict=True)
+    return [None if None in key else key for key in values]
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pat.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pat.is_date32(column.type) else column

@@ -1,86 +1,121 @@
-"""Asks the changes table about the events of a late batch: which are there already, and what is newer.
+"""What the changes table has of the events of a late batch: which of them it has already, and what is newer.
 
-The answers are at most as large as the batch: Spark looks for the batch's events and keys only, behind the
-oldest position of the batch.
+A task asks for its own share of the keys. PyIceberg reads the few columns, of files whose positions are not
+below the oldest position of the batch.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator, Sequence
+
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pyarrow.compute as pc
+import pyarrow.types as pat
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In
+from pyiceberg.io import FileIO
+from pyiceberg.table import DataScan
+from pyiceberg.table.metadata import TableMetadata
 
-from spark_jobs.job import STAGED, TableJob
-from spark_jobs.merge import view_of
-from spark_jobs.past import Past, keys_of, texts
-from spark_jobs.sql_text import quoted, same_key, text_literal
-from spark_jobs.targets import Target
+from spark_jobs.data_files import without_extension
+from spark_jobs.fold import LateTruncate, Past, keys_of, texts
+from spark_jobs.key_files import encode
+from spark_jobs.messages import STAGED, TableJob
 
 
-def past_of(spark: SparkSession, changes: Target, table: pa.Table, job: TableJob) -> Past:
-    """`table` is the staged batch."""
-    if not changes.records:
-        return Past()
-    known = _known(spark, changes, table, job)
-    if job.mirror is None or job.append_only:
+class Changes:
+    """The changes table of one task, as it is before the batch."""
+
+    def __init__(self, metadata: TableMetadata, io: FileIO, job: TableJob) -> None:
+        self._metadata = metadata
+        self._io = io
+        self._job = job
+
+    def past_of(self, batch: pa.Table) -> Past:
+        """`batch` is the task's share of the staged rows."""
+        has_mirror = self._job.mirror is not None and not self._job.append_only
+        key = self._job.key if has_mirror else ()
+        events = pc.unique(batch.column(f"{STAGED}event_id"))
+        keys = pc.unique(encode([batch.column(column) for column in key])) if key else None
+        oldest = min(texts(batch, "position"), default="")
+        found = []
+        for read in self._read(set(texts(batch, "source")), oldest, key):
+            part = _like(read, batch.schema, key)
+            mask = pc.is_in(part.column(f"{STAGED}event_id"), events)
+            mask = pc.or_(mask, pc.equal(part.column(f"{STAGED}operation"), "truncate"))
+            if keys is not None:
+                mask = pc.or_(mask, pc.is_in(encode([part.column(column) for column in key]), keys))
+            found.append(part.filter(mask))
+        return past_from(pa.concat_tables(found), batch, key) if found else Past()
+
+    def newer_than(self, truncate: LateTruncate, schema: pa.Schema) -> pa.Array:
+        """The encoded keys that have a newer change of the same source, by their types in the batch."""
+        key, found = self._job.key, []
+        for part in self._read({truncate.source}, truncate.position, key):
+            mask = pc.and_(
+                pc.greater(part.column(f"{STAGED}position"), truncate.position),
+                pc.not_equal(part.column(f"{STAGED}operation"), "truncate"),
+            )
+            newer = _like(part.filter(mask), schema, key)
+            found.append(pc.unique(encode([newer.column(column) for column in key])))
+        none = encode([pa.array([], schema.field(column).type) for column in key])
+        return pc.unique(pa.chunked_array([none, *found]))
+
+    def _read(self, sources: set[str], oldest: str, key: Sequence[str]) -> Iterator[pa.Table]:
+        """Operation, source, position, event id and key of the changes from a position on."""
+        names = self._job.names
+        told = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in _TOLD}
+        where: BooleanExpression = In(names["source"], sources)  # type: ignore[call-arg, arg-type]
+        if oldest:
+            where = And(where, GreaterThanOrEqual(names["position"], oldest))  # type: ignore[call-arg, arg-type]
+        reader = DataScan(
+            table_metadata=self._metadata,
+            io=self._io,
+            row_filter=where,
+            selected_fields=(*told.values(), *key),
+            case_sensitive=True,
+        ).to_arrow_batch_reader()
+        for batch in reader:
+            facts = [batch.column(column).cast(pa.string()) for column in told.values()]
+            keys = [without_extension(batch.column(column)) for column in key]
+            yield pa.table([*facts, *keys], names=[*told, *key])
+
+
+_TOLD = ("operation", "source", "position", "event-id")
+
+
+def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
+    """What `changes` knows of the batch; with a key also the newest position of each key and source."""
+    wanted = {event for event in texts(batch, "event_id") if event}
+    marks = zip(texts(changes, "source"), texts(changes, "event_id"), strict=True)
+    known = frozenset((source, event) for source, event in marks if event in wanted)
+    if not key:
         return Past(known)
-    return Past(known, *_newest(spark, changes, table, job))
-
-
-def _known(
-    spark: SparkSession, changes: Target, table: pa.Table, job: TableJob
-) -> frozenset[tuple[str, str]]:
-    source, position, event = (quoted(job.names[name]) for name in ("source", "position", "event-id"))
-    events = pa.table(
-        [table.column(f"{STAGED}source"), table.column(f"{STAGED}event_id")], names=["source", "event"]
-    )
-    positions = texts(table, "position")
-    with view_of(spark, events) as view:
-        rows = spark.sql(
-            f"SELECT DISTINCT c.{source} AS source, c.{event} AS event "  # noqa: S608
-            f"FROM {changes.sql} c WHERE {_sources(table, job)} AND c.{position} "
-            f"BETWEEN {text_literal(min(positions))} AND {text_literal(max(positions))} AND EXISTS "
-            f"(SELECT 1 FROM {view} b WHERE b.source = c.{source} AND b.event = c.{event} AND b.event <> '')"
-        ).collect()
-    return frozenset((row["source"], row["event"]) for row in rows)
-
-
-def _newest(
-    spark: SparkSession, changes: Target, table: pa.Table, job: TableJob
-) -> tuple[dict[tuple[str, object], str], dict[str, str]]:
-    """The newest position of each source and key, and the newest truncate of each source."""
-    source, position = quoted(job.names["source"]), quoted(job.names["position"])
-    is_truncate = f"c.{quoted(job.names['operation'])} = 'truncate'"
-    keys = [f"c.{quoted(column)}" for column in job.key]
-    grouped = ", ".join([f"c.{source}", is_truncate, *keys])
-    shown = ", ".join([*keys, f"c.{source} AS {STAGED}source", f"{is_truncate} AS {STAGED}operation"])
-    oldest = min((place for place in texts(table, "position") if place), default="")
-    with view_of(spark, table.select(list(job.key))) as view:
-        of_batch = f"EXISTS (SELECT 1 FROM {view} b WHERE {same_key('b', 'c', job.key)})"  # noqa: S608
-        found = spark.sql(
-            f"SELECT {shown}, max(c.{position}) AS {STAGED}position FROM {changes.sql} c "  # noqa: S608
-            f"WHERE {_sources(table, job)} AND c.{position} > {text_literal(oldest)} "
-            f"AND ({is_truncate} OR {of_batch}) GROUP BY {grouped}"
-        ).toArrow()
-    for column in job.key:  # as the batch has them, so that equal keys are equal
-        place = found.schema.get_field_index(column)
-        found = found.set_column(place, column, found.column(column).cast(table.schema.field(column).type))
+    keys = set(keys_of(batch, key))
     newest: dict[tuple[str, object], str] = {}
     emptied: dict[str, str] = {}
     facts = zip(
-        found.column(f"{STAGED}operation").to_pylist(),
-        texts(found, "source"),
-        keys_of(found, job.key),
-        texts(found, "position"),
+        texts(changes, "operation"),
+        texts(changes, "source"),
+        keys_of(changes, key),
+        texts(changes, "position"),
         strict=True,
     )
-    for truncate, where, key, newer in facts:
-        if truncate:
-            emptied[where] = newer
-        else:
-            newest[where, key] = newer
-    return newest, emptied
+    for operation, source, row, position in facts:
+        if operation == "truncate":
+            emptied[source] = max(emptied.get(source, ""), position)
+        elif row in keys:
+            newest[source, row] = max(newest.get((source, row), ""), position)
+    return Past(known, newest, emptied)
 
 
-def _sources(table: pa.Table, job: TableJob) -> str:
-    names = sorted(set(texts(table, "source")))
-    return f"c.{quoted(job.names['source'])} IN ({', '.join(text_literal(name) for name in names)})"
+def _like(changes: pa.Table, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
+    """With the key types of the batch, so that equal keys are equal."""
+    for column in key:
+        place, type_ = changes.schema.get_field_index(column), schema.field(column).type
+        found = changes.column(column)
+        if found.type == pa.binary(16) and not pat.is_fixed_size_binary(type_):
+            values = [None if value is None else str(uuid.UUID(bytes=value)) for value in found.to_pylist()]
+            found = pa.array(values, pa.string())  # a uuid is text in staged files
+        changes = changes.set_column(place, column, found.cast(type_))
+    return changes

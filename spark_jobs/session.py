@@ -11,6 +11,7 @@ last and may override anything.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_jobs import jars, java
+
+S3_TIMEOUT_S = "20"
 
 
 class SparkUnavailable(Exception):
@@ -33,6 +36,19 @@ class S3Options:
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
     path_style: bool = True
+
+    def io_properties(self) -> dict[str, str]:
+        """The same for PyIceberg."""
+        given = {
+            "s3.endpoint": self.endpoint,
+            "s3.region": self.region,
+            "s3.access-key-id": self.access_key_id,
+            "s3.secret-access-key": self.secret_access_key,
+            "s3.force-virtual-addressing": str(not self.path_style).lower(),
+            "s3.connect-timeout": S3_TIMEOUT_S,
+            "s3.request-timeout": S3_TIMEOUT_S,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def catalog_settings(
@@ -73,6 +89,8 @@ def catalog_settings(
 
 def session_settings(*, master: str = "local[2]", memory: str = "1g") -> dict[str, str]:
     """The settings of the session itself: quiet, in UTC, sized for small batches, jars from the disk."""
+    # Executors elsewhere must reach the driver: Spark then finds its address, or `--conf` names it.
+    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {
         "spark.master": master,
         "spark.driver.memory": memory,
@@ -82,8 +100,7 @@ def session_settings(*, master: str = "local[2]", memory: str = "1g") -> dict[st
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(here if master.startswith("local") else {}),
     }
 
 
@@ -100,6 +117,10 @@ def spark_session(
 ) -> SparkSession:
     """A session whose default catalog is the warehouse of the server at `uri`."""
     _require_java()
+    if master.startswith("local"):
+        os.environ.setdefault(
+            "PYSPARK_PYTHON", sys.executable
+        )  # executors elsewhere have a Python of their own
     settings = {
         **session_settings(master=master, memory=memory),
         **catalog_settings(catalog, uri, warehouse=warehouse, token=token, s3=s3),

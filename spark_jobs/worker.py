@@ -25,10 +25,11 @@ from pyspark.errors import PySparkException
 
 from spark_jobs.driver import started, warm_up
 from spark_jobs.jars import JarsMissing
-from spark_jobs.lanes import Stores
-from spark_jobs.server import Credentials, Server
+from spark_jobs.lease_loop import SPARK_DIED, Worker, say
+from spark_jobs.messages import KeyFileSettings
+from spark_jobs.server_client import Credentials, Server
 from spark_jobs.session import S3Options, SparkUnavailable
-from spark_jobs.slots import SPARK_DIED, Worker, say
+from spark_jobs.slot_session import Stores
 
 NOT_POSSIBLE = 78
 
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     started_s = time.monotonic()
     say("starting", worker=name, master=options.master)
     try:
-        spark = started(options.uri, master=options.master, memory=options.memory, extra=dict(options.conf))
+        spark = started(options.uri, master=options.master, memory=options.memory, extra=_extra(options))
         warm_up(spark)
     except (SparkUnavailable, JarsMissing) as error:
         return _over(NOT_POSSIBLE, "not-possible", error)
@@ -50,10 +51,17 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.get(options.token_env) or None, os.environ.get("CALVE_WORKER_CREDENTIAL") or None
     )
     server = Server(options.uri, credentials)
-    stores = Stores(server, s3_from(os.environ), shares_disk=options.master.startswith("local"))
+    stores = Stores(server, s3_from(os.environ))
     about = {"master": options.master, "slots": options.slots, "spark": spark.version, "pid": os.getpid()}
     worker = Worker(
-        server, spark, stores, name, slots=options.slots, about=about, gone=_watch(options.parent_pid)
+        server,
+        spark,
+        stores,
+        name,
+        slots=options.slots,
+        about=about,
+        key_files=KeyFileSettings(folder=options.key_files, bytes_max=options.key_files_bytes),
+        gone=_watch(options.parent_pid),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: worker.stop())
@@ -61,6 +69,12 @@ def main(arguments: list[str] | None = None) -> int:
     code = worker.run()
     say("stopped", worker=name)
     return code
+
+
+def _extra(options: argparse.Namespace) -> dict[str, str]:
+    """Settings of Spark from the command line."""
+    page = {"spark.ui.enabled": "true", "spark.ui.port": str(options.ui_port)} if options.ui_port else {}
+    return page | dict(options.conf)
 
 
 def _over(code: int, event: str, error: Exception) -> int:
@@ -83,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, default=2, help="batches that are landed side by side")
     parser.add_argument("--name", default="w", help="how the worker's name begins")
     parser.add_argument("--parent-pid", type=int, default=0, help="stop when this process is gone")
+    parser.add_argument("--ui-port", type=int, default=0, help="serve Spark's own page on this port")
+    parser.add_argument("--key-files", default="", help="folder of key files on executors")
+    parser.add_argument(
+        "--key-files-bytes", type=int, default=KeyFileSettings().bytes_max, help="key files of one executor"
+    )
     parser.add_argument(
         "--conf", type=_setting, action="append", default=[], help="a Spark setting, KEY=VALUE; it wins"
     )

@@ -10,31 +10,25 @@ from pyspark.sql import SparkSession
 
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, Row
-from tests.clients.pipeline_lake import PipelineLake, PipelineLane, PipelineTable
+from tests.clients.pipeline_lake import PipelineLake, PipelineSlot, PipelineTable
 from tests.clients.pipeline_model import Model
 from tests.harness.stacks import Stack
 
 
 @pytest.fixture(scope="session")
-def pipeline_lanes(spark: SparkSession) -> Iterator[dict[str, PipelineLane]]:
-    """One lane for each stack: Spark builds its catalog once."""
-    lanes: dict[str, PipelineLane] = {}
-    yield lanes
-    for lane in lanes.values():
-        lane.close()
+def pipeline_slots(spark: SparkSession) -> Iterator[dict[str, PipelineSlot]]:
+    """One slot for each stack: Spark builds its catalog once."""
+    slots: dict[str, PipelineSlot] = {}
+    yield slots
+    for slot in slots.values():
+        slot.close()
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, stack: Stack, pipeline_lanes: dict[str, PipelineLane]) -> PipelineLake:
-    if stack.url not in pipeline_lanes:
-        pipeline_lanes[stack.url] = PipelineLane(spark, stack)
-    return PipelineLake(pipeline_lanes[stack.url])
-
-
-@pytest.fixture
-def by_spark(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches are written by Spark too."""
-    monkeypatch.setattr(pipeline.lane.known, "small", False)
+def pipeline(spark: SparkSession, stack: Stack, pipeline_slots: dict[str, PipelineSlot]) -> PipelineLake:
+    if stack.url not in pipeline_slots:
+        pipeline_slots[stack.url] = PipelineSlot(spark, stack)
+    return PipelineLake(pipeline_slots[stack.url])
 
 
 class Checked:

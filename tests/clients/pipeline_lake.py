@@ -1,6 +1,6 @@
 """The pipeline in one process: files staged as the server does, landed by `spark_jobs` on a real server.
 
-    lake = PipelineLake(PipelineLane(spark, stack))
+    lake = PipelineLake(PipelineSlot(spark, stack))
     table = lake.table({"id": "long", "name": "string"})
     table.land(insert(id=1, name="a"), delete(id=1))
     table.mirror(), table.changes()
@@ -22,18 +22,19 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from spark_jobs.commit_batch import CommitBatch, Outcome, Progress
-from spark_jobs.job import CHANGE_COLUMNS, Job, job_from
-from spark_jobs.known import Known
-from spark_jobs.lanes import Lane, Stores
-from spark_jobs.server import Moved, Server, ServerError
+from spark_jobs.compact import Compacted
+from spark_jobs.landing_job import LandingJob, Outcome, Progress
+from spark_jobs.messages import CHANGE_COLUMNS, Job, KeyFileSettings, job_from
+from spark_jobs.server_client import Server, ServerError, TableChanged
+from spark_jobs.slot_session import SlotSession, Stores
+from spark_jobs.table_state import TableStates
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import Event, Row
+from tests.clients.pipeline_staged import CHANGE_TYPES, NAMES, STAMP_US, staged_rows
 from tests.clients.spark_client import s3_options
 from tests.harness.rest import Rest
 from tests.harness.stacks import Stack
 
-STAMP_US = 1_763_280_000_000_000
 PROPERTIES = {
     "format-version": "2",
     "write.merge.mode": "merge-on-read",
@@ -42,23 +43,6 @@ PROPERTIES = {
     "write.merge.isolation-level": "snapshot",
     "write.delete.isolation-level": "snapshot",
     "write.delete.granularity": "file",
-}
-NAMES = {name: "_" + name.replace("-", "_") for name in CHANGE_COLUMNS}
-CHANGE_TYPES = {name: "timestamptz" if "timestamp" in name else "string" for name in CHANGE_COLUMNS}
-ARROW: dict[str, pa.DataType] = {
-    "long": pa.int64(),
-    "int": pa.int32(),
-    "string": pa.string(),
-    "uuid": pa.string(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "decimal(10,2)": pa.decimal128(10, 2),
-    "decimal(38,0)": pa.decimal128(38, 0),
-    "fixed[4]": pa.binary(4),
 }
 
 
@@ -70,36 +54,38 @@ class PlainServer(Server):
             path = f"/lake/v1/{job.warehouse}/transactions/{transaction}/commit"
             number: int | None = self._call("POST", path).json()["number"]
         except ServerError as error:
-            raise (Moved(str(error)) if error.status == 409 else error) from error
+            raise (TableChanged(str(error)) if error.status == 409 else error) from error
         return number
 
 
-class PipelineLane:
-    """A lane of a worker on one stack, kept from test to test as a worker keeps it from job to job."""
+class PipelineSlot:
+    """A slot of a worker on one stack, kept from test to test as a worker keeps it from job to job."""
 
-    def __init__(self, spark: SparkSession, stack: Stack, *, slot: int = 0) -> None:
+    def __init__(
+        self, spark: SparkSession, stack: Stack, *, slot: int = 0, key_files: KeyFileSettings | None = None
+    ) -> None:
         self.stack = stack
         self.server = PlainServer(stack.url)
-        self.known = Known()
-        self.stores = Stores(self.server, s3_options(stack), shares_disk=True)
-        self.lane = Lane(spark, self.server, self.stores, f"w-{uuid.uuid4().hex[:8]}", slot)
-        self._tables = ThreadPoolExecutor(4)
-        self._parts = ThreadPoolExecutor(4)
-        self.batch = CommitBatch(self.server, self.lane, self.known, tables=self._tables, parts=self._parts)
+        self.stores = Stores(self.server, s3_options(stack))
+        self.session = SlotSession(spark, self.server, self.stores, f"w-{uuid.uuid4().hex[:8]}", slot)
+        self.key_files = key_files or KeyFileSettings()
+        self._pool = ThreadPoolExecutor(4)
+        self.landing = LandingJob(
+            self.server, self.session, self._pool, TableStates(), Compacted(), self.key_files
+        )
 
     def close(self) -> None:
-        self._tables.shutdown()
-        self._parts.shutdown()
+        self._pool.shutdown()
         self.server.close()
 
 
 class PipelineLake:
     """Tables in a namespace of their own."""
 
-    def __init__(self, lane: PipelineLane) -> None:
-        self.lane = lane
-        self.stack = lane.stack
-        self.rest = Rest(lane.stack.url)
+    def __init__(self, slot: PipelineSlot) -> None:
+        self.slot = slot
+        self.stack = slot.stack
+        self.rest = Rest(slot.stack.url)
         self.namespace = self.rest.fresh_namespace()
         self._numbers = itertools.count()
 
@@ -121,7 +107,7 @@ class PipelineLake:
             "tables": list(tables),
             **job,
         }
-        return self.lane.batch.run(job_from(given), Progress())
+        return self.slot.landing.run(job_from(given), Progress())
 
     def put(self, table: pa.Table) -> str:
         """A staged file in the warehouse's storage."""
@@ -148,31 +134,6 @@ class PipelineLake:
             scheme="http",
             region=self.stack.s3.region,
         )
-
-
-def staged_rows(events: Sequence[Event], columns: Mapping[str, str], key: Sequence[str]) -> pa.Table:
-    """As ingest/columns/staging.py makes it."""
-    arrays: dict[str, pa.Array] = {
-        column: pa.array([event.row.get(column) for event in events], ARROW[type_])
-        for column, type_ in columns.items()
-    }
-    told = {
-        "seq": pa.array(range(len(events)), pa.int64()),
-        "operation": pa.array([event.operation for event in events], pa.string()),
-        "source_timestamp": pa.array([None] * len(events), pa.timestamp("us", tz="UTC")),
-        "source": pa.array([event.source for event in events], pa.string()),
-        "position": pa.array([event.position for event in events], pa.string()),
-        "transaction": pa.array([None] * len(events), pa.string()),
-        "event_id": pa.array([event.id for event in events], pa.string()),
-        "before": pa.array([None] * len(events), pa.string()),
-        "absent": pa.array([list(event.absent) or None for event in events], pa.list_(pa.string())),
-    }
-    if any(event.root is not None for event in events):
-        for column in key:
-            values = [event.root[column] if event.root is not None else None for event in events]
-            told[f"root_{column}"] = pa.array(values, ARROW[columns[column]])
-    arrays |= {f"_calve_{name}": array for name, array in told.items()}
-    return pa.table(arrays)
 
 
 @dataclass

@@ -21,6 +21,7 @@ QUICK_START = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.python.daemon.module": "spark_jobs.daemon",
     "spark.sql.defaultCatalog": "spark_catalog",  # statements that name no catalog reach no server
 }
 # Table properties with which changed rows become position deletes (v2) or deletion vectors (v3).

@@ -12,111 +12,63 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.commit_batch import TRIES_MAX, Progress
-from spark_jobs.deltas import iceberg_table
-from spark_jobs.job import BadJob, Job
-from spark_jobs.key_indexes import state_of
-from spark_jobs.server import LostLease, Moved
+from spark_jobs.commit import IcebergTable, quoted
+from spark_jobs.landing_job import TRIES_MAX, Progress, TaskFailed
+from spark_jobs.messages import BadJob, Job, job_from
+from spark_jobs.server_client import LostLease, TableChanged
 from spark_jobs.session import attach
-from spark_jobs.sql_text import quoted
 from tests.clients import pyiceberg_client
-from tests.clients.pipeline_events import delete, insert, truncate, update
-from tests.clients.pipeline_fixtures import Checked, by_spark, pipeline, pipeline_lanes
-from tests.clients.pipeline_lake import STAMP_US, PipelineLake, PipelineTable, PlainServer
+from tests.clients.pipeline_events import delete, insert, update
+from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots
+from tests.clients.pipeline_lake import PipelineLake, PipelineTable, PlainServer
+from tests.clients.pipeline_staged import STAMP_US
 from tests.clients.spark_client import s3_options
 
-__all__ = ["by_spark", "pipeline", "pipeline_lanes"]
+__all__ = ["pipeline", "pipeline_slots"]
 # PySpark leaves the socket that rows came through to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 COLUMNS = {"id": "long", "name": "string"}
 
 
-@pytest.mark.usefixtures("by_spark")
-def test_inserts_above_the_largest_key_need_no_join(pipeline: PipelineLake) -> None:
-    table = Checked(pipeline.table(COLUMNS))
-
-    def strategies(*batches: list[Any]) -> list[str]:
-        return [table.land(*events)["strategy"] for events in batches]
-
-    assert strategies(
-        [insert(id=1, name="a"), insert(id=5, name="a")],
-        [insert(id=6, name="b"), insert(id=6, name="b2")],
-        [insert(id=4, name="below")],
-        [insert(id=7, name="c"), update(id=1, name="c")],
-        [insert(id=8, name="d")],
-        [delete(id=8)],
-        [insert(id=8, name="not above what was known")],
-        [truncate(), insert(id=2, name="e")],
-        [insert(id=3, name="f")],
-    ) == ["append", "append", "merge", "merge", "append", "merge", "merge", "append", "append"]
-
-
-def test_where_each_row_stands_is_known_until_somebody_else_writes(pipeline: PipelineLake) -> None:
-    table = Checked(pipeline.table(COLUMNS, has_changes=False))
-    name = ("main", pipeline.namespace, table.table.name)
-    indexes = pipeline.lane.known.indexes
-
-    def known() -> bool:
-        metadata = pipeline.rest.load(pipeline.namespace, table.table.name)["metadata"]
-        return indexes.get(name, (*state_of(metadata), ("id",))) is not None
-
-    assert table.land(insert(id=1, name="a"), insert(id=2, name="a"))["strategy"] == "append"
-    assert known()
-    assert table.land(update(id=1, name="b"), delete(id=7))["strategy"] == "delta"
-    assert known()
-    _foreign_row(table.table, 100)
-    table.model.mirror[100,] = {"id": 100, "name": "foreign"}
-    assert not known()
-    assert table.land(update(id=100, name="ours"), delete(id=1))["strategy"] == "delta"
-    assert known()
-    assert table.land(truncate(), insert(id=9, name="z"))["strategy"] == "append"
-    assert not known()
-    assert table.land(update(id=9, name="y"))["strategy"] == "delta"
-    indexes.forget(name)
-    assert table.land(delete(id=9), delete(id=10))["strategy"] == "delta"
-    assert table.land(delete(id=9))["strategy"] == "delta"
-
-
-@pytest.mark.parametrize("small", [True, False])
-def test_what_is_known_by_one_key_is_not_believed_for_another(
-    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, small: bool
-) -> None:
-    """The owner of a table may set its key anew; the mirror's snapshot is still the same."""
-    monkeypatch.setattr(pipeline.lane.known, "small", small)
+def test_a_table_may_get_another_key(pipeline: PipelineLake) -> None:
+    """The files of the former key may have several rows of a new one."""
     table = pipeline.table({"id": "long", "code": "long"}, has_changes=False)
     table.land(insert(id=1, code=10), insert(id=2, code=20))
+    table.land(insert(id=3, code=20))
     table.key = ("code",)
     table.land(insert(id=7, code=20), insert(id=8, code=9))
     assert sorted((row["id"], row["code"]) for row in table.mirror()) == [(1, 10), (7, 20), (8, 9)]
 
 
-@pytest.mark.usefixtures("by_spark")
-def test_the_largest_key_is_learned_from_the_manifests(pipeline: PipelineLake) -> None:
-    """As after a restart, or after somebody else has written."""
+def test_rows_of_another_writer_are_replaced_too(pipeline: PipelineLake) -> None:
+    """Though a key then has rows in several files, and one of them is newer than ours."""
     table = Checked(pipeline.table(COLUMNS, has_changes=False))
-    table.land(insert(id=1, name="a"), insert(id=5, name="a"))
-    pipeline.lane.known.forget(("main", pipeline.namespace, table.table.name))
-    assert table.land(insert(id=6, name="b"))["strategy"] == "append"
+    table.land(insert(id=1, name="a"), insert(id=2, name="b"))
+    _foreign_row(table.table, 1)
     _foreign_row(table.table, 100)
     table.model.mirror[100,] = {"id": 100, "name": "foreign"}
-    assert table.land(insert(id=7, name="c"))["strategy"] == "merge"
+    table.land(update(id=1, name="ours"), insert(id=3, name="c"))
+    _foreign_row(table.table, 2)
+    table.table.land(insert(id=4, name="d"), delete(id=1), update("name", id=100))
+    table.table.land(delete(id=2))
+    rows = {row["id"]: row["name"] for row in table.table.mirror()}
+    assert rows == {3: "c", 4: "d", 100: "foreign"}
 
 
 def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
     table = pipeline.table(COLUMNS)
-    table.land(insert(id=1, name="a"), job={"batch-id": "b-1", "watermark": "pg=0/16B3748"})
+    table.land(insert(id=1, name="a"), job={"batch-id": "b-1"})
     table.land(update(id=1, name="b"), job={"batch-id": "b-2"})
     for name in (table.name, f"{table.name}__changes"):
         metadata = pipeline.rest.load(pipeline.namespace, name)["metadata"]
         said = [snapshot["summary"] for snapshot in metadata["snapshots"]]
         assert [summary.get("calve.batch-id") for summary in said] == ["b-1", "b-2"]
-        assert [summary.get("calve.watermark") for summary in said] == ["pg=0/16B3748", None]
     stamps = {row["_commit_timestamp"] for row in table.changes()}
     assert [int(stamp.timestamp() * 1e6) for stamp in stamps] == [STAMP_US]
 
 
 def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLake) -> None:
-    """The driver reads footers in a quicker way."""
+    """PyIceberg describes them, from the footer that it has just written."""
     columns = {
         "id": "long",
         "name": "string",
@@ -129,10 +81,11 @@ def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLak
     row = {"day": dt.date(2026, 11, 16), "price": Decimal("1.25"), "x": None}
     table.land(*(insert(id=key, name=f"a name of some length {key}", n=key / 3, **row) for key in range(50)))
     table.land(update(id=7, name=None, n=float("nan"), **row), delete(id=8))
-    spark, catalog = pipeline.lane.lane.spark.newSession(), "now"
+    spark, catalog = pipeline.slot.session.spark.newSession(), "now"
     attach(spark, catalog, pipeline.stack.url, warehouse="main", s3=s3_options(pipeline.stack))
     for name in (table.name, f"{table.name}__changes"):
-        iceberg, found = iceberg_table(spark, quoted(catalog, pipeline.namespace, name))
+        loaded = IcebergTable(spark, quoted(catalog, pipeline.namespace, name))
+        iceberg, found = loaded.iceberg, loaded.table
         snapshots = list(found.snapshots())
         assert len(snapshots) == 2
         for snapshot in snapshots:
@@ -171,14 +124,14 @@ class _Interrupted(PlainServer):
         number = super().publish(job, transaction, metrics)
         if self.lies:
             self.lies -= 1
-            raise Moved("an earlier try of this very request was still on its way")
+            raise TableChanged("an earlier try of this very request was still on its way")
         return number
 
 
 @pytest.fixture
 def interrupted(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Interrupted]:
     server = _Interrupted(pipeline.stack.url, [])
-    monkeypatch.setattr(pipeline.lane.batch, "_server", server)
+    monkeypatch.setattr(pipeline.slot.landing, "_server", server)
     yield server
     server.close()
 
@@ -245,7 +198,7 @@ def test_but_not_for_ever(pipeline: PipelineLake, interrupted: _Interrupted) -> 
     table.land(insert(id=1, name="a"))
     before = _open_names(pipeline)
     interrupted.foreign[:] = [partial(_foreign_row, table, 100 + number) for number in range(TRIES_MAX)]
-    with pytest.raises(Moved):
+    with pytest.raises(TableChanged):
         table.land(update(id=1, name="changed"))
     assert {row["id"]: row["name"] for row in table.mirror()}[1] == "a"
     assert _open_names(pipeline) <= before
@@ -256,15 +209,13 @@ def test_what_fails_leaves_nothing_behind(pipeline: PipelineLake) -> None:
     described = [good.described([insert(id=1, name="a")]), bad.described([insert(id=1, name="a")])]
     described[1]["files"] = [f"{pipeline.stack.warehouse_root}/nothing/here.parquet"]
     before = pipeline.rest.head()
-    with pytest.raises(OSError):
+    with pytest.raises(TaskFailed, match="FileNotFoundError"):
         pipeline.run(described)
     assert pipeline.rest.head() == before
     assert pipeline.rest.tables(pipeline.namespace) == []
 
 
 def test_a_lost_lease_is_noticed_before_the_publish(pipeline: PipelineLake) -> None:
-    from spark_jobs.job import job_from
-
     table = pipeline.table(COLUMNS)
     given = {
         "id": "j",
@@ -278,7 +229,7 @@ def test_a_lost_lease_is_noticed_before_the_publish(pipeline: PipelineLake) -> N
     progress = Progress()
     progress.lose("somebody else has it")
     with pytest.raises(LostLease):
-        pipeline.lane.batch.run(job_from(given), progress)
+        pipeline.slot.landing.run(job_from(given), progress)
     assert pipeline.rest.tables(pipeline.namespace) == []
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.pipeline_events import Event, at, delete, insert, truncate, update
-from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_lanes
+from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots
 from tests.clients.pipeline_lake import PipelineLake
 from tests.clients.pipeline_random import COLUMNS, RandomChanges
 
-__all__ = ["pipeline", "pipeline_lanes"]
+__all__ = ["pipeline", "pipeline_slots"]
 # PySpark leaves the socket that rows came through to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import tempfile
+from typing import Any
+
 import pytest
 
-from spark_jobs import merge, small_batches
+from spark_jobs.messages import KeyFileSettings, TableState
+from spark_jobs.table_state import NotServed, TableStates
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import delete, insert, moved, truncate, update
-from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_lanes
+from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots
 from tests.clients.pipeline_lake import PipelineLake
 from tests.clients.pipeline_random import COLUMNS, RandomChanges
 
-__all__ = ["pipeline", "pipeline_lanes"]
+__all__ = ["pipeline", "pipeline_slots"]
 # PySpark leaves the socket that rows came through to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-BY_SPARK = {"merge": 10**9, "replace": 0}
 
 
-@pytest.fixture(params=[*BY_SPARK, "delta", "delta-without-index"])
-def strategy(request: pytest.FixtureRequest, pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> str:
-    """All ways into a mirror that is not empty, whatever its size."""
+@pytest.fixture(params=["tasks", "tasks-without-key-files", "merge"])
+def way(request: pytest.FixtureRequest, pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways into a mirror, and tasks that find none of the key files that others made."""
     name: str = request.param
-    if name in BY_SPARK:
-        monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", BY_SPARK[name])
-        monkeypatch.setattr(pipeline.lane.known, "small", False)
+    if name == "merge":
+        monkeypatch.setattr(TableStates, "mirror", _refuse)
         return name
-    if name == "delta-without-index":
-        monkeypatch.setattr(small_batches, "ROWS_MAX", -1)
-    return "delta"
+    if name == "tasks-without-key-files":
+        none = KeyFileSettings(folder=f"{tempfile.gettempdir()}/calve-test-no-keys", bytes_max=0)
+        monkeypatch.setattr(pipeline.slot.landing, "_key_files", none)
+    return "tasks"
 
 
-def test_inserts_updates_deletes(pipeline: PipelineLake, duck: DuckLake, strategy: str) -> None:
+def _refuse(*_: Any) -> TableState:
+    raise NotServed("a test wants MERGE")
+
+
+def test_inserts_updates_deletes(pipeline: PipelineLake, duck: DuckLake, way: str) -> None:
     table = Checked(pipeline.table(COLUMNS))
     facts = table.land(
         insert(id=1, name="a", big="A", n=1.5),
@@ -42,7 +49,7 @@ def test_inserts_updates_deletes(pipeline: PipelineLake, duck: DuckLake, strateg
         delete(id=4),
         delete(id=99),
     )
-    assert facts["strategy"] == "append"
+    assert facts["by"] == way
     facts = table.land(
         update(id=1, name="a2", big="A2", n=2.5),
         delete(id=2),
@@ -55,11 +62,13 @@ def test_inserts_updates_deletes(pipeline: PipelineLake, duck: DuckLake, strateg
         insert(id=7, name="g"),
         update(id=7, name="g2"),
     )
-    assert (facts["strategy"], facts["rows"]) == (strategy, 7)
+    assert facts["by"] == way
+    if way == "tasks":
+        assert (facts["rows"], facts["deleted"]) == (7, 3)
     table.check_by_duckdb(duck)
 
 
-def test_missing_values_and_key_changes(pipeline: PipelineLake, strategy: str) -> None:
+def test_missing_values_and_key_changes(pipeline: PipelineLake, way: str) -> None:
     table = Checked(pipeline.table(COLUMNS))
     table.land(*(insert(id=n, name=f"name {n}", big=f"big {n}", n=n / 2) for n in range(1, 9)))
     table.land(
@@ -116,14 +125,14 @@ def test_truncate_in_the_middle(pipeline: PipelineLake) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random_batches(pipeline: PipelineLake, duck: DuckLake, strategy: str, seed: int) -> None:
+def test_random_batches(pipeline: PipelineLake, duck: DuckLake, way: str, seed: int) -> None:
     _random(pipeline, seed, [30, 60])
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_many_random_batches(pipeline: PipelineLake, strategy: str, seed: int) -> None:
+def test_many_random_batches(pipeline: PipelineLake, way: str, seed: int) -> None:
     _random(pipeline, seed, [1, 300, 20, 5, 1000, 50, 100, 200, 10, 400])
 
 

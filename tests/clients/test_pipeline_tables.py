@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs import merge, tidying
-from spark_jobs.job import BadJob
-from spark_jobs.staged import Store
+from spark_jobs import compact, landing_job
+from spark_jobs.messages import BadJob
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, delete, insert, moved, update
-from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_lanes
-from tests.clients.pipeline_lake import STAMP_US, PipelineLake
+from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_slots
+from tests.clients.pipeline_lake import PipelineLake
+from tests.clients.pipeline_staged import STAMP_US
 
-__all__ = ["pipeline", "pipeline_lanes"]
+__all__ = ["pipeline", "pipeline_slots"]
 # PySpark leaves the socket that rows came through to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -40,11 +40,8 @@ KEYS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_keys_of_all_types(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
-    """All tables in one job, side by side; half of them by each strategy."""
-    monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", 3)
-    monkeypatch.setattr(pipeline.lane.known, "small", small)
+def test_keys_of_all_types(pipeline: PipelineLake) -> None:
+    """All tables in one job."""
     tables = {
         type_: Checked(
             pipeline.table({"k": type_, "name": "string", "big": "string"}, ("k",), has_changes=False)
@@ -55,17 +52,13 @@ def test_keys_of_all_types(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPat
         type_: [insert(k=key, name=f"name {n}", big=f"big {n}") for n, key in enumerate(keys)]
         for type_, keys in KEYS.items()
     }
-    for type_, events in first.items():
-        if type_ in ("int", "string", "binary"):  # these stay small enough for MERGE
-            events.pop()
     _land_all(pipeline, tables, first)
     second = {
         type_: [update("big", k=keys[1], name="changed"), *_third_and_move(keys)]
         for type_, keys in KEYS.items()
     }
     outcome = _land_all(pipeline, tables, second)
-    taken = {facts["strategy"] for facts in outcome.values()}
-    assert taken == ({"delta", "replace"} if small else {"merge", "replace"})
+    assert {facts["by"] for facts in outcome.values()} == {"tasks"}
 
 
 def _third_and_move(keys: list[Any]) -> list[Event]:
@@ -92,23 +85,21 @@ def _comparable(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(repr(sorted((name, str(value)) for name, value in row.items())) for row in rows)
 
 
-def test_composite_keys(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_composite_keys(pipeline: PipelineLake) -> None:
     columns = {"region": "string", "id": "long", "day": "date", "name": "string", "big": "string"}
     days = [dt.date(2026, 1, n) for n in (1, 2)]
-    for border in (10**9, 0):
-        monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", border)
-        table = Checked(pipeline.table(columns, ("region", "id", "day")))
-        rows = [
-            {"region": region, "id": n, "day": day} for region in ("eu", "us") for n in (1, 2) for day in days
-        ]
-        table.land(*(insert(**row, name=f"{n}", big=f"big {n}") for n, row in enumerate(rows)))
-        table.land(
-            update("big", **rows[0], name="changed"),
-            delete(**rows[1]),
-            delete(**rows[2]),
-            moved(rows[2], "big", region="eu", id=3, day=days[0], name="moved"),
-            insert(region="us", id=9, day=days[1], name="new"),
-        )
+    table = Checked(pipeline.table(columns, ("region", "id", "day")))
+    rows = [
+        {"region": region, "id": n, "day": day} for region in ("eu", "us") for n in (1, 2) for day in days
+    ]
+    table.land(*(insert(**row, name=f"{n}", big=f"big {n}") for n, row in enumerate(rows)))
+    table.land(
+        update("big", **rows[0], name="changed"),
+        delete(**rows[1]),
+        delete(**rows[2]),
+        moved(rows[2], "big", region="eu", id=3, day=days[0], name="moved"),
+        insert(region="us", id=9, day=days[1], name="new"),
+    )
 
 
 def test_names_that_are_hard_to_spell(pipeline: PipelineLake) -> None:
@@ -150,19 +141,16 @@ def test_five_hundred_columns(pipeline: PipelineLake) -> None:
     )
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_a_hundred_thousand_keys(
-    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, small: bool
-) -> None:
-    monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", 0)
-    monkeypatch.setattr(pipeline.lane.known, "small", small)
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_hundred_thousand_keys(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
+    monkeypatch.setattr(landing_job, "TASK_ROWS_MAX", -(-100_000 // tasks))
     table = pipeline.table({"id": "long", "name": "string"}, has_changes=False)
     keys = range(100_000)
-    assert table.land(*(insert(id=key, name="first") for key in keys))["strategy"] == "append"
+    assert table.land(*(insert(id=key, name="first") for key in keys))["tasks"] == tasks
     facts = table.land(
         *(delete(id=key) if key % 10 == 0 else update(id=key, name="second") for key in range(50, 100_050))
     )
-    assert (facts["strategy"], facts["rows"]) == ("delta" if small else "replace", 100_000)
+    assert (facts["tasks"], facts["rows"], facts["deleted"]) == (tasks, 100_000, 99_950)
     rows = by_key(table.mirror(), ("id",))
     assert len(rows) == 50 + 90_000
     assert rows[0,]["name"] == "first"
@@ -198,39 +186,13 @@ def test_changes_only_and_mirror_only(pipeline: PipelineLake) -> None:
     mirror.land(update("big", id=2, name="y"))
 
 
-def test_partitioned_mirrors(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitioned_mirrors(pipeline: PipelineLake) -> None:
     columns = {"id": "long", "name": "string", "day": "date"}
     parts = [{"source": "id", "transform": "bucket[4]"}, {"source": "day", "transform": "month"}]
-    for border in (10**9, 0):
-        monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", border)
-        table = Checked(pipeline.table(columns, has_changes=False, partition=parts))
-        days = [dt.date(2026, 1 + n % 12, 1) for n in range(30)]
-        table.land(*(insert(id=n, name="a", day=day) for n, day in enumerate(days)))
-        table.land(*(update(id=n, name="b", day=days[n - 1]) for n in range(5, 15)), delete(id=29))
-
-
-def test_large_files_are_read_by_the_executors(
-    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the object store through a copy; the same rows as the other way."""
-    columns = {"id": "long", "name": "string", "day": "date", "at": "timestamp", "price": "decimal(10,2)"}
-    s3, _ = pipeline.lane.stores.of("main")
-    monkeypatch.setitem(pipeline.lane.stores._found, "main", (s3, Store(s3, bytes_max=0)))
-    table = Checked(pipeline.table(columns))
-    table.land(
-        *(insert(id=n, name=f"{n}", price=Decimal(n) / 4) for n in range(20)), update(id=3, name="three")
-    )
-    for border, strategy in ((10**9, "merge"), (0, "replace")):
-        monkeypatch.setattr(merge, "MERGE_RECORDS_MAX", border)
-        facts = table.land(
-            update(id=1, name=strategy, day=dt.date(2026, 1, 1), at=dt.datetime(1900, 1, 1)),  # noqa: DTZ001
-            delete(id=2),
-            delete(id=5),
-            insert(id=5, name="again"),
-            insert(id=50, name=strategy),
-        )
-        assert facts["strategy"] == strategy
-    table.land(insert(id=60, name="above"), insert(id=61, name="all"))
+    table = Checked(pipeline.table(columns, has_changes=False, partition=parts))
+    days = [dt.date(2026, 1 + n % 12, 1) for n in range(30)]
+    table.land(*(insert(id=n, name="a", day=day) for n, day in enumerate(days)))
+    table.land(*(update(id=n, name="b", day=days[n - 1]) for n in range(5, 15)), delete(id=29))
 
 
 def test_a_table_with_rejects(pipeline: PipelineLake) -> None:
@@ -290,7 +252,7 @@ def test_the_columns_of_the_history_may_have_other_names(pipeline: PipelineLake)
 def test_small_files_are_joined_when_they_are_many(
     pipeline: PipelineLake, duck: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "FILES_MAX", 12)
+    monkeypatch.setattr(compact, "FILES_MAX", 12)
     table = Checked(pipeline.table({"id": "long", "it's `odd`\\": "string"}))
     facts = [
         table.land(
@@ -300,8 +262,8 @@ def test_small_files_are_joined_when_they_are_many(
         )
         for number in range(1, 28)
     ]
-    assert [number for number, fact in enumerate(facts, 1) if "tidy-ms" in fact] == [13, 25]
-    assert not [fact for fact in facts if "tidy-failure" in fact]
+    assert [number for number, fact in enumerate(facts, 1) if "compact-ms" in fact] == [13, 25]
+    assert not [fact for fact in facts if "compact-failure" in fact]
     for name in (table.table.name, f"{table.table.name}__changes"):
         metadata = pipeline.rest.load(pipeline.namespace, name)["metadata"]
         summary = metadata["snapshots"][-1]["summary"]
@@ -313,9 +275,9 @@ def test_small_files_are_joined_when_they_are_many(
 def test_a_batch_lands_though_the_files_cannot_be_joined(
     pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "FILES_MAX", 1)
-    monkeypatch.setitem(tidying.OPTIONS, "no-such-option", "1")
+    monkeypatch.setattr(compact, "FILES_MAX", 1)
+    monkeypatch.setitem(compact.OPTIONS, "no-such-option", "1")
     table = Checked(pipeline.table({"id": "long"}))
     table.land(insert(id=1))
     facts = table.land(insert(id=2))
-    assert "no-such-option" in facts["tidy-failure"]
+    assert "no-such-option" in facts["compact-failure"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spark_jobs.fold import BASE, DELETE, Folded, fold
-from spark_jobs.job import BadJob, TableJob
-from spark_jobs.past import Past
+from spark_jobs.fold import BASE, DELETE, Folded, Past, fold
+from spark_jobs.messages import BadJob, TableJob
 from tests.clients.pipeline_events import Event, Row, delete, insert, truncate, update
-from tests.clients.pipeline_lake import NAMES, STAMP_US, staged_rows
 from tests.clients.pipeline_model import Model
 from tests.clients.pipeline_random import COLUMNS, RandomChanges
+from tests.clients.pipeline_staged import NAMES, STAMP_US, staged_rows
 
 Mirror = dict[int, Row]
 NAMED = tuple(COLUMNS)
@@ -36,7 +34,7 @@ def _job(events: list[Event], **more: Any) -> TableJob:
         has_absent=any(event.absent for event in events),
         has_moves=any(event.root is not None for event in events),
     )
-    return replace(job, **more)
+    return job.model_copy(update=more)
 
 
 def _fold(events: list[Event], mirror: Mirror, past: Past | None = None, **more: Any) -> Folded:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_jobs.job import CatalogRequest, Job, job_from
-from spark_jobs.server import Credentials, LostLease, Moved, Server, ServerError
+from spark_jobs.messages import CatalogRequest, Job, job_from
+from spark_jobs.server_client import Credentials, LostLease, Server, ServerError, TableChanged
 from tests.unit.spark_jobs.stub_server import StubServer, refused, stub_server
-from tests.unit.spark_jobs.test_job import JOB
+from tests.unit.spark_jobs.test_messages import JOB
 
 PUBLISH, BEAT, FAIL = (f"/lake/v1/jobs/j/{what}" for what in ("publish", "heartbeat", "fail"))
 OPEN = "/lake/v1/main/transactions"
@@ -67,7 +67,7 @@ def test_a_server_that_is_gone(job: Job) -> None:
 def test_a_table_that_moved(stub: StubServer, server: Server, job: Job) -> None:
     stub.on("POST", PUBLISH, (409, refused("a.t changed")))
     stub.on("POST", BEAT, (200, {"lease-s": 30}))
-    with pytest.raises(Moved, match=r"a\.t changed"):
+    with pytest.raises(TableChanged, match=r"a\.t changed"):
         server.publish(job, "w-1-0", {})
 
 
@@ -80,7 +80,7 @@ def test_a_lease_that_is_lost(stub: StubServer, server: Server, job: Job) -> Non
     with pytest.raises(LostLease):
         server.heartbeat(job, {})
     with pytest.raises(LostLease):
-        server.fail(job, "oh", retry=True)
+        server.fail(job.id, job.epoch, "oh", retry=True)
 
 
 def test_a_leftover_transaction_is_aborted_first(stub: StubServer, server: Server) -> None:
@@ -106,9 +106,11 @@ def test_a_namespace_may_exist_and_a_table_may_not(stub: StubServer, server: Ser
     exists = (409, refused("exists", "AlreadyExistsException"))
     stub.on("POST", "/v1/main/namespaces", exists)
     stub.on("POST", "/v1/main~w-1-0/namespaces/a/tables", exists)
-    server.prepare("main", "main~w-1-0", CatalogRequest("POST", "/v1/{warehouse}/namespaces", {}))
-    create = CatalogRequest("POST", "/v1/{prefix}/namespaces/a/tables", {})
-    with pytest.raises(Moved):
+    server.prepare(
+        "main", "main~w-1-0", CatalogRequest(method="POST", path="/v1/{warehouse}/namespaces", body={})
+    )
+    create = CatalogRequest(method="POST", path="/v1/{prefix}/namespaces/a/tables", body={})
+    with pytest.raises(TableChanged):
         server.prepare("main", "main~w-1-0", create)
     # The answer to the first try was lost: the table is our own.
     stub.on("POST", "/v1/main~w-1-0/namespaces/a/tables", None, exists)

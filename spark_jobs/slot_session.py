@@ -1,7 +1,7 @@
-"""A lane: where a worker lands one job at a time. Its Spark session, its transaction, its catalogs.
+"""What a worker slot lands its jobs with: a Spark session, the name of its transaction, catalogs, storage.
 
-Each lane has a session of its own (`newSession`), so that views and the settings that mark snapshots do not
-mix. The name of its transaction stays the same, so Spark builds the catalog of a warehouse once.
+Each slot has a session of its own (`newSession`), so that views and settings do not mix. The name of its
+transaction stays the same, so Spark builds the catalog of a warehouse once.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ import re
 import threading
 from dataclasses import replace
 
+from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
-from spark_jobs.job import Job
-from spark_jobs.server import Server
+from spark_jobs.data_files import file_io
+from spark_jobs.server_client import Server
 from spark_jobs.session import S3Options, attach
-from spark_jobs.staged import Store
-from spark_jobs.targets import BATCH_ID
 
-# What the rows of a batch rely on, whatever session the lane comes from.
+# What the rows of a batch rely on, whatever session the slot's comes from.
 SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
 # A store that hangs is noticed within a minute: by default Iceberg waits 30 s, six times, with pauses. The
 # job is tried again anyway, and until it fails nobody can say what is the matter.
@@ -30,25 +29,30 @@ STORE_PATIENCE = {
     "s3.retry.max-wait-ms": "5000",
 }
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property"
-WATERMARK = "calve.watermark"
 
 
 class Stores:
-    """The object store of each warehouse: what the worker was told, and what the server says."""
+    """How the object store of each warehouse is reached: the worker's settings, and the server's answer."""
 
-    def __init__(self, server: Server, s3: S3Options | None, *, shares_disk: bool) -> None:
+    def __init__(self, server: Server, s3: S3Options | None) -> None:
         self._server = server
         self._s3 = s3
-        self._shares_disk = shares_disk
-        self._found: dict[str, tuple[S3Options | None, Store]] = {}
+        self._found: dict[str, S3Options | None] = {}
         self._lock = threading.Lock()
 
-    def of(self, warehouse: str) -> tuple[S3Options | None, Store]:
+    def options(self, warehouse: str) -> S3Options | None:
         with self._lock:
             if warehouse not in self._found:
-                s3 = self._options(warehouse)
-                self._found[warehouse] = (s3, Store(s3, shares_disk=self._shares_disk))
+                self._found[warehouse] = self._options(warehouse)
             return self._found[warehouse]
+
+    def io_properties(self, warehouse: str) -> dict[str, str]:
+        """For PyIceberg, in the driver and in tasks."""
+        s3 = self.options(warehouse)
+        return s3.io_properties() if s3 is not None else {}
+
+    def io(self, warehouse: str) -> FileIO:
+        return file_io(self.io_properties(warehouse))
 
     def _options(self, warehouse: str) -> S3Options | None:
         said = self._server.config(warehouse)
@@ -59,20 +63,19 @@ class Stores:
         return replace(known, endpoint=known.endpoint or endpoint, region=known.region or region)
 
 
-class Lane:
+class SlotSession:
     def __init__(self, root: SparkSession, server: Server, stores: Stores, worker: str, slot: int) -> None:
         self.spark = root.newSession()
         for key, value in SETTINGS.items():
             self.spark.conf.set(key, value)
         self.transaction = f"{worker}-{slot}"
+        self.stores = stores
         self._server = server
-        self._stores = stores
         self._slot = slot
         self._catalogs: dict[str, str] = {}
-        self.said: dict[str, str] = {}  # in the summary of every snapshot
 
     def catalog(self, warehouse: str) -> str:
-        """The name of the catalog that stands for this lane's transaction in a warehouse."""
+        """The name of the catalog for this slot's transaction in a warehouse."""
         if warehouse not in self._catalogs:
             name = f"calve_{self._slot}"
             if warehouse != "main":
@@ -82,7 +85,6 @@ class Lane:
         return self._catalogs[warehouse]
 
     def _attach(self, name: str, warehouse: str) -> None:
-        s3, _ = self._stores.of(warehouse)
         credentials = self._server.credentials
         attach(
             self.spark,
@@ -91,24 +93,16 @@ class Lane:
             warehouse=f"{warehouse}~{self.transaction}",
             token=credentials.token,
             credential=credentials.credential,
-            s3=s3,
+            s3=self.stores.options(warehouse),
         )
         # A warehouse may be on files though the worker knows of an object store: each location decides.
         self.spark.conf.set(f"spark.sql.catalog.{name}.io-impl", "org.apache.iceberg.io.ResolvingFileIO")
         for key, value in STORE_PATIENCE.items():
             self.spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
-        # Else a call after each scan and each commit, whose answer nobody reads.
+        # Else a request after each scan and each commit, whose answer is not used.
         self.spark.conf.set(f"spark.sql.catalog.{name}.rest-metrics-reporting-enabled", "false")
 
-    def store(self, warehouse: str) -> Store:
-        return self._stores.of(warehouse)[1]
-
-    def mark(self, job: Job) -> None:
-        """Every snapshot of this lane names the batch from now on."""
-        self.said = {BATCH_ID: job.batch_id}
-        if job.watermark is not None:
-            self.said[WATERMARK] = job.watermark
-        for name in (BATCH_ID, WATERMARK):
-            self.spark.conf.unset(f"{_SNAPSHOT_PROPERTY}.{name}")
-        for name, value in self.said.items():
+    def mark(self, summary: dict[str, str]) -> None:
+        """What the snapshots of SQL statements say from now on."""
+        for name, value in summary.items():
             self.spark.conf.set(f"{_SNAPSHOT_PROPERTY}.{name}", value)

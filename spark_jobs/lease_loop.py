@@ -19,12 +19,13 @@ from typing import Any
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from spark_jobs.commit_batch import CommitBatch, Progress
+from spark_jobs.compact import Compacted
 from spark_jobs.driver import has_ended, is_alive
-from spark_jobs.job import BadJob, Job, job_from
-from spark_jobs.known import Known
-from spark_jobs.lanes import Lane, Stores
-from spark_jobs.server import TRANSACTION_TTL_S, LostLease, Server, ServerError
+from spark_jobs.landing_job import LandingJob, Progress
+from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from
+from spark_jobs.server_client import TRANSACTION_TTL_S, LostLease, Server, ServerError
+from spark_jobs.slot_session import SlotSession, Stores
+from spark_jobs.table_state import TableStates
 
 LEASE_WAIT_S = 5.0
 STOP_S = 20.0
@@ -64,6 +65,7 @@ class Worker:
         *,
         slots: int,
         about: dict[str, Any],
+        key_files: KeyFileSettings | None = None,
         gone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._server = server
@@ -75,9 +77,10 @@ class Worker:
         self._gone = gone
         self._stopping = threading.Event()
         self._running: dict[int, _Running] = {}
-        self._known = Known()
-        self._tables = ThreadPoolExecutor(TABLES_AT_ONCE, "table", initializer=self._own_pool)
-        self._parts = ThreadPoolExecutor(TABLES_AT_ONCE + slots, "part", initializer=self._own_pool)
+        self._key_files = key_files or KeyFileSettings()
+        self._states = TableStates()
+        self._compacted = Compacted()
+        self._pool = ThreadPoolExecutor(TABLES_AT_ONCE * slots, "table")
         self._exit_code = 0
 
     def stop(self) -> None:
@@ -105,17 +108,15 @@ class Worker:
         self._abandon()
         return self._exit_code
 
-    def _own_pool(self) -> None:
-        """Each thread's Spark jobs get an equal share."""
-        pool = threading.current_thread().name
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
-
     # -- one slot
 
     def _serve(self, slot: int) -> None:
-        self._own_pool()
-        lane = Lane(self._spark, self._server, self._stores, self._name, slot)
-        batch = CommitBatch(self._server, lane, self._known, tables=self._tables, parts=self._parts)
+        # Each slot's Spark jobs get an equal share of the cores.
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"slot-{slot}")
+        session = SlotSession(self._spark, self._server, self._stores, self._name, slot)
+        landing = LandingJob(
+            self._server, session, self._pool, self._states, self._compacted, self._key_files
+        )
         silent_s = 0.0
         while not self._stopping.is_set():
             try:
@@ -128,18 +129,18 @@ class Worker:
                 continue
             silent_s = 0.0
             if given is not None:
-                self._do(slot, batch, given)
+                self._do(slot, landing, given)
 
-    def _do(self, slot: int, batch: CommitBatch, given: Any) -> None:
+    def _do(self, slot: int, landing: LandingJob, given: Any) -> None:
         try:
             job = job_from(given)
         except BadJob as error:
-            say("failed", job=str(given.get("id")), error=str(error))
-            return  # it cannot even be given back; its lease runs out
+            self._give_back(given, error)
+            return
         running = self._running[slot] = _Running(job)
         started_s = time.monotonic()
         try:
-            outcome = batch.run(job, running.progress)
+            outcome = landing.run(job, running.progress)
             say(
                 "landed",
                 job=job.id,
@@ -156,11 +157,17 @@ class Worker:
         finally:
             self._running.pop(slot, None)
 
+    def _give_back(self, given: Any, error: BadJob) -> None:
+        """A job whose description is wrong; the server hears why, if it can be named at all."""
+        say("failed", job=str(given.get("id")), error=str(error))
+        with contextlib.suppress(ServerError, KeyError):  # a lease that is not given back runs out
+            self._server.fail(str(given["id"]), int(given["epoch"]), str(error), retry=False)
+
     def _failed(self, job: Job, error: Exception) -> None:
         words = _words(error)
         say("failed", job=job.id, error=words)
         with contextlib.suppress(ServerError):  # a lease that is not given back runs out
-            self._server.fail(job, words, retry=not isinstance(error, BadJob))
+            self._server.fail(job.id, job.epoch, words, retry=not isinstance(error, BadJob))
         if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
             self._die(words)
 
@@ -184,7 +191,7 @@ class Worker:
             return
         running.beaten_s = now_s
         try:
-            self._server.heartbeat(running.job, running.progress.said())
+            self._server.heartbeat(running.job, running.progress.facts())
             if now_s - running.extended_s > TRANSACTION_TTL_S / 4:
                 running.extended_s = now_s
                 self._server.extend_transaction(running.job.warehouse, f"{self._name}-{slot}")
@@ -199,7 +206,7 @@ class Worker:
             say("abandoned", job=running.job.id)
             with contextlib.suppress(ServerError):
                 self._server.abort_transaction(running.job.warehouse, f"{self._name}-{slot}")
-                self._server.fail(running.job, "the worker stopped", retry=True)
+                self._server.fail(running.job.id, running.job.epoch, "the worker stopped", retry=True)
 
 
 def _words(error: BaseException) -> str:

@@ -1,12 +1,13 @@
-"""A job is checked once, and says which field is wrong."""
+"""A job is checked once, and the error names the field that is wrong."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
-from spark_jobs.job import BadJob, job_from
+from spark_jobs.messages import BadJob, TableState, WorkItem, job_from
 
 TABLE: dict[str, Any] = {
     "namespace": ["a", "b"],
@@ -18,6 +19,7 @@ TABLE: dict[str, Any] = {
     "mirror": "t",
     "changes": "t__changes",
     "counts": {"insert": 3},
+    "load-key": None,
     "requests": [
         {"method": "POST", "path": "/v1/{warehouse}/namespaces", "body": {"namespace": ["a"]}},
         {"method": "POST", "path": "/v1/{prefix}/namespaces/a/tables", "body": {}},
@@ -38,7 +40,7 @@ JOB: dict[str, Any] = {
 def test_a_job_is_read() -> None:
     job = job_from(JOB)
     (table,) = job.tables
-    assert (job.epoch, job.lease_s, job.watermark) == (2, 30.0, None)
+    assert (job.epoch, job.lease_s) == (2, 30.0)
     assert (table.label, table.key, table.late, table.counts["delete"]) == ("a.b.t", ("id",), False, 0)
     assert table.names["event-id"] == "_event_id"
     assert [request.is_outside for request in table.requests] == [True, False]
@@ -56,7 +58,7 @@ def test_a_table_with_nothing_but_rejects_is_short() -> None:
         "changes": None,
         "rejects": {"name": "t__rejects", "files": ["file:///r.parquet"]},
     }
-    (table,) = job_from({**JOB, "tables": [given], "watermark": 17}).tables
+    (table,) = job_from({**JOB, "tables": [given]}).tables
     assert table.rejects is not None
     assert table.rejects.files == ("file:///r.parquet",)
 
@@ -64,20 +66,20 @@ def test_a_table_with_nothing_but_rejects_is_short() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": None}, "job.id must be str"),
-        ({"id": ""}, "job.id is empty"),
-        ({"epoch": "3"}, "job.epoch must be int"),
-        ({"tables": {}}, "job.tables must be list"),
-        ({"tables": [1]}, r"job.tables\[0\] must be an object"),
-        ({"tables": [{**TABLE, "key": []}]}, "has a mirror and no key"),
+        ({"id": None}, "id: Input should be a valid string"),
+        ({"id": ""}, "id: String should have at least 1 character"),
+        ({"epoch": "three"}, "epoch: Input should be a valid integer"),
+        ({"tables": {}}, "tables: Input should be a valid tuple"),
+        ({"tables": [1]}, r"tables.0: Input should be a valid dictionary"),
+        ({"tables": [{**TABLE, "key": []}]}, "a.b.t has a mirror and no key"),
         ({"tables": [{**TABLE, "key": ["other"]}]}, "key column other is not among the columns"),
         ({"tables": [{**TABLE, "columns": ["id", "_calve_x"]}]}, "_calve_x is reserved"),
-        ({"tables": [{**TABLE, "namespace": []}]}, "namespace is empty"),
-        ({"tables": [{**TABLE, "late": "yes"}]}, "late must be bool"),
-        ({"tables": [{**TABLE, "counts": {"insert": -1}}]}, "counts must be whole numbers"),
-        ({"tables": [{**TABLE, "names": {"source": 1}}]}, "names.source must be a text"),
-        ({"tables": [{**TABLE, "files": [1]}]}, "files must be a list of texts"),
-        ({"tables": [{**TABLE, "requests": [{"method": "POST"}]}]}, r"requests\[0\].path is missing"),
+        ({"tables": [{**TABLE, "namespace": []}]}, "tables.0.namespace: Tuple should have at least 1 item"),
+        ({"tables": [{**TABLE, "late": "perhaps"}]}, "tables.0.late: Input should be a valid boolean"),
+        ({"tables": [{**TABLE, "counts": {"insert": -1}}]}, "a count is below zero"),
+        ({"tables": [{**TABLE, "names": {"source": 1}}]}, "names.source: Input should be a valid string"),
+        ({"tables": [{**TABLE, "files": [1]}]}, "files.0: Input should be a valid string"),
+        ({"tables": [{**TABLE, "requests": [{"method": "POST"}]}]}, "requests.0.path: Field required"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:
@@ -86,5 +88,17 @@ def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:
 
 
 def test_no_job_at_all() -> None:
-    with pytest.raises(BadJob, match="job must be an object"):
+    with pytest.raises(BadJob, match="job: Input should be"):
         job_from([])
+
+
+def test_an_item_travels_to_a_task_and_hides_the_keys_of_the_store() -> None:
+    (table,) = job_from(JOB).tables
+    item = WorkItem(
+        job=table,
+        commit_us=1,
+        mirror=TableState(name="t", metadata="{}"),
+        io={"s3.secret-access-key": "hidden"},
+    )
+    assert pickle.loads(pickle.dumps(item)) == item
+    assert "hidden" not in repr(item)

@@ -2,7 +2,7 @@
 
 Connection errors and 5xx answers are tried again for a while, because every call here may be repeated. A
 409 on a lease is `LostLease`: stop and forget the job. A 409 on publishing while the lease still holds is
-`Moved`: a table has changed, the work must be done again.
+`TableChanged`: a table has changed, the work must be done again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from spark_jobs.job import CatalogRequest, Job
+from spark_jobs.messages import CatalogRequest, Job
 
 CALL_TIMEOUT_S = 30.0
 HEARTBEAT_TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ class LostLease(ServerError):
     """The job belongs to somebody else now."""
 
 
-class Moved(ServerError):
+class TableChanged(ServerError):
     """A table of the transaction changed meanwhile; nothing was published."""
 
 
@@ -120,14 +120,14 @@ class Server:
             if error.status not in (404, 409):
                 raise
             self.heartbeat(job, {"stage": "again"})  # LostLease, if that is what it was
-            raise Moved(str(error), error.status) from error
+            raise TableChanged(str(error), error.status) from error
         number: int | None = answer.json()["number"]
         return number
 
-    def fail(self, job: Job, error: str, *, retry: bool) -> None:
-        body = {"epoch": job.epoch, "error": error, "retry": retry}
+    def fail(self, job_id: str, epoch: int, error: str, *, retry: bool) -> None:
+        body = {"epoch": epoch, "error": error, "retry": retry}
         try:
-            self._call("POST", f"{_path(job)}/fail", body)
+            self._call("POST", f"/lake/v1/jobs/{_segment(job_id)}/fail", body)
         except ServerError as refused:
             raise _lost(refused) from refused
 
@@ -162,7 +162,7 @@ class Server:
 
     def prepare(self, warehouse: str, prefix: str, request: CatalogRequest) -> None:
         """A call that prepares a table. What exists already is fine for a namespace, and for a table that
-        this very call made before its answer was lost; else the table is not what it was: `Moved`.
+        this very call made before its answer was lost; else the table is not what it was: `TableChanged`.
         """
         path = request.path.replace("{prefix}", prefix).replace("{warehouse}", _segment(warehouse))
         retrying = self._retrying()
@@ -172,7 +172,7 @@ class Server:
             if error.status != 409:
                 raise
             if not (path.endswith("/namespaces") or retrying.statistics["attempt_number"] > 1):
-                raise Moved(str(error), 409) from error
+                raise TableChanged(str(error), 409) from error
 
     def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
         """The metadata of a table, with its current snapshot alone."""

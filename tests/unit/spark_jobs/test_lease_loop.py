@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from spark_jobs import slots
-from spark_jobs.commit_batch import CommitBatch, Outcome, Progress
-from spark_jobs.job import BadJob, Job
-from spark_jobs.lanes import Stores
-from spark_jobs.server import LostLease, Server
-from spark_jobs.slots import SPARK_DIED, Worker
+from spark_jobs import lease_loop
+from spark_jobs.landing_job import LandingJob, Outcome, Progress
+from spark_jobs.lease_loop import SPARK_DIED, Worker
+from spark_jobs.messages import BadJob, Job
+from spark_jobs.server_client import LostLease, Server
+from spark_jobs.slot_session import Stores
 from tests.unit.spark_jobs.stub_server import Asked, StubServer, refused, stub_server
-from tests.unit.spark_jobs.test_job import JOB
+from tests.unit.spark_jobs.test_messages import JOB
 
 LEASE = "/lake/v1/jobs/lease"
 WAIT_S = 20.0
@@ -87,7 +87,7 @@ def spark() -> _Spark:
 @pytest.fixture
 def worker(desk: _Desk, spark: _Spark) -> Iterator[Worker]:
     server = Server(desk.stub.url, retry_s_max=0.0)
-    stores = Stores(server, None, shares_disk=True)
+    stores = Stores(server, None)
     made = Worker(server, spark, stores, "w-1", slots=1, about={})  # type: ignore[arg-type]
     yield made
     made.stop()
@@ -96,7 +96,7 @@ def worker(desk: _Desk, spark: _Spark) -> Iterator[Worker]:
 
 
 def _lands(monkeypatch: pytest.MonkeyPatch, do: Callable[[Job, Progress], Outcome]) -> None:
-    monkeypatch.setattr(CommitBatch, "run", lambda _self, job, progress: do(job, progress))
+    monkeypatch.setattr(LandingJob, "run", lambda _self, job, progress: do(job, progress))
 
 
 def _until(done: Callable[[], bool]) -> None:
@@ -129,7 +129,12 @@ def test_a_job_is_landed_and_told(
     assert codes == [0]
     (landed,) = [line for line in _said(capsys) if line["event"] == "landed"]
     assert (landed["job"], landed["number"], landed["stages"]) == ("j", 7, {"write": 12})
-    assert desk.told("/lease")[0] == {"worker": "w-1", "slot": 0, "wait-s": slots.LEASE_WAIT_S, "about": {}}
+    assert desk.told("/lease")[0] == {
+        "worker": "w-1",
+        "slot": 0,
+        "wait-s": lease_loop.LEASE_WAIT_S,
+        "about": {},
+    }
 
 
 @pytest.mark.parametrize(("error", "retry"), [(ValueError("oh"), True), (BadJob("never"), False)])
@@ -151,11 +156,25 @@ def test_a_job_that_fails_is_given_back(
     assert str(error) in told["error"]
 
 
+def test_a_job_whose_description_is_wrong_is_given_back_with_the_reason(desk: _Desk, worker: Worker) -> None:
+    """A worker that only lets its lease run out gets the same job again, for ever."""
+    table = {**JOB["tables"][0], "key": ["tenant", "id"]}
+    desk.waiting.append({**JOB, "tables": [table]})
+    thread, codes = _run(worker)
+    _until(lambda: len(desk.told("/fail")) == 1)
+    worker.stop()
+    thread.join()
+    assert codes == [0]
+    (told,) = desk.told("/fail")
+    assert (told["epoch"], told["retry"]) == (2, False)
+    assert "the key column tenant is not among the columns" in told["error"]
+
+
 def test_a_lease_is_kept_and_its_loss_is_noticed(
     desk: _Desk, worker: Worker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def waits(job: Job, progress: Progress) -> Outcome:
-        progress.say(stage="write", done=1, of=2)
+        progress.set(stage="write", done=1, of=2)
         _until(lambda: len(desk.told("/heartbeat")) >= 2)
         desk.beat = lambda: (409, refused("another has it"))
         while True:
@@ -223,7 +242,7 @@ def test_what_takes_too_long_to_finish_is_given_back(
         raise LostLease("given back")
 
     _lands(monkeypatch, hangs)
-    monkeypatch.setattr(slots, "STOP_S", 0.1)
+    monkeypatch.setattr(lease_loop, "STOP_S", 0.1)
     desk.waiting.append(JOB)
     thread, codes = _run(worker)
     assert begun.wait(WAIT_S)
@@ -238,7 +257,7 @@ def test_what_takes_too_long_to_finish_is_given_back(
 def test_it_stops_when_nobody_is_left_to_work_for(desk: _Desk, spark: _Spark) -> None:
     server = Server(desk.stub.url, retry_s_max=0.0)
     gone = threading.Event()
-    stores = Stores(server, None, shares_disk=True)
+    stores = Stores(server, None)
     worker = Worker(server, spark, stores, "w-1", slots=1, about={}, gone=gone.is_set)  # type: ignore[arg-type]
     thread, codes = _run(worker)
     _until(lambda: len(desk.told("/lease")) > 0)

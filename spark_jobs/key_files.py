@@ -1,0 +1,181 @@
+"""Key files: where the rows of a data file are, by key.
+
+A key file belongs to one data file and one choice of key columns. It is an Arrow IPC file with the keys in
+order and the position of each, on the executor's own disk, memory-mapped. A data file never changes, so its
+key file is never stale: there is nothing to invalidate, and any of them may be deleted at any time. The task
+that writes a data file makes its key file; another executor makes it on first use from the key columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from spark_jobs.messages import KeyFileSettings
+
+OPEN_MAX = 1000  # mapped at the same time, in each process
+_MAPPED: OrderedDict[Path, Keys] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The encoded keys of a data file in ascending order, and the position of each."""
+
+    keys: pa.Array
+    positions: pa.Array
+
+    def find(self, wanted: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """The rows that have one of the keys: for each its index in `wanted` and its position."""
+        first = pc.search_sorted(self.keys, wanted, side="left")
+        end = pc.search_sorted(self.keys, wanted, side="right")
+        matched = pc.indices_nonzero(pc.less(first, end)).cast(pa.int64())
+        first, end = first.take(matched).cast(pa.int64()), end.take(matched).cast(pa.int64())
+        if not pc.all(pc.equal(pc.subtract(end, first), 1)).as_py():  # a key with several rows
+            places = [range(*ends) for ends in zip(first.to_pylist(), end.to_pylist(), strict=True)]
+            again = [(index, n) for index, of in zip(matched.to_pylist(), places, strict=True) for n in of]
+            matched = pa.array([index for index, _ in again], pa.int64())
+            first = pa.array([place for _, place in again], pa.int64())
+        return matched, self.positions.take(first)
+
+
+def encode(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """The keys as one array that can be sorted and searched. Two keys are equal if and only if they are
+    encoded alike; the order means nothing.
+    """
+    if len(columns) == 1 and _is_plain(columns[0].type):
+        return _whole(_normal(columns[0]))
+    parts = []
+    for column in columns:
+        text = _as_binary(_whole(column))
+        length = pc.binary_length(text).cast(pa.string()).cast(pa.large_binary())
+        # With its length before it, no part can be taken for the end of another.
+        parts += [length, pa.scalar(b":", pa.large_binary()), text]
+    return _whole(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())))
+
+
+def sorted_keys(encoded: pa.Array) -> Keys:
+    """The keys of the rows 0, 1, 2 … in order. Rows without a key are left out: no change refers to them."""
+    order = pc.sort_indices(encoded)
+    if encoded.null_count:
+        order = order.slice(0, len(encoded) - encoded.null_count)  # nulls are at the end
+    return Keys(encoded.take(order), order.cast(pa.int64()))
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    return any(
+        check(type_)
+        for check in (
+            pat.is_int32,
+            pat.is_int64,
+            pat.is_date32,
+            pat.is_timestamp,
+            pat.is_string,
+            pat.is_large_string,
+            pat.is_binary,
+            pat.is_large_binary,
+        )
+    )
+
+
+def _normal(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Text and bytes occur with short and long offsets; keys have the long ones."""
+    if pat.is_string(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pat.is_binary(column.type) else column
+
+
+def _as_binary(column: pa.Array) -> pa.Array:
+    type_ = column.type
+    if pat.is_date32(type_):
+        column = column.cast(pa.int32())
+    elif pat.is_timestamp(type_) or pat.is_time(type_):
+        column = column.cast(pa.int64())
+    if pat.is_integer(column.type) or pat.is_decimal(type_) or pat.is_boolean(type_):
+        column = column.cast(pa.string())
+    elif pat.is_fixed_size_binary(type_):
+        column = column.cast(pa.binary())
+    return column.cast(pa.large_binary())
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+class KeyFiles:
+    """The key files of this executor, at most `bytes_max` bytes of them: the least recently used go first."""
+
+    def __init__(self, settings: KeyFileSettings) -> None:
+        folder = settings.folder or f"{tempfile.gettempdir()}/calve-key-files-{os.getuid()}"
+        self._folder = Path(folder)
+        self._bytes_max = settings.bytes_max
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def get(self, data_file: str, key: str, make: Callable[[], pa.Array]) -> Keys:
+        """`key` names the key columns and their types; `make` reads the encoded keys of the data file."""
+        path = self._path(data_file, key)
+        try:
+            if path in _MAPPED:
+                _MAPPED.move_to_end(path)
+                os.utime(path)
+                return _MAPPED[path]
+            os.utime(path)  # the least recently used is the one with the oldest time
+            return self._mapped(path)
+        except FileNotFoundError:
+            _MAPPED.pop(path, None)
+            return self.put(data_file, key, make())
+
+    def put(self, data_file: str, key: str, encoded: pa.Array) -> Keys:
+        """Make the key file of a data file whose rows have these keys, in the order of the rows."""
+        keys, path = sorted_keys(encoded), self._path(data_file, key)
+        batch = pa.record_batch([keys.keys, keys.positions], names=["key", "position"])
+        began = path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            with pa.OSFile(str(began), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            began.rename(path)  # at once: another task may look for it
+        except OSError:
+            began.unlink(missing_ok=True)
+            raise
+        self._bound()
+        return keys
+
+    def _path(self, data_file: str, key: str) -> Path:
+        name = hashlib.blake2b(f"{key}\n{data_file}".encode(), digest_size=20).hexdigest()
+        return self._folder / f"{name}.arrow"
+
+    def _mapped(self, path: Path) -> Keys:
+        with pa.memory_map(str(path)) as source:
+            batch = pa.ipc.open_file(source).get_batch(0)
+        found = _MAPPED[path] = Keys(batch.column("key"), batch.column("position"))
+        if len(_MAPPED) > OPEN_MAX:
+            _MAPPED.popitem(last=False)
+        return found
+
+    def _bound(self) -> None:
+        """Delete the oldest until the rest is within the limit. Another task may do the same right now."""
+        known = []
+        for entry in os.scandir(self._folder):
+            with contextlib.suppress(FileNotFoundError):
+                found = entry.stat()
+                known.append((found.st_mtime_ns, found.st_size, entry.path))
+        left = sum(size for _, size, _ in known)
+        for _, size, path in sorted(known):
+            if left <= self._bytes_max:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                Path(path).unlink()
+            _MAPPED.pop(Path(path), None)
+            left -= size

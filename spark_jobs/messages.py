@@ -1,0 +1,204 @@
+"""The messages of a worker: jobs as the server describes them, and what the driver and its tasks exchange.
+
+`BadJob` means that a description itself is wrong, so that a repeat cannot help.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+STAGED = "_calve_"  # the prefix of the reserved columns of a staged file
+OPERATIONS = ("insert", "update", "delete", "read", "truncate")
+CHANGE_COLUMNS = (
+    "operation",
+    "commit-timestamp",
+    "source-timestamp",
+    "source",
+    "position",
+    "transaction",
+    "event-id",
+    "before",
+)
+
+
+class BadJob(Exception):
+    """The job cannot be done as it is described; the message says why."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, alias_generator=lambda name: name.replace("_", "-"), populate_by_name=True
+    )
+
+
+# -- from the server
+
+
+class CatalogRequest(_Message):
+    """A request to the catalog that prepares a table: `{prefix}` in the path is the open transaction,
+    `{warehouse}` the warehouse itself.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+
+    @property
+    def is_outside(self) -> bool:
+        """Sent in the warehouse before the transaction is opened, which sees what is there by then."""
+        return "{warehouse}" in self.path
+
+
+class Rejects(_Message):
+    name: str
+    files: tuple[str, ...]
+
+
+class TableJob(_Message):
+    """The changes of one table. `mirror` and `changes` are table names, None where there is none."""
+
+    namespace: tuple[str, ...] = Field(min_length=1)
+    name: str = Field(min_length=1)
+    files: tuple[str, ...] = ()
+    events: int = 0
+    columns: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    mirror: str | None = None
+    changes: str | None = None
+    append_only: bool = False
+    rejects: Rejects | None = None
+    names: dict[str, str] = Field(default_factory=dict, validate_default=True)
+    counts: dict[str, int] = Field(default_factory=dict, validate_default=True)
+    has_absent: bool = False
+    has_moves: bool = False
+    late: bool = False
+    requests: tuple[CatalogRequest, ...] = ()
+
+    @field_validator("names")
+    @classmethod
+    def _all_names(cls, given: dict[str, str]) -> dict[str, str]:
+        return {name: given.get(name) or "_" + name.replace("-", "_") for name in CHANGE_COLUMNS}
+
+    @field_validator("counts")
+    @classmethod
+    def _all_counts(cls, given: dict[str, int]) -> dict[str, int]:
+        if any(count < 0 for count in given.values()):
+            raise ValueError("a count is below zero")
+        return {operation: given.get(operation, 0) for operation in OPERATIONS}
+
+    @model_validator(mode="after")
+    def _check(self) -> TableJob:
+        if self.mirror is not None and self.files and not self.append_only and not self.key:
+            raise ValueError(f"{self.label} has a mirror and no key")
+        unknown = [column for column in self.key if column not in self.columns]
+        if unknown:
+            raise ValueError(f"the key column {unknown[0]} is not among the columns")
+        taken = [column for column in self.columns if column.startswith(STAGED)]
+        if taken:
+            raise ValueError(f"the column name {taken[0]} is reserved")
+        return self
+
+    @property
+    def label(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+
+class Job(_Message):
+    """`epoch` is the right to work on it: a later lease of the same job has a higher one."""
+
+    id: str = Field(min_length=1)
+    epoch: int
+    kind: str
+    warehouse: str = Field(min_length=1)
+    lease_s: float = 30.0
+    commit_timestamp_us: int
+    batch_id: str
+    tables: tuple[TableJob, ...]
+
+
+def job_from(given: Any) -> Job:
+    """BadJob names the field that is missing or of the wrong kind."""
+    try:
+        return Job.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "job"
+        raise BadJob(f"{where}: {first['msg']}") from error
+
+
+# -- between the driver and its tasks
+
+
+class LiveFile(_Message):
+    """A data file of the mirror. `partition` has the values in the JSON form of the REST specification, in
+    the order of the spec; the bounds are of the first key column, as hexadecimal text.
+    """
+
+    path: str
+    sequence: int  # its data sequence number
+    spec_id: int
+    partition: tuple[Any, ...] = ()
+    lower: str | None = None
+    upper: str | None = None
+
+
+class LiveDeletes(_Message):
+    """A file of position deletes of the mirror. The bounds are paths of data files, as hexadecimal text."""
+
+    path: str
+    sequence: int
+    lower: str | None = None
+    upper: str | None = None
+
+
+class TableState(_Message):
+    """A table as it is inside the transaction: its metadata as JSON, with its current snapshot alone."""
+
+    name: str
+    metadata: str
+    files: tuple[LiveFile, ...] = ()
+    deletes: tuple[LiveDeletes, ...] = ()
+
+
+class KeyFileSettings(_Message):
+    """Where an executor keeps its key files, and how many bytes of them. "" is its temporary folder."""
+
+    folder: str = ""
+    bytes_max: int = 4 * 2**30
+
+
+class WorkItem(_Message):
+    """The work of one task: a share of the keys of one table. Item 0 of a table also has its rejects."""
+
+    job: TableJob
+    commit_us: int
+    share: int = 0
+    shares: int = 1
+    mirror: TableState | None = None
+    changes: TableState | None = None
+    rejects: TableState | None = None
+    io: dict[str, str] = Field(default_factory=dict, repr=False)  # properties of PyIceberg's FileIO
+    key_files: KeyFileSettings = KeyFileSettings()
+
+
+class ItemResult(_Message):
+    """What a task did. `files` has, for each table, file descriptions in the JSON of the REST specification.
+    `bad_job` says why the job cannot be done at all.
+    """
+
+    table: str
+    share: int = 0
+    files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    truncated: bool = False  # the mirror is emptied before these files are added
+    rows: int = 0  # of the mirror, deletes included
+    deleted: int = 0  # positions
+    rejects: int = 0
+    repeated: int = 0  # events that the changes table has already
+    bytes: int = 0
+    times_ms: dict[str, int] = Field(default_factory=dict)
+    attempt: int = -1  # Spark's number of the task attempt; -1 outside of Spark
+    pid: int = 0
+    bad_job: str | None = None

@@ -1,0 +1,185 @@
+"""The rows that a mirror has for the keys of a task: where they are, and their values.
+
+The living row of a key is in the newest data file, by data sequence number, that has the key. Files that
+bear the mark of this key hold each key at most once alive among them, so the search in them ends at the first
+hit. A file of another writer, or of a time when the table had another key, may repeat a key: each of these is
+always searched. A position that is found again after its row was deleted does no harm: it is deleted twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import IntegerType, LongType, StringType
+
+from spark_jobs.data_files import field_of, is_marked, key_mark, read_rows, without_extension
+from spark_jobs.fold import BASE
+from spark_jobs.key_files import KeyFiles, Keys, encode
+from spark_jobs.messages import LiveDeletes, LiveFile, TableState
+
+DELETES_KEPT = 1000  # files of position deletes, in each process
+_DELETES: OrderedDict[str, pa.Table] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Rows of one data file that have keys of the batch: indexes among the wanted keys, and positions."""
+
+    file: LiveFile
+    wanted: pa.Array
+    positions: pa.Array
+
+
+class OldRows:
+    def __init__(
+        self,
+        state: TableState,
+        metadata: TableMetadata,
+        io: FileIO,
+        key: Sequence[str],
+        key_files: KeyFiles,
+    ) -> None:
+        self._metadata = metadata
+        self._io = io
+        self._key = list(key)
+        self._key_files = key_files
+        self._mark = key_mark(metadata, key)
+        self._files = sorted(state.files, key=lambda file: file.sequence, reverse=True)
+        self._deletes = state.deletes
+        fields = [field_of(metadata.schema(), column) for column in key]
+        self.identity = ";".join(f"{found.field_id} {found.field_type}" for found in fields)
+        self._first_type = fields[0].field_type
+
+    @property
+    def mark(self) -> str:
+        """How the names of data files end that hold each key at most once alive."""
+        return self._mark
+
+    def find(self, wanted: pa.Array) -> list[Hit]:
+        """Where the encoded keys are, from the newest file to the oldest."""
+        hits = []
+        open_ = pa.array(range(len(wanted)), pa.int64())  # not found in a file with our mark yet
+        ends = _ends(wanted)
+        for file in self._files:
+            is_ours = is_marked(file.path, self._mark)
+            if (is_ours and not len(open_)) or not self._may_have(file, ends):
+                continue
+            keys = self._keys(file)
+            found, positions = keys.find(wanted.take(open_) if is_ours else wanted)
+            if not len(found):
+                continue
+            found = open_.take(found) if is_ours else found
+            hits.append(Hit(file, found, positions))
+            if is_ours:
+                open_ = open_.filter(pc.invert(pc.is_in(open_, found)))
+        return hits
+
+    def without(self, kept: pa.Array) -> list[Hit]:
+        """Where all rows are whose keys are not among these."""
+        hits = []
+        for file in self._files:
+            keys = self._keys(file)
+            gone = pc.invert(pc.is_in(keys.keys, kept))
+            positions = keys.positions.filter(gone)
+            if len(positions):
+                hits.append(Hit(file, pa.nulls(len(positions), pa.int64()), positions))
+        return hits
+
+    def bases(self, wanted: pa.Table, columns: list[str]) -> pa.Table:
+        """The living rows of these keys: the columns that are wanted, and the number in BASE of each."""
+        encoded = encode([wanted.column(column) for column in self._key])
+        numbers, parts = wanted.column(BASE).combine_chunks(), []
+        missing: set[int] = set(range(len(encoded)))
+        for hit in self.find(encoded):
+            alive = self._alive(hit)
+            taken = [
+                (index, position)
+                for index, position, lives in zip(
+                    hit.wanted.to_pylist(), hit.positions.to_pylist(), alive, strict=True
+                )
+                if lives and index in missing
+            ]
+            if not taken:
+                continue
+            missing -= {index for index, _ in taken}
+            positions = pa.array([position for _, position in taken], pa.int64())
+            rows = read_rows(self._io, hit.file.path, self._metadata, columns, positions)
+            number = numbers.take(pa.array([index for index, _ in taken], pa.int64()))
+            values = [without_extension(rows.column(column)) for column in columns]
+            parts.append(pa.table([number, *values], names=[BASE, *columns]))
+        if parts:
+            return pa.concat_tables(parts)
+        none = _schema_of(self._metadata, columns).empty_table()
+        return none.add_column(0, BASE, pa.array([], pa.int64()))
+
+    def _alive(self, hit: Hit) -> list[bool]:
+        """Which of the positions no delete file has."""
+        gone = []
+        for deletes in self._deletes:
+            if deletes.sequence < hit.file.sequence or not _may_refer(deletes, hit.file.path):
+                continue
+            table = self._deleted(deletes)
+            gone.append(table.filter(pc.equal(table.column("file_path"), hit.file.path)).column("pos"))
+        if not gone:
+            return [True] * len(hit.positions)
+        positions = pa.chunked_array([chunk for column in gone for chunk in column.chunks], pa.int64())
+        alive: list[bool] = pc.invert(pc.is_in(hit.positions, positions.combine_chunks())).to_pylist()
+        return alive
+
+    def _deleted(self, deletes: LiveDeletes) -> pa.Table:
+        """Delete files do not change either."""
+        if deletes.path not in _DELETES:
+            with self._io.new_input(deletes.path).open() as source:
+                _DELETES[deletes.path] = pq.read_table(source, columns=["file_path", "pos"])
+            if len(_DELETES) > DELETES_KEPT:
+                _DELETES.popitem(last=False)
+        _DELETES.move_to_end(deletes.path)
+        return _DELETES[deletes.path]
+
+    def _keys(self, file: LiveFile) -> Keys:
+        def make() -> pa.Array:
+            rows = read_rows(self._io, file.path, self._metadata, self._key)
+            return encode([without_extension(rows.column(column)) for column in self._key])
+
+        return self._key_files.get(file.path, self.identity, make)
+
+    def _may_have(self, file: LiveFile, ends: tuple[object, object] | None) -> bool:
+        """By the bounds of the first key column in the manifest."""
+        if ends is None or file.lower is None or file.upper is None or len(self._key) > 1:
+            return True
+        lower, upper = bytes.fromhex(file.lower), bytes.fromhex(file.upper)
+        if isinstance(self._first_type, StringType):  # by bytes: a bound may be cut within a character
+            first, last = str(ends[0]).encode(), str(ends[1]).encode()
+            return lower <= last and first <= upper
+        if isinstance(self._first_type, IntegerType | LongType):  # four bytes, if written before a promotion
+            low, high = (int.from_bytes(bound, "little", signed=True) for bound in (lower, upper))
+            return bool(low <= ends[1] and ends[0] <= high)  # type: ignore[operator]
+        return True
+
+
+def _schema_of(metadata: TableMetadata, columns: Sequence[str]) -> pa.Schema:
+    schema = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
+    return pa.schema([schema.field(column) for column in columns])
+
+
+def _ends(wanted: pa.Array) -> tuple[object, object] | None:
+    """The smallest and the largest key, where keys are numbers or text; bounds of others are not compared."""
+    if not len(wanted) or not (pat.is_integer(wanted.type) or pat.is_large_string(wanted.type)):
+        return None
+    found = pc.min_max(wanted)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _may_refer(deletes: LiveDeletes, path: str) -> bool:
+    if deletes.lower is None or deletes.upper is None:
+        return True
+    return bytes.fromhex(deletes.lower) <= path.encode() <= bytes.fromhex(deletes.upper)

@@ -1,0 +1,292 @@
+"""One work item, on an executor: a share of the keys of one table.
+
+    read the staged rows -> fold them to one row a key -> find the old rows -> write files -> describe them
+
+Nothing here knows Spark: `run` is called by a Spark task, and by tests. A task that fails deletes its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyspark import TaskContext
+
+from spark_jobs import late
+from spark_jobs.data_files import (
+    Writer,
+    cast_column,
+    field_of,
+    file_io,
+    key_mark,
+    without_extension,
+)
+from spark_jobs.fold import DELETE, Folded, MirrorRows, fold
+from spark_jobs.key_files import KeyFiles, encode
+from spark_jobs.messages import STAGED, BadJob, ItemResult, TableState, WorkItem
+from spark_jobs.old_rows import Hit, OldRows
+
+
+def run(item: WorkItem) -> ItemResult:
+    """Do the work of an item. A description that is wrong is a result too: another try cannot help."""
+    attempt = _Attempt(item)
+    try:
+        return attempt.run()
+    except BadJob as error:
+        attempt.discard()
+        return ItemResult(table=item.job.label, share=item.share, bad_job=str(error))
+    except BaseException:
+        attempt.discard()
+        raise
+
+
+@dataclass
+class _Table:
+    """A table that the task writes to."""
+
+    name: str
+    writer: Writer
+    described: list[str] = field(default_factory=list)
+
+    @property
+    def metadata(self) -> TableMetadata:
+        return self.writer.metadata
+
+
+class _Attempt:
+    def __init__(self, item: WorkItem) -> None:
+        self._item = item
+        self._job = item.job
+        self._io: FileIO = file_io(item.io)
+        context = TaskContext.get()
+        self._number = context.taskAttemptId() if context is not None else -1
+        self._names = f"{max(self._number, 0):05d}-{item.share}-{uuid.uuid4()}"
+        self._begun: list[str] = []
+        self._bytes = 0
+        self._deleted = 0
+        self._times_ms: dict[str, int] = {}
+        self._mirror = self._table(item.mirror)
+        self._changes = self._table(item.changes)
+        self._rejects = self._table(item.rejects)
+
+    def _table(self, state: TableState | None) -> _Table | None:
+        if state is None:
+            return None
+        metadata = TableMetadataUtil.parse_raw(state.metadata)
+        return _Table(state.name, Writer(metadata, self._io, self._names, self._begun))
+
+    def run(self) -> ItemResult:
+        folded = None
+        if self._job.files and (self._mirror is not None or self._changes is not None):
+            folded = self._write_rows()
+        rejects = self._write_rejects()
+        tables = [table for table in (self._mirror, self._changes, self._rejects) if table is not None]
+        mirror = folded.mirror if folded is not None else None
+        return ItemResult(
+            table=self._job.label,
+            share=self._item.share,
+            files={table.name: tuple(table.described) for table in tables},
+            paths=tuple(self._begun),
+            truncated=mirror is not None and mirror.truncated,
+            rows=mirror.rows.num_rows if mirror is not None else 0,
+            deleted=self._deleted,
+            rejects=rejects,
+            repeated=folded.repeated if folded is not None else 0,
+            bytes=self._bytes,
+            times_ms=self._times_ms,
+            attempt=self._number,
+            pid=os.getpid(),
+        )
+
+    def discard(self) -> None:
+        """Delete what was written; a file that is left behind is found by the removal of orphans."""
+        for path in self._begun:
+            with contextlib.suppress(OSError):
+                self._io.delete(path)
+
+    def _write_rows(self) -> Folded:
+        with self._timed("read"):
+            rows = self._typed(staged_share(self._io, self._item))
+        old = None
+        if self._mirror is not None and self._item.mirror is not None and self._job.key:
+            key_files = KeyFiles(self._item.key_files)
+            old = OldRows(self._item.mirror, self._mirror.metadata, self._io, self._job.key, key_files)
+        folded = self._folded(rows, old)
+        if self._changes is not None and folded.changes is not None:
+            with self._timed("changes"):
+                self._write(self._changes, self._own(folded.changes), "-calve-a")
+        if self._mirror is not None and folded.mirror is not None:
+            if old is not None and not self._job.append_only:
+                self._write_mirror(self._mirror, folded.mirror, old)
+            else:
+                with self._timed("mirror"):
+                    kept = folded.mirror.rows.drop_columns([DELETE])
+                    self._write(self._mirror, kept, key_mark(self._mirror.metadata, ()))
+        return folded
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """The staged rows with the types of the table, so that keys compare with those of data files."""
+        target = self._mirror or self._changes
+        assert target is not None
+        schema = target.metadata.schema()
+        for column in self._job.columns:
+            type_ = field_of(schema, column).field_type
+            names = [column, f"{STAGED}root_{column}"] if column in self._job.key else [column]
+            for name in names:
+                place = rows.schema.get_field_index(name)
+                if place >= 0:
+                    rows = rows.set_column(
+                        place, name, without_extension(cast_column(rows.column(place), type_))
+                    )
+        return rows
+
+    def _folded(self, rows: pa.Table, old: OldRows | None) -> Folded:
+        past = None
+        if self._job.late and self._changes is not None:
+            with self._timed("past"):
+                past = late.Changes(self._changes.metadata, self._io, self._job).past_of(rows)
+
+        def bases(wanted: pa.Table, columns: list[str]) -> pa.Table:
+            assert old is not None
+            with self._timed("bases"):
+                return old.bases(wanted, columns)
+
+        has_rows = old is not None and bool(self._item.mirror and self._item.mirror.files)
+        with self._timed("fold"):
+            return fold(
+                rows,
+                self._job,
+                self._item.commit_us,
+                past=past,
+                bases=bases if has_rows and not self._job.append_only else None,
+            )
+
+    def _own(self, changes: pa.Table) -> pa.Table:
+        """Each share sees every truncate; the first one writes it down."""
+        if not self._item.share or not self._job.counts["truncate"]:
+            return changes
+        operation = changes.column(self._job.names["operation"])
+        return changes.filter(pc.not_equal(operation, "truncate"))
+
+    def _write_mirror(self, table: _Table, folded: MirrorRows, old: OldRows) -> None:
+        with self._timed("find"):
+            hits = [] if folded.truncated else self._hits(folded, old)
+        with self._timed("deletes"):
+            self._write_deletes(table, hits)
+        with self._timed("mirror"):
+            kept = folded.rows.filter(pc.invert(folded.rows.column(DELETE))).drop_columns([DELETE])
+            key_files = KeyFiles(self._item.key_files)
+            for written in self._write(table, kept, old.mark):
+                keys = [without_extension(written.rows.column(column)) for column in self._job.key]
+                key_files.put(written.path, old.identity, encode(keys))
+
+    def _hits(self, folded: MirrorRows, old: OldRows) -> list[Hit]:
+        wanted = encode([folded.rows.column(column) for column in self._job.key])
+        hits = old.find(wanted)
+        for truncate in folded.late_truncates:
+            assert self._changes is not None, "a late batch without a changes table is not late"
+            changes = late.Changes(self._changes.metadata, self._io, self._job)
+            hits += old.without(changes.newer_than(truncate, folded.rows.schema))
+        return hits
+
+    def _write_deletes(self, table: _Table, hits: Sequence[Hit]) -> None:
+        """One file for each partition that has deletes: they belong to the partition of their data file."""
+        groups: dict[tuple[int, tuple[Any, ...]], list[Hit]] = {}
+        for hit in hits:
+            groups.setdefault((hit.file.spec_id, hit.file.partition), []).append(hit)
+        for (spec_id, partition), found in groups.items():
+            parts = [
+                pa.table(
+                    [pa.repeat(pa.scalar(hit.file.path, pa.string()), len(hit.positions)), hit.positions],
+                    names=["file_path", "pos"],
+                )
+                for hit in found
+            ]
+            positions = pa.concat_tables(parts).group_by(["file_path", "pos"]).aggregate([])
+            _, described, size = table.writer.write_deletes(positions, spec_id, partition)
+            table.described.append(described)
+            self._bytes += size
+            self._deleted += positions.num_rows
+
+    def _write(self, table: _Table, rows: pa.Table, mark: str) -> list[Any]:
+        written = []
+        for file in table.writer.write(rows, mark):
+            table.described.append(file.json)
+            self._bytes += file.bytes
+            written.append(file)
+        return written
+
+    def _write_rejects(self) -> int:
+        if self._rejects is None or self._job.rejects is None:
+            return 0
+        rows = pa.concat_tables([_read(self._io, file) for file in self._job.rejects.files])
+        with self._timed("rejects"):
+            self._write(self._rejects, rows, "-calve-a")
+        return int(rows.num_rows)
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        started_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            took_ms = (time.perf_counter() - started_s) * 1000
+            self._times_ms[step] = self._times_ms.get(step, 0) + round(took_ms)
+
+
+# -- staged files
+
+
+def staged_share(io: FileIO, item: WorkItem) -> pa.Table:
+    """The staged rows of this share, in the order of the files. Every share has all truncates."""
+    parts = []
+    first = 0
+    mask = _share_mask(io, item) if item.shares > 1 else None
+    for path in item.job.files:
+        if mask is None:
+            parts.append(_read(io, path))
+            continue
+        with io.new_input(path).open() as source:
+            file = pq.ParquetFile(source)
+            for group in range(file.num_row_groups):  # one at a time: a share is a part of the batch
+                rows = file.read_row_group(group)
+                parts.append(rows.filter(mask.slice(first, rows.num_rows)))
+                first += rows.num_rows
+    return pa.concat_tables(parts).replace_schema_metadata(None)
+
+
+def _share_mask(io: FileIO, item: WorkItem) -> pa.Array:
+    """Which rows belong to the share. Keys are dealt out in the order of their first appearance, which is
+    the same in every task, balanced, and needs no hash function.
+    """
+    job = item.job
+    columns = [*job.key, f"{STAGED}operation"]
+    rows = pa.concat_tables([_read(io, path, columns) for path in job.files])
+    if job.key:
+        numbers = encode([rows.column(column) for column in job.key]).dictionary_encode().indices
+    else:
+        numbers = pa.array(range(rows.num_rows), pa.int32())
+    numbers = numbers.cast(pa.int64())
+    own = pc.equal(
+        pc.subtract(numbers, pc.multiply(pc.divide(numbers, item.shares), item.shares)), item.share
+    )
+    own = pc.fill_null(own, fill_value=item.share == 0)  # rows without a key: truncates, and mistakes
+    if job.counts["truncate"]:
+        truncates = pc.equal(rows.column(f"{STAGED}operation"), "truncate").combine_chunks()
+        own = pc.or_(own, truncates)
+    return own
+
+
+def _read(io: FileIO, path: str, columns: list[str] | None = None) -> pa.Table:
+    with io.new_input(path).open() as source:
+        return pq.ParquetFile(source).read(columns=columns)
