@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import shutil
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from spark_jobs import task
+from spark_jobs.commit import IcebergTable
+from spark_jobs.data_files import file_io
+from spark_jobs.messages import KeyFileSettings, TableJob, WorkItem
 from spark_jobs.session import spark_session
+from spark_jobs.table_state import TableStates
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = (
@@ -28,7 +38,6 @@ SETTINGS = {
     "spark.locality.wait": "0s",
     # What a batch consists of is known exactly; there is nothing to find out while it runs.
     "spark.sql.adaptive.enabled": "false",
-    "spark.python.daemon.module": "spark_jobs.daemon",
     # What ran is in the jobs of the server.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -40,7 +49,10 @@ SETTINGS = {
 
 def started(uri: str, *, master: str, memory: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """SparkUnavailable or JarsMissing if this machine lacks something."""
-    settings = {**SETTINGS, "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS), **(extra or {})}
+    settings = {**SETTINGS, "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS)}
+    if master.startswith("local"):
+        settings["spark.python.daemon.module"] = "spark_jobs.daemon"
+    settings |= extra or {}
     spark = spark_session(uri, catalog="calve", master=master, memory=memory, extra=settings)
     if not master.startswith("local"):
         _send_code(spark)
@@ -48,24 +60,71 @@ def started(uri: str, *, master: str, memory: str, extra: Mapping[str, str] | No
 
 
 def _send_code(spark: SparkSession) -> None:
-    """Executors get this package; they need pyarrow and pyiceberg of their own."""
+    """Executors get this package from the driver; they need pyarrow and pyiceberg of their own. Where they
+    have it installed, `spark.python.daemon.module=spark_jobs.daemon` spares them the loading time.
+    """
     package = Path(__file__).parent
-    with tempfile.TemporaryDirectory(prefix="calve-code-") as folder:
-        made = shutil.make_archive(f"{folder}/spark_jobs", "zip", package.parent, package.name)
-        spark.sparkContext.addPyFile(made)
+    # Executors that start later fetch it too: it stays until the driver ends.
+    folder = tempfile.mkdtemp(prefix="calve-code-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    spark.sparkContext.addPyFile(
+        shutil.make_archive(f"{folder}/spark_jobs", "zip", package.parent, package.name)
+    )
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Start the Python workers of all cores here, and let them run a task: the first batch should not pay for
-    it. Iceberg's classes are loaded by the first commit.
+def warm_up(spark: SparkSession, rounds: int = 2) -> None:
+    """What a batch does, on a table of its own in a temporary folder: Python workers start, and classes are
+    loaded, before the first batch. Executors elsewhere do not see that folder: they load their libraries.
     """
     context = spark.sparkContext
     cores = context.defaultParallelism
-    context.parallelize(range(cores), cores).map(_nothing).collect()
+    if not context.master.startswith("local"):
+        context.parallelize(range(cores), cores).map(_nothing).collect()
+        return
+    session, name = spark.newSession(), f"warm_{uuid.uuid4().hex[:8]}"
+    with tempfile.TemporaryDirectory(prefix="calve-warm-") as folder:
+        prefix = f"spark.sql.catalog.{name}"
+        session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        session.conf.set(f"{prefix}.type", "hadoop")
+        session.conf.set(f"{prefix}.warehouse", Path(folder).as_uri())
+        table = f"{name}.warm.up"
+        session.sql(f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, _commit_timestamp TIMESTAMP)")
+        for number in range(rounds):
+            item = _warm_item(Path(folder), number)
+            results = context.parallelize([item] * cores, cores).map(task.run).collect()
+            IcebergTable(session, table).commit(results[0].files["up"], truncated=False, summary={})
 
 
 def _nothing(number: int) -> int:
     return number
+
+
+def _warm_item(folder: Path, number: int) -> WorkItem:
+    """Two rows for the table, of which the second round replaces one."""
+    metadata = folder / "warm" / "up" / "metadata"
+    version = (metadata / "version-hint.text").read_text().strip()
+    document = json.loads((metadata / f"v{version}.metadata.json").read_text())
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2 + number], pa.int64()),
+            "name": pa.array(["a", None], pa.string()),
+            "_calve_seq": pa.array([0, 1], pa.int64()),
+            "_calve_operation": pa.array(["insert", "insert"], pa.string()),
+        }
+    )
+    staged = folder / f"{number}.parquet"
+    pq.write_table(rows, staged)
+    job = TableJob(
+        namespace=("warm",),
+        name="up",
+        files=(staged.as_uri(),),
+        columns=("id", "name"),
+        key=("id",),
+        mirror="up",
+    )
+    state = TableStates().mirror("up", document, file_io({}), job)
+    keys = KeyFileSettings(folder=str(folder / "keys"))
+    return WorkItem(job=job, commit_us=0, mirror=state, key_files=keys)
 
 
 def is_alive(spark: SparkSession) -> bool:

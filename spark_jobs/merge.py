@@ -27,7 +27,11 @@ from spark_jobs.messages import WorkItem
 from spark_jobs.task import staged_share
 
 # Python's calendar is shorter than Spark's, and its times depend on the machine's zone: they pass as numbers.
-_NUMBERS = {"date": "unix_date({})", "timestamp": "unix_micros({})", "timestamp_ntz": "unix_micros({})"}
+_NUMBERS = {
+    "date": "unix_date({})",
+    "timestamp": "unix_micros({})",
+    "timestamp_ntz": "unix_micros(CAST({} AS TIMESTAMP))",
+}
 _TIMES = {
     "date": "date_from_unix_date(CAST({} AS INT))",
     "timestamp": "timestamp_micros({})",

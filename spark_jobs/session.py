@@ -117,10 +117,8 @@ def spark_session(
 ) -> SparkSession:
     """A session whose default catalog is the warehouse of the server at `uri`."""
     _require_java()
-    if master.startswith("local"):
-        os.environ.setdefault(
-            "PYSPARK_PYTHON", sys.executable
-        )  # executors elsewhere have a Python of their own
+    # Executors run tasks with the Python of the driver, unless the variable names another.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         **session_settings(master=master, memory=memory),
         **catalog_settings(catalog, uri, warehouse=warehouse, token=token, s3=s3),

@@ -14,6 +14,11 @@ from calve.settings import Settings
 @click.command()
 @uri_option
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+@click.option("--ui-port", type=click.IntRange(1, 65535), help="Serve Spark's own page on this port.")
+@click.option("--key-files", metavar="FOLDER", help="Folder of the key files on the executors.")
+@click.option(
+    "--key-files-bytes", type=click.IntRange(0), help="At most so many bytes of them. Default: 4 GiB."
+)
 @settings_options(
     "spark_master",
     "spark_memory",
@@ -24,7 +29,14 @@ from calve.settings import Settings
     "s3_path_style",
     spark_master="--master",
 )
-def command(settings: Settings, uri: str | None, conf: tuple[str, ...]) -> None:
+def command(
+    settings: Settings,
+    uri: str | None,
+    conf: tuple[str, ...],
+    ui_port: int | None,
+    key_files: str | None,
+    key_files_bytes: int | None,
+) -> None:
     """Run a Spark worker for a server.
 
     It leases batches of changes from the server and writes them to the tables. If the server requires tokens,
@@ -40,6 +52,8 @@ def command(settings: Settings, uri: str | None, conf: tuple[str, ...]) -> None:
 
     words = spark_worker.command(settings, uri or address(settings, settings.port))
     words += [word for pair in conf for word in ("--conf", pair)]
+    given = {"--ui-port": ui_port, "--key-files": key_files, "--key-files-bytes": key_files_bytes}
+    words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     environment = {**os.environ, **spark_worker.environment(settings)}
     sys.stdout.flush()
     os.execve(words[0], words, environment)  # noqa: S606 - our own interpreter, with our own module

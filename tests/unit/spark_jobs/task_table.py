@@ -112,7 +112,10 @@ class TaskTable:
             **more,
         )
         mirror = TableState(
-            name="t", metadata=self.metadata.model_dump_json(), files=self.files, deletes=self.deletes
+            name="t",
+            metadata=self.metadata.model_dump_json(),
+            files=tuple(self.files),
+            deletes=tuple(self.deletes),
         )
         changes = TableState(name="t__changes", metadata=self.changes_metadata.model_dump_json())
         settings = key_files or KeyFileSettings(folder=str(self.folder / "keys"))
