@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from query.tables import refs, snapshots
+from query.tables import changes, diff, refs, rows, snapshots, warehouse_diff
 
 
 def tables_router() -> APIRouter:
     router = APIRouter(prefix="/lake/v1", tags=["Table functions"])
-    for part in (snapshots, refs):
+    for part in (snapshots, refs, changes, diff, warehouse_diff, rows):
         router.include_router(part.router)
     return router

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import Conflict, Invalid, NoSuchTable, NotFound
 from catalog.moments import AtNumber, AtTime, Now
-from catalog.names import Identifier, Namespace, namespace_from_levels
+from catalog.names import Identifier, namespace_from_levels
 from catalog.services.catalog import Catalog
 from query.moments import AtToken, requested_moment
 from query.tables.opening import TableAccess
@@ -59,6 +59,19 @@ def table_at(access: TableAccess, text: str | None, what: str = "as_of") -> Tabl
         raise _did_not_exist(access, number, time_ms)
     table = access.at(number)
     return TableMoment(table, table.current_snapshot(), number, time_ms)
+
+
+def moment_number(access: TableAccess, text: str | None, what: str) -> int:
+    """The number of the warehouse at the moment. A snapshot stands for the commit that added it."""
+    if text is None:
+        return (access.catalog.entries.number(access.warehouse.name) or (0, 0))[0]
+    snapshot_id = _snapshot_id(access, text)
+    if snapshot_id is None:
+        return warehouse_moment(access.catalog, access.warehouse.name, text, what, access)[0]
+    number = _at_snapshot(access, snapshot_id).number
+    if number is None:
+        raise Invalid(f"{what}: the history does not have the commit of snapshot {snapshot_id}")
+    return number
 
 
 def warehouse_moment(
@@ -191,11 +204,3 @@ def _require_visible(access: TableAccess | None, token: AtToken, what: str) -> N
     landed = access.landing.one(access.warehouse.name, name)
     if landed.landed_id < token.journal_id:
         raise Conflict(f"{what}: the changes up to this token are not visible yet; try again in a moment")
-
-
-def shown_name(access: TableAccess) -> str:
-    return f"{access.warehouse.name}.{access.identifier}"
-
-
-def namespace_levels(key: str) -> list[str]:
-    return list(Namespace.from_key(key).levels)

@@ -132,8 +132,14 @@ class TableAccess:
     def _open(self, ref: WarehouseRef, context: WriteContext | None) -> Table:
         return ServerCatalog(self, self.catalog.state(ref), context).load_table(())
 
+    def exists_now(self) -> bool:
+        return self._exists(WarehouseRef(self.warehouse.name))
+
     def exists_at(self, number: int) -> bool:
-        state = self.catalog.state(WarehouseRef(self.warehouse.name, at=str(number)))
+        return self._exists(WarehouseRef(self.warehouse.name, at=str(number)))
+
+    def _exists(self, ref: WarehouseRef) -> bool:
+        state = self.catalog.state(ref)
         entry = state.entry(self.identifier.namespace.key, self.identifier.name)
         return entry is not None and entry.kind == "table"
 

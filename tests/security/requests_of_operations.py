@@ -134,6 +134,18 @@ class Maker:
         table, snapshot_id = self.snapshot()
         return {"table": table, "body": body(int(snapshot_id))}
 
+    def with_changes(self) -> str:
+        """A new table that has a table of changes beside it."""
+        name = self.table()
+        self.rest.create(self.namespace, f"{name}__changes")
+        return name
+
+    def keyed(self) -> str:
+        """A new table with a key."""
+        name = self.name()
+        self.rest.create(self.namespace, name, schema={**SCHEMA, "identifier-field-ids": [1]})
+        return name
+
     def ref(self, kind: str) -> dict[str, Any]:
         """A tag or branch of a new table."""
         table, _ = self.snapshot()
@@ -332,6 +344,11 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "listBranches": lambda m: {},
     "createBranch": lambda m: m.of_snapshot(lambda snapshot_id: {"name": "n", "snapshot_id": snapshot_id}),
     "dropBranch": lambda m: m.ref("branches"),
+    "listChanges": lambda m: {"table": m.with_changes()},
+    "diffTable": lambda m: {"table": m.table(), "query": "from=now"},
+    "listRows": lambda m: {"table": m.table()},
+    "loadRow": lambda m: {"table": m.keyed(), "key": "1"},
+    "diffWarehouse": lambda m: {"query": "from=now"},
     # Changes, jobs and dead letters
     "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
     "postTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},

@@ -10,8 +10,10 @@ from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from catalog.api.dependencies import CatalogDep, ReaderWarehouse, TableDep
-from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
+from catalog.api.dependencies import CatalogDep, ReaderWarehouse
+from catalog.api.pagination import INTEGER_MAX, Page
+from catalog.names import Identifier
+from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
 
 router = APIRouter(tags=["History"])
@@ -45,10 +47,6 @@ class EventList(BaseModel):
     head: int = Field(description="The number of the newest commit")
 
 
-class TableHistory(Paged):
-    events: list[EventAnswer]
-
-
 @router.get("/{warehouse}/events", operation_id="listEvents", response_model=EventList)
 async def list_events(
     catalog: CatalogDep,
@@ -72,17 +70,7 @@ async def list_events(
     return {"events": events, "next": last, "head": head}
 
 
-@router.get(
-    "/{warehouse}/namespaces/{namespace}/tables/{table}/history",
-    operation_id="loadTableHistory",
-    response_model=TableHistory,
-)
-def load_table_history(
-    catalog: CatalogDep,
-    warehouse: ReaderWarehouse,
-    identifier: TableDep,
-    page: PageDep,
-) -> Any:
+def table_history(catalog: Catalog, warehouse: str, identifier: Identifier, page: Page) -> dict[str, Any]:
     """The history of one name, newest first, including earlier tables of that name."""
     (before,) = page.after(INTEGER_MAX)
     key, name = identifier.namespace.key, identifier.name

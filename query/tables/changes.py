@@ -1,0 +1,215 @@
+"""Changes of a table, as ingest keeps them in `<table>__changes`: of one row, and between two moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import orjson
+import pyarrow as pa
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+from pyiceberg.expressions import EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from catalog.api.dependencies import CatalogDep, ReaderWarehouse, TableDep
+from catalog.api.lake.history import EventAnswer, table_history
+from catalog.api.pagination import Page, Paged, PageDep
+from catalog.api.responses import json_response
+from catalog.errors import Conflict, Invalid, NoSuchTable
+from ingest.landing.settings import CHANGES_SUFFIX
+from query.tables.dependencies import MOMENT_FORMS, TABLE, OpenerDep, ReaderTable
+from query.tables.keys import key_filter, key_values, require_key, settings_of
+from query.tables.moments import TableMoment, commits_of_snapshots, moment_number, table_at
+from query.tables.opening import TableAccess
+from query.tables.reading import json_rows, planned, read_within, scan_at
+
+router = APIRouter()
+
+VERSIONS_MAX = 100_000  # of one row
+SNAPSHOT_ROWS_MAX = 1_000_000  # of one publish
+
+
+class VersionAnswer(BaseModel):
+    """One change of a row."""
+
+    operation: str
+    before: dict[str, Any] | None = Field(description="The row before it, as far as the source sent it")
+    after: dict[str, Any] | None = Field(description="The row after it; null for a delete")
+    commit_timestamp: str | None = Field(description="When it became visible")
+    source_timestamp: str | None = Field(description="When it happened at the source")
+    source: str | None
+    position: str | None = Field(description="Its position in the log of the source")
+    transaction: str | None
+    event_id: str | None
+
+
+class ChangeAnswer(VersionAnswer):
+    number: int | None = Field(description="The commit of the warehouse that published it")
+
+
+class HistoryAnswer(Paged):
+    """Of a table: `events`. Of a row (with `key`): `key` and `versions`."""
+
+    events: list[EventAnswer] | None = None
+    key: dict[str, Any] | None = None
+    versions: list[VersionAnswer] | None = None
+
+
+class ChangeList(Paged):
+    from_number: int
+    to_number: int
+    changes: list[ChangeAnswer]
+
+
+Key = Annotated[
+    list[str] | None,
+    Query(
+        description="A row: `17` for a key of one column, else `region=eu,id=17`, or a JSON object. "
+        "Without it the history of the table itself"
+    ),
+]
+From = Annotated[str | None, Query(alias="from", description=f"After this moment: {MOMENT_FORMS}")]
+To = Annotated[str | None, Query(description="Up to this moment, in the same forms. Default: the present")]
+
+
+@router.get(
+    TABLE + "/history",
+    operation_id="loadTableHistory",
+    response_model=HistoryAnswer,
+    response_model_exclude_unset=True,
+)
+def load_table_history(
+    catalog: CatalogDep,
+    warehouse: ReaderWarehouse,
+    identifier: TableDep,
+    opener: OpenerDep,
+    page: PageDep,
+    key: Key = None,
+) -> Any:
+    """Of a table: what happened to its name, newest first, also before it was dropped and made again.
+
+    Of a row (`key`): every version of it, oldest first.
+    """
+    if key is None:
+        return table_history(catalog, warehouse, identifier, page)
+    return json_response(_row_history(opener.access(warehouse, identifier), key, page))
+
+
+@router.get(TABLE + "/changes", operation_id="listChanges", response_model=ChangeList)
+def list_changes(access: ReaderTable, page: PageDep, from_: From = None, to: To = None) -> Response:
+    """Changes that became visible between two moments, in the order in which they did."""
+    start = moment_number(access, from_, "from") if from_ is not None else 0
+    end = moment_number(access, to, "to")
+    if start > end:
+        raise Invalid(f"from (number {start}) is later than to (number {end})")
+    changes = _changes_table(access)
+    after = page.after(0, 0)
+    names = settings_of(access).names
+    found: list[tuple[tuple[int, int], dict[str, Any]]] = []
+    commits = commits_of_snapshots(changes)
+    for moment, order, snapshot in _appends(changes, start, end):
+        if order < after[0]:
+            continue
+        number = commits.get(snapshot.snapshot_id, {}).get("number")
+        first = after[1] if order == after[0] else 0
+        rows = _published_rows(moment, snapshot, names).slice(first, page.rows_max - len(found))
+        versions = enumerate(_versions(rows, names), first + 1)
+        found += [((order, row), version | {"number": number}) for row, version in versions]
+        if len(found) >= page.rows_max:
+            break
+    shown, token = page.cut(found, lambda entry: entry[0])
+    answer = {"from_number": start, "to_number": end, "changes": [entry[1] for entry in shown]}
+    return json_response(answer | {"next-page-token": token})
+
+
+def _row_history(access: TableAccess, key: list[str], page: Page) -> dict[str, Any]:
+    changes = _changes_table(access)
+    mirror = access.current() if access.exists_now() else changes.current()
+    schema = changes.current().schema()
+    values = key_values(require_key(access, mirror.schema()), key)
+    names = settings_of(access).names
+    is_truncate = EqualTo(term=Reference(names["operation"]), value=literal("truncate"))
+    wanted = key_filter(schema, values) | is_truncate
+    scan = scan_at(table_at(changes, None), wanted)
+    found = read_within(scan, planned(scan), VERSIONS_MAX, "this row has too many versions; use /query")
+    versions = _versions(found.sort_by(names["commit-timestamp"]), names)
+    if all(version["operation"] == "truncate" for version in versions):
+        versions = []  # no change of this row: it was never there
+    (after,) = page.after(0)
+    numbered = list(enumerate(versions, 1))[after:]
+    shown, token = page.cut(numbered, lambda entry: (entry[0],))
+    return {"key": values, "versions": [entry[1] for entry in shown], "next-page-token": token}
+
+
+def _changes_table(access: TableAccess) -> TableAccess:
+    changes = access.beside(CHANGES_SUFFIX)
+    if changes.exists_now():
+        return changes
+    if not access.exists_now():
+        raise NoSuchTable(f"Table does not exist: {access.identifier}")
+    raise Conflict(
+        f"{access.identifier} has no table {changes.identifier.name}: only changes that come through "
+        "/cdc are kept row by row. Use diff to compare two moments"
+    )
+
+
+def _appends(changes: TableAccess, start: int, end: int) -> Iterator[tuple[TableMoment, int, Snapshot]]:
+    """The snapshots that added changes after `start` and up to `end`, oldest first, each with its order."""
+    if not changes.exists_at(end):
+        return
+    moment = table_at(changes, str(end))
+    since = None
+    if changes.exists_at(start):
+        former = changes.at(start)
+        current = former.current_snapshot()
+        if former.metadata.table_uuid == moment.table.metadata.table_uuid and current is not None:
+            since = current.snapshot_id
+    found = []
+    for snapshot in ancestors_of(moment.snapshot, moment.table.metadata):
+        if snapshot.snapshot_id == since:
+            break
+        found.append(snapshot)
+    else:
+        if since is not None or (found and found[-1].parent_snapshot_id is not None):
+            raise Conflict(
+                f"{changes.identifier} no longer has every snapshot after number {start}: they were "
+                "expired or rolled back. Begin with a later moment"
+            )
+    for index, snapshot in enumerate(reversed(found), 1):
+        if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND:
+            yield moment, snapshot.sequence_number or index, snapshot
+
+
+def _published_rows(moment: TableMoment, snapshot: Snapshot, names: Mapping[str, str]) -> pa.Table:
+    scan = moment.table.incremental_append_scan().to_snapshot_id_inclusive(snapshot.snapshot_id)
+    if snapshot.parent_snapshot_id is not None:
+        scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
+    advice = "one publish has more changes than this; use /query"
+    found = read_within(scan, planned(scan), SNAPSHOT_ROWS_MAX, advice)
+    return found.sort_by([(names["commit-timestamp"], "ascending"), (names["position"], "ascending")])
+
+
+def _versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows of a changes table as changes."""
+    told = set(names.values())
+    versions = []
+    for row in json_rows(table):
+        values = {column: value for column, value in row.items() if column not in told}
+        version = {field.replace("-", "_"): row.get(column) for field, column in names.items()}
+        is_removal = version["operation"] in ("delete", "truncate")
+        before = _parsed(version["before"])
+        if before is None and version["operation"] == "delete":
+            before = values
+        version["before"], version["after"] = before, None if is_removal else values
+        versions.append(version)
+    return versions
+
+
+def _parsed(text: Any) -> dict[str, Any] | None:
+    """`_before` is JSON text, because a source may send columns that the table does not have."""
+    if not isinstance(text, str):
+        return None
+    found = orjson.loads(text)
+    return found if isinstance(found, dict) else {"value": found}

@@ -1,0 +1,101 @@
+"""Predicates of requests: `where` as PyIceberg's expressions write it, and ranges of dates."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    LessThan,
+    LessThanOrEqual,
+    Reference,
+)
+from pyiceberg.expressions.literals import Literal, literal
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
+from pyparsing import ParseBaseException
+
+from catalog.errors import Invalid
+from query.tables.opening import errors_as_catalog_errors
+
+WHERE_LENGTH_MAX = 10_000
+TIME_TYPES = (DateType, TimestampType, TimestamptzType)
+EXAMPLE = "status = 'new' AND amount > 10"
+
+
+def parsed_where(text: str | None, schema: Schema, what: str = "where") -> BooleanExpression:
+    """The predicate, checked against the columns."""
+    if text is None or not text.strip():
+        return AlwaysTrue()
+    if len(text) > WHERE_LENGTH_MAX:
+        raise Invalid(f"{what}: longer than {WHERE_LENGTH_MAX} characters")
+    try:
+        found = parse(text)
+    except (ParseBaseException, RecursionError, ValueError) as error:
+        place = f" at character {error.column}" if isinstance(error, ParseBaseException) else ""
+        raise Invalid(f"{what}: cannot be read{place}. Write it as {EXAMPLE}") from error
+    with errors_as_catalog_errors(what):
+        bind(schema, found, case_sensitive=True)
+    return found
+
+
+def date_range(
+    schema: Schema, spec: PartitionSpec, column: str | None, first: str | None, last: str | None
+) -> BooleanExpression:
+    """From `first` to `last`, both included; a date stands for the whole day."""
+    found: BooleanExpression = AlwaysTrue()
+    if first is None and last is None:
+        return found
+    name = column or _only_column(schema, spec)
+    field = next((field for field in schema.fields if field.name == name), None)
+    if field is None or not isinstance(field.field_type, TIME_TYPES):
+        raise Invalid(f"date_column: {name} is no column with dates or times")
+    if first is not None:
+        value, _ = _moment(first, "from_date")
+        found &= GreaterThanOrEqual(term=Reference(name), value=_literal(field.field_type, value))
+    if last is not None:
+        value, is_day = _moment(last, "to_date")
+        if is_day:
+            day_after = _literal(field.field_type, value + timedelta(days=1))
+            found &= LessThan(term=Reference(name), value=day_after)
+        else:
+            found &= LessThanOrEqual(term=Reference(name), value=_literal(field.field_type, value))
+    return found
+
+
+def _only_column(schema: Schema, spec: PartitionSpec) -> str:
+    """The column with times that the table is partitioned by, or the only one that there is."""
+    columns = {
+        field.field_id: field.name for field in schema.fields if isinstance(field.field_type, TIME_TYPES)
+    }
+    partitioned = {field.source_id for field in spec.fields if field.source_id in columns}
+    candidates = [columns[id_] for id_ in partitioned] if len(partitioned) == 1 else list(columns.values())
+    if len(candidates) != 1:
+        known = ", ".join(columns.values()) or "none"
+        raise Invalid(f"date_column: say which column has the dates; columns with dates or times: {known}")
+    return candidates[0]
+
+
+def _moment(text: str, what: str) -> tuple[datetime, bool]:
+    """In UTC, and whether it is a whole day."""
+    try:
+        if len(text) == len("2026-11-15"):
+            day = date.fromisoformat(text)
+            return datetime(day.year, day.month, day.day, tzinfo=UTC), True
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return found.astimezone(UTC), False
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"{what}: write a date (2026-11-15) or a time (2026-11-15T10:00:00Z)") from error
+
+
+def _literal(type_: IcebergType, value: datetime) -> Literal[str]:
+    if isinstance(type_, DateType):
+        return literal(value.date().isoformat())
+    text = value.replace(tzinfo=None).isoformat()
+    return literal(f"{text}+00:00" if isinstance(type_, TimestamptzType) else text)
