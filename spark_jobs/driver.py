@@ -78,7 +78,7 @@ def warm_up(spark: SparkSession, rounds: int = 2) -> None:
     """
     context = spark.sparkContext
     cores = context.defaultParallelism
-    if not context.master.startswith("local"):
+    if not str(context.master).startswith("local"):
         context.parallelize(range(cores), cores).map(_nothing).collect()
         return
     session, name = spark.newSession(), f"warm_{uuid.uuid4().hex[:8]}"
