@@ -36,7 +36,8 @@ _ICEBERG_NOTE = (
 _TAGS = ("Configuration API", "OAuth2 API", "Catalog API")
 _METHODS = ("get", "head", "post", "put", "patch", "delete")
 
-# Errors that routes under /lake may answer with, whatever they declare; all but one are the specification's.
+# Errors that every route under /lake may return, in addition to those it declares; all but one are the
+# specification's.
 _LAKE_ERRORS = {
     "400": "BadRequestErrorResponse",
     "401": "UnauthorizedResponse",

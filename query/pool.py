@@ -345,6 +345,8 @@ class ProcessPool:
         process.generation = generation
         self._has_failed = False
         self._all.add(process)
+        if self._is_closed:  # while the process started: `close` waits for its end
+            process.kill()
         self._idle.append(process)
         self._dispatch()
         await process.watch()

@@ -14,7 +14,7 @@ from calve.client.calls import AsyncConnection, client_arguments
 from calve.client.files import rows_of_data
 from calve.client.lake import DEFAULT_URL, RETRY_S, TIMEOUT_S
 from calve.client.names import TableName, levels_of
-from calve.client.operations import Params, Place, Progress, Wait
+from calve.client.operations import Params, WarehouseAddress, Progress, Wait
 from calve.client.results import Result, WriteResult
 from calve.client.rows import Row, Source
 from calve.client.table_operations import TableOperations
@@ -26,9 +26,9 @@ from calve.errors import CalveError, Unavailable
 class AsyncLake:
     """One warehouse of a server. Made by `calve.connect_async`; usable from several tasks."""
 
-    def __init__(self, connection: AsyncConnection, place: Place) -> None:
+    def __init__(self, connection: AsyncConnection, address: WarehouseAddress) -> None:
         self._connection = connection
-        self._place = place
+        self._address = address
         self._source = Source()
 
     def __repr__(self) -> str:
@@ -47,7 +47,7 @@ class AsyncLake:
     @property
     def warehouse(self) -> str:
         """The warehouse of tables that name none."""
-        return self._place.warehouse
+        return self._address.warehouse
 
     # -- reading
 
@@ -72,7 +72,7 @@ class AsyncLake:
         [{'n': 17}]
         """
         steps = operations.query(
-            self._place,
+            self._address,
             sql,
             params,
             as_of=as_of,
@@ -99,7 +99,7 @@ class AsyncLake:
     ) -> AsyncIterator[bytes]:
         """The result as bytes, in pieces as they arrive: csv, json, compact, ndjson, arrow or parquet."""
         call = operations.query_call(
-            self._place,
+            self._address,
             sql,
             params,
             as_of=as_of,
@@ -116,15 +116,15 @@ class AsyncLake:
 
     def table(self, name: TableName) -> AsyncTable:
         """A table, by `namespace.name` or by a list of the levels and the name. Makes no request."""
-        return AsyncTable(self._connection, TableOperations(self._place, levels_of(name)))
+        return AsyncTable(self._connection, TableOperations(self._address, levels_of(name)))
 
     async def tables(self, namespace: str | None = None) -> list[str]:
         """The names of all tables, or of those below a namespace."""
-        return await self._connection.run(operations.tables(self._place, namespace))
+        return await self._connection.run(operations.tables(self._address, namespace))
 
     async def status(self) -> dict[str, Any]:
         """What waits, how far each table and source has landed, what workers do."""
-        return await self._connection.run(operations.status(self._place))
+        return await self._connection.run(operations.status(self._address))
 
     # -- writing
 
@@ -152,7 +152,7 @@ class AsyncLake:
         """
         return await self._connection.run(
             operations.write(
-                self._place,
+                self._address,
                 self._source,
                 table,
                 rows,
@@ -182,7 +182,7 @@ class AsyncLake:
         """
         return await self._connection.run(
             operations.write(
-                self._place,
+                self._address,
                 self._source,
                 table,
                 rows_of_data(data),
@@ -199,7 +199,7 @@ class AsyncLake:
     ) -> dict[str, Any]:
         """Land everything that waits now; with `wait`, return when it is visible."""
         return await self._connection.run(
-            operations.flush(self._place, tables, wait=wait, timeout_s=timeout_s)
+            operations.flush(self._address, tables, wait=wait, timeout_s=timeout_s)
         )
 
     @contextlib.asynccontextmanager
@@ -213,8 +213,8 @@ class AsyncLake:
         >>> async with lake.transaction() as tx:
         ...     catalog = load_catalog("tx", **tx.catalog_properties())
         """
-        found = await self._connection.run(transactions.open_transaction(self._place, name, ttl_s))
-        transaction = AsyncTransaction(self, self._connection, self._place, found)
+        found = await self._connection.run(transactions.open_transaction(self._address, name, ttl_s))
+        transaction = AsyncTransaction(self, self._connection, self._address, found)
         try:
             yield transaction
             if not transaction.is_closed:
@@ -228,16 +228,16 @@ class AsyncLake:
 
     def catalog_properties(self, as_of: Moment | None = None) -> dict[str, str]:
         """Properties for PyIceberg's `load_catalog`, at the present or at a moment."""
-        return operations.catalog_properties(self._place, operations.moment_name(self._place, as_of))
+        return operations.catalog_properties(self._address, operations.moment_name(self._address, as_of))
 
 
 class AsyncTransaction(OpenTransaction):
     """An open transaction. Made by `AsyncLake.transaction`."""
 
     def __init__(
-        self, lake: AsyncLake, connection: AsyncConnection, place: Place, found: dict[str, Any]
+        self, lake: AsyncLake, connection: AsyncConnection, address: WarehouseAddress, found: dict[str, Any]
     ) -> None:
-        super().__init__(place, found)
+        super().__init__(address, found)
         self._lake = lake
         self._connection = connection
 
@@ -247,19 +247,19 @@ class AsyncTransaction(OpenTransaction):
 
     async def extend(self, ttl_s: int) -> None:
         """Let the transaction stay open for this many seconds from now."""
-        await self._connection.run(transactions.extend(self._place, self.name, ttl_s))
+        await self._connection.run(transactions.extend(self._address, self.name, ttl_s))
 
     async def commit(self) -> int | None:
         """Publish everything at once; the number it is visible under, None if nothing was written.
 
         Conflict names the tables that others have changed meanwhile. Then nothing is published.
         """
-        self._published(await self._connection.run(transactions.publish(self._place, self.name)))
+        self._published(await self._connection.run(transactions.publish(self._address, self.name)))
         return self.number
 
     async def abort(self) -> None:
         """Forget everything that was written."""
-        await self._connection.run(transactions.abort(self._place, self.name))
+        await self._connection.run(transactions.abort(self._address, self.name))
         self.is_closed = True
 
 
@@ -280,8 +280,8 @@ async def connect_async(
     client = httpx.AsyncClient(**client_arguments(url, token, timeout_s), transport=transport)
     connection = AsyncConnection(client, retry_s)
     try:
-        place = await connection.run(operations.open_place(url, token, warehouse))
+        address = await connection.run(operations.open_warehouse(url, token, warehouse))
     except BaseException:
         await client.aclose()
         raise
-    return AsyncLake(connection, place)
+    return AsyncLake(connection, address)

@@ -12,7 +12,7 @@ from calve.client import operations, transactions
 from calve.client.calls import Connection, client_arguments
 from calve.client.files import rows_of_data
 from calve.client.names import TableName, levels_of
-from calve.client.operations import Params, Place, Progress, Wait
+from calve.client.operations import Params, WarehouseAddress, Progress, Wait
 from calve.client.results import Result, WriteResult
 from calve.client.rows import Row, Source
 from calve.client.table import Table
@@ -29,9 +29,9 @@ RETRY_S = 60.0
 class Lake:
     """One warehouse of a server. Made by `calve.connect`; usable from several threads, and in `with`."""
 
-    def __init__(self, connection: Connection, place: Place) -> None:
+    def __init__(self, connection: Connection, address: WarehouseAddress) -> None:
         self._connection = connection
-        self._place = place
+        self._address = address
         self._source = Source()
 
     def __repr__(self) -> str:
@@ -50,7 +50,7 @@ class Lake:
     @property
     def warehouse(self) -> str:
         """The warehouse of tables that name none."""
-        return self._place.warehouse
+        return self._address.warehouse
 
     # -- reading
 
@@ -75,7 +75,7 @@ class Lake:
         [{'n': 17}]
         """
         steps = operations.query(
-            self._place,
+            self._address,
             sql,
             params,
             as_of=as_of,
@@ -102,7 +102,7 @@ class Lake:
     ) -> Iterator[bytes]:
         """The result as bytes, in pieces as they arrive: csv, json, compact, ndjson, arrow or parquet."""
         call = operations.query_call(
-            self._place,
+            self._address,
             sql,
             params,
             as_of=as_of,
@@ -118,15 +118,15 @@ class Lake:
 
     def table(self, name: TableName) -> Table:
         """A table, by `namespace.name` or by a list of the levels and the name. Makes no request."""
-        return Table(self._connection, TableOperations(self._place, levels_of(name)))
+        return Table(self._connection, TableOperations(self._address, levels_of(name)))
 
     def tables(self, namespace: str | None = None) -> list[str]:
         """The names of all tables, or of those below a namespace."""
-        return self._connection.run(operations.tables(self._place, namespace))
+        return self._connection.run(operations.tables(self._address, namespace))
 
     def status(self) -> dict[str, Any]:
         """What waits, how far each table and source has landed, what workers do."""
-        return self._connection.run(operations.status(self._place))
+        return self._connection.run(operations.status(self._address))
 
     # -- writing
 
@@ -154,7 +154,7 @@ class Lake:
         """
         return self._connection.run(
             operations.write(
-                self._place,
+                self._address,
                 self._source,
                 table,
                 rows,
@@ -184,7 +184,7 @@ class Lake:
         """
         return self._connection.run(
             operations.write(
-                self._place,
+                self._address,
                 self._source,
                 table,
                 rows_of_data(data),
@@ -200,7 +200,7 @@ class Lake:
         self, tables: Sequence[TableName] | None = None, *, wait: bool = True, timeout_s: float = 30.0
     ) -> dict[str, Any]:
         """Land everything that waits now; with `wait`, return when it is visible."""
-        return self._connection.run(operations.flush(self._place, tables, wait=wait, timeout_s=timeout_s))
+        return self._connection.run(operations.flush(self._address, tables, wait=wait, timeout_s=timeout_s))
 
     @contextlib.contextmanager
     def transaction(self, name: str | None = None, *, ttl_s: int | None = None) -> Iterator[Transaction]:
@@ -211,8 +211,8 @@ class Lake:
         >>> with lake.transaction() as tx:
         ...     catalog = load_catalog("tx", **tx.catalog_properties())
         """
-        found = self._connection.run(transactions.open_transaction(self._place, name, ttl_s))
-        transaction = Transaction(self, self._connection, self._place, found)
+        found = self._connection.run(transactions.open_transaction(self._address, name, ttl_s))
+        transaction = Transaction(self, self._connection, self._address, found)
         try:
             yield transaction
             if not transaction.is_closed:
@@ -226,14 +226,14 @@ class Lake:
 
     def catalog_properties(self, as_of: Moment | None = None) -> dict[str, str]:
         """Properties for PyIceberg's `load_catalog`, at the present or at a moment."""
-        return operations.catalog_properties(self._place, operations.moment_name(self._place, as_of))
+        return operations.catalog_properties(self._address, operations.moment_name(self._address, as_of))
 
 
 class Transaction(OpenTransaction):
     """An open transaction. Made by `Lake.transaction`."""
 
-    def __init__(self, lake: Lake, connection: Connection, place: Place, found: dict[str, Any]) -> None:
-        super().__init__(place, found)
+    def __init__(self, lake: Lake, connection: Connection, address: WarehouseAddress, found: dict[str, Any]) -> None:
+        super().__init__(address, found)
         self._lake = lake
         self._connection = connection
 
@@ -243,19 +243,19 @@ class Transaction(OpenTransaction):
 
     def extend(self, ttl_s: int) -> None:
         """Let the transaction stay open for this many seconds from now."""
-        self._connection.run(transactions.extend(self._place, self.name, ttl_s))
+        self._connection.run(transactions.extend(self._address, self.name, ttl_s))
 
     def commit(self) -> int | None:
         """Publish everything at once; the number it is visible under, None if nothing was written.
 
         Conflict names the tables that others have changed meanwhile. Then nothing is published.
         """
-        self._published(self._connection.run(transactions.publish(self._place, self.name)))
+        self._published(self._connection.run(transactions.publish(self._address, self.name)))
         return self.number
 
     def abort(self) -> None:
         """Forget everything that was written."""
-        self._connection.run(transactions.abort(self._place, self.name))
+        self._connection.run(transactions.abort(self._address, self.name))
         self.is_closed = True
 
 
@@ -276,8 +276,8 @@ def connect(
     client = httpx.Client(**client_arguments(url, token, timeout_s), transport=transport)
     connection = Connection(client, retry_s)
     try:
-        place = connection.run(operations.open_place(url, token, warehouse))
+        address = connection.run(operations.open_warehouse(url, token, warehouse))
     except BaseException:
         client.close()
         raise
-    return Lake(connection, place)
+    return Lake(connection, address)

@@ -28,7 +28,7 @@ QUERY_STATUSES = frozenset({400, 409, 413})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WarehouseAddress:
     """A warehouse of a server: where calls go."""
 
     url: str
@@ -47,21 +47,21 @@ class Place:
         return f"/v1/{quote(self.prefix, safe='')}/{path}"
 
 
-def open_place(url: str, token: str | None, warehouse: str) -> Steps[Place]:
+def open_warehouse(url: str, token: str | None, warehouse: str) -> Steps[WarehouseAddress]:
     """Check that the server answers and the warehouse is there."""
     response = yield Call("GET", "/v1/config", {"warehouse": warehouse})
     found = response.json()
     overrides = found.get("overrides", {})
     separator = unquote(overrides.get("namespace-separator", "%1F"))
     prefix = overrides.get("prefix", warehouse)
-    return Place(url, token, warehouse, prefix, separator, found.get("defaults", {}))
+    return WarehouseAddress(url, token, warehouse, prefix, separator, found.get("defaults", {}))
 
 
 # -- queries
 
 
 def query_call(  # noqa: PLR0913 - the fields of the request
-    place: Place,
+    address: WarehouseAddress,
     sql: str,
     params: Params | None = None,
     *,
@@ -79,7 +79,7 @@ def query_call(  # noqa: PLR0913 - the fields of the request
         "as_of": moment_parameter(as_of),
         "snapshot_id": snapshot_id,
         "consistency": consistency,
-        "warehouse": warehouse or place.warehouse,
+        "warehouse": warehouse or address.warehouse,
         "namespace": namespace,
         "format": format,
     }
@@ -87,9 +87,9 @@ def query_call(  # noqa: PLR0913 - the fields of the request
     return Call("POST", "/query", json=given, timeout_s=QUERY_TIMEOUT_S)
 
 
-def query(place: Place, sql: str, params: Params | None, **more: Any) -> Steps[Result]:
+def query(address: WarehouseAddress, sql: str, params: Params | None, **more: Any) -> Steps[Result]:
     began_s = time.monotonic()
-    response = yield query_call(place, sql, params, format="arrow" if has_arrow() else "json", **more)
+    response = yield query_call(address, sql, params, format="arrow" if has_arrow() else "json", **more)
     return result_of(response, (time.monotonic() - began_s) * 1000)
 
 
@@ -104,7 +104,7 @@ def query_error(error: CalveError) -> CalveError:
 
 
 def write(  # noqa: PLR0913 - the arguments of Lake.write
-    place: Place,
+    address: WarehouseAddress,
     source: Source,
     table: TableName,
     rows: Iterable[Row] | Row,
@@ -128,7 +128,7 @@ def write(  # noqa: PLR0913 - the arguments of Lake.write
     name = idempotency_key or uuid.uuid4().hex
     answers: list[dict[str, Any]] = []
     for number, (chunk, is_last) in enumerate(_marked(chunks(whole))):
-        call = _write_call(place, levels_of(table), chunk, "native" if are_changes else "rows", columns)
+        call = _write_call(address, levels_of(table), chunk, "native" if are_changes else "rows", columns)
         named = headers if are_changes else {"Idempotency-Key": f"{name}-{number}"}
         response = yield _waiting(call, wait if is_last else "journal", timeout_s, named)
         answers.append(response.json())
@@ -149,10 +149,10 @@ def _marked(found: Iterable[Chunk]) -> Iterable[tuple[Chunk, bool]]:
 
 
 def _write_call(
-    place: Place, levels: Sequence[str], chunk: Chunk, format_: str, columns: Sequence[str]
+    address: WarehouseAddress, levels: Sequence[str], chunk: Chunk, format_: str, columns: Sequence[str]
 ) -> Call:
-    path = f"/cdc/{namespace_path(levels[:-1], place.separator)}/{quote(levels[-1], safe='')}"
-    params = {"warehouse": place.warehouse, "format": format_}
+    path = f"/cdc/{namespace_path(levels[:-1], address.separator)}/{quote(levels[-1], safe='')}"
+    params = {"warehouse": address.warehouse, "format": format_}
     if columns and format_ == "rows":
         params["key"] = ",".join(columns)
     return Call("POST", path, params, content=chunk.body, is_repeatable=True)
@@ -199,7 +199,7 @@ def _summed(answers: Sequence[dict[str, Any]]) -> WriteResult:
 
 
 def flush(
-    place: Place, tables: Sequence[TableName] | None, *, wait: bool, timeout_s: float
+    address: WarehouseAddress, tables: Sequence[TableName] | None, *, wait: bool, timeout_s: float
 ) -> Steps[dict[str, Any]]:
     body: dict[str, Any] = {"wait": wait, "timeout_s": timeout_s}
     if tables is not None:
@@ -207,7 +207,7 @@ def flush(
     response = yield Call(
         "POST",
         "/flush",
-        {"warehouse": place.warehouse},
+        {"warehouse": address.warehouse},
         json=body,
         timeout_s=timeout_s + RESPONSE_MARGIN_S,
         is_repeatable=True,
@@ -219,24 +219,24 @@ def flush(
 # -- what there is
 
 
-def status(place: Place) -> Steps[dict[str, Any]]:
-    response = yield Call("GET", "/status", {"warehouse": place.warehouse})
+def status(address: WarehouseAddress) -> Steps[dict[str, Any]]:
+    response = yield Call("GET", "/status", {"warehouse": address.warehouse})
     found: dict[str, Any] = response.json()
     return found
 
 
-def tables(place: Place, namespace: str | None = None) -> Steps[list[str]]:
+def tables(address: WarehouseAddress, namespace: str | None = None) -> Steps[list[str]]:
     """The names of all tables, of one namespace and those below it or of all, sorted."""
     waiting: list[tuple[str, ...]] = [tuple(namespace.split("."))] if namespace else [()]
     names: list[str] = []
     while waiting:
         levels = waiting.pop()
         if levels:
-            path = place.catalog(f"namespaces/{namespace_path(levels, place.separator)}/tables")
+            path = address.catalog(f"namespaces/{namespace_path(levels, address.separator)}/tables")
             found = yield from _pages(Call("GET", path), "identifiers")
             names += [dotted((*one["namespace"], one["name"])) for one in found]
-        parent = place.separator.join(levels) or None
-        below = yield from _pages(Call("GET", place.catalog("namespaces"), {"parent": parent}), "namespaces")
+        parent = address.separator.join(levels) or None
+        below = yield from _pages(Call("GET", address.catalog("namespaces"), {"parent": parent}), "namespaces")
         waiting += [tuple(one) for one in below]
     return sorted(names)
 
@@ -257,32 +257,32 @@ def _pages(call: Call, name: str) -> Steps[list[Any]]:
 # -- settings for engines
 
 
-def moment_name(place: Place, as_of: Moment | None) -> str:
+def moment_name(address: WarehouseAddress, as_of: Moment | None) -> str:
     """The warehouse at a moment, as engines name it: main@2026-11-15T00:00:00Z."""
     moment = moment_parameter(as_of)
-    return place.warehouse if moment is None else f"{place.warehouse}@{moment}"
+    return address.warehouse if moment is None else f"{address.warehouse}@{moment}"
 
 
-def catalog_properties(place: Place, warehouse: str) -> dict[str, str]:
+def catalog_properties(address: WarehouseAddress, warehouse: str) -> dict[str, str]:
     """For `pyiceberg.catalog.load_catalog(name, **properties)`."""
-    found = {"type": "rest", "uri": place.url, "warehouse": warehouse}
-    return found | ({"token": place.token} if place.token else {})
+    found = {"type": "rest", "uri": address.url, "warehouse": warehouse}
+    return found | ({"token": address.token} if address.token else {})
 
 
-def spark_properties(place: Place, warehouse: str, name: str) -> dict[str, str]:
+def spark_properties(address: WarehouseAddress, warehouse: str, name: str) -> dict[str, str]:
     """For `SparkSession.builder.config`: a catalog of this name."""
     start = f"spark.sql.catalog.{name}"
     found = {start: "org.apache.iceberg.spark.SparkCatalog"}
-    found |= {f"{start}.{key}": value for key, value in catalog_properties(place, warehouse).items()}
+    found |= {f"{start}.{key}": value for key, value in catalog_properties(address, warehouse).items()}
     return found | {f"{start}.cache-enabled": "false"}
 
 
-def duckdb_sql(place: Place, warehouse: str, name: str) -> str:
+def duckdb_sql(address: WarehouseAddress, warehouse: str, name: str) -> str:
     """The statements that attach the warehouse in DuckDB under this name."""
-    options = f"TYPE iceberg, ENDPOINT {_literal(place.url)}"
-    if not place.token:
+    options = f"TYPE iceberg, ENDPOINT {_literal(address.url)}"
+    if not address.token:
         return f"ATTACH {_literal(warehouse)} AS {name} ({options}, AUTHORIZATION_TYPE 'none');"
-    secret = f"CREATE OR REPLACE SECRET {name}_secret (TYPE iceberg, TOKEN {_literal(place.token)});"
+    secret = f"CREATE OR REPLACE SECRET {name}_secret (TYPE iceberg, TOKEN {_literal(address.token)});"
     return f"{secret}\nATTACH {_literal(warehouse)} AS {name} ({options}, SECRET {name}_secret);"
 
 

@@ -152,13 +152,13 @@ def rows_of(table: Any, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def unique_names(names: Sequence[str]) -> list[str]:
     """As the server names columns in JSON objects: a second `id` becomes `id_1`."""
-    taken: set[str] = set()
+    used: set[str] = set()
     found = []
     for name in names:
         unique, number = name, 0
-        while unique in taken or (number and unique in names):
+        while unique in used or (number and unique in names):
             number += 1
             unique = f"{name}_{number}"
-        taken.add(unique)
+        used.add(unique)
         found.append(unique)
     return found

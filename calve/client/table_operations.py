@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from calve.client.calls import Call, Steps
 from calve.client.names import table_path
-from calve.client.operations import Place
+from calve.client.operations import WarehouseAddress
 from calve.client.times import Moment, moment_parameter
 
 Document = dict[str, Any]
@@ -26,16 +26,16 @@ FILES_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class TableOperations:
-    place: Place
+    address: WarehouseAddress
     levels: tuple[str, ...]
 
     def _get(self, rest: str, params: Mapping[str, Any] | None = None) -> Steps[Document]:
-        response = yield Call("GET", self.place.table(self.levels, rest), params or {})
+        response = yield Call("GET", self.address.table(self.levels, rest), params or {})
         found: Document = response.json()
         return found
 
     def _post(self, rest: str, body: Any, timeout_s: float | None = None) -> Steps[Document]:
-        response = yield Call("POST", self.place.table(self.levels, rest), json=body, timeout_s=timeout_s)
+        response = yield Call("POST", self.address.table(self.levels, rest), json=body, timeout_s=timeout_s)
         found: Document = response.json()
         return found
 
@@ -50,7 +50,7 @@ class TableOperations:
                 return found
 
     def metadata(self) -> Steps[Document]:
-        path = self.place.catalog(table_path(self.levels, self.place.separator))
+        path = self.address.catalog(table_path(self.levels, self.address.separator))
         response = yield Call("GET", path)
         found: Document = response.json()["metadata"]
         return found
@@ -127,7 +127,7 @@ class TableOperations:
         return (yield from self._post(f"/{kind}", body))
 
     def drop_ref(self, kind: str, name: str) -> Steps[None]:
-        yield Call("DELETE", self.place.table(self.levels, f"/{kind}/{quote(name, safe='')}"))
+        yield Call("DELETE", self.address.table(self.levels, f"/{kind}/{quote(name, safe='')}"))
 
     # -- schema, partitions, files
 

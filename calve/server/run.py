@@ -116,7 +116,8 @@ def uvicorn_config(settings: Settings, create_app: Callable[[], ASGIApp]) -> uvi
         proxy_headers=False,
         server_header=False,
         ws="websockets-sansio",
-        # Compression would keep about 44 KB for each connection, and unpack whatever a client sends.
+        # Compression would use about 44 KB for each connection, and decompress everything that a client
+        # sends.
         ws_per_message_deflate=False,
         ws_max_size=2 * settings.message_bytes_max,
         workers=settings.workers,
@@ -200,7 +201,7 @@ def _freeze_objects() -> None:
 
     Python's collector runs after every 700 new objects, and a request of 1,000 events creates thousands that
     are all freed without it. It used a sixth of the processor time and caused pauses of 100 ms. Cycles are
-    rare, so they can wait. Decision 0019 has the figures.
+    rare, so they can wait. docs/decisions/0018 has the figures.
     """
     gc.collect()
     gc.freeze()

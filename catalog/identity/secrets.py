@@ -65,7 +65,7 @@ def secret_hash(secret: str) -> str:
 
 
 def is_secret(secret: str, stored: str | None) -> bool:
-    """Whether `secret` is the one that was hashed. Without a stored hash the same time is spent to say no."""
+    """Whether `secret` is the one that was hashed. Without a stored hash the check takes the same time."""
     if len(secret) > SECRET_CHARS_MAX:
         return False
     n, r, p, salt, digest = _parts(stored if stored is not None else _UNKNOWN_PRINCIPAL)
@@ -77,7 +77,7 @@ def _scrypt(secret: str, salt: bytes, n: int, r: int, p: int, digest_bytes: int)
         raise Unavailable("too many token requests at once; try again")
     try:
         with _working:
-            # 128 * n * r is what scrypt itself needs; OpenSSL counts some blocks more.
+            # scrypt needs 128 * n * r bytes; OpenSSL adds some blocks.
             memory_bytes_max = 128 * r * (n + p + 2)
             return hashlib.scrypt(
                 secret.encode(), salt=salt, n=n, r=r, p=p, dklen=digest_bytes, maxmem=memory_bytes_max
@@ -107,5 +107,5 @@ def _parts(stored: str) -> tuple[int, int, int, bytes, bytes]:
     return n, r, p, salt, digest
 
 
-# Compared with where there is no principal: a digest that no secret has, at the usual cost.
+# Compared with if there is no such principal: a digest that no secret has, at the usual cost.
 _UNKNOWN_PRINCIPAL = _stored(os.urandom(SALT_BYTES), os.urandom(DIGEST_BYTES))

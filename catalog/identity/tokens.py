@@ -1,7 +1,7 @@
-"""Identity by bearer tokens of our own: opaque, random, stored as a hash, looked up on every request.
+"""Identity by opaque bearer tokens: random, stored as a hash, looked up on every request.
 
-Nothing is cached: one SELECT by primary key says who the caller is and what it may do, so that a revoked
-grant, a disabled principal or a rotated secret is felt by the next request on every server of the database.
+Nothing is cached: one SELECT by primary key returns the principal and its roles. So a revoked grant, a
+disabled principal or a rotated secret takes effect on the next request, on every server of the database.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from catalog.store.database import Database
 
 log = logging.getLogger(__name__)
 
-# The scheme, some spaces and a token are far shorter; what is longer is not looked at.
+# A scheme, some spaces and a token are far shorter; a longer header is not parsed.
 AUTHORIZATION_CHARS_MAX = 128
 REFUSAL = (
     "Not authorized: send a valid token as `Authorization: Bearer TOKEN`. Get one from /v1/oauth/tokens with "
@@ -64,7 +64,7 @@ class TokenIdentity:
         try:
             return self._issue(grant)
         except (Unavailable, CommitStateUnknown) as error:
-            # In this endpoint's own shape. A token that was written after all is one that nobody knows.
+            # The error has this endpoint's form. If the token was written, the client does not know it.
             log.warning("could not issue a token", extra={"reason": error.message})
             raise OAuthError(
                 503, "temporarily_unavailable", "no token could be issued; try again", retry_after_s=1
@@ -93,23 +93,23 @@ class TokenIdentity:
         return self._exchanged(grant)
 
     def _verified(self, client: Client) -> Holder:
-        """The principal, by its secret or by a live token of its own, which it could exchange as well."""
+        """The principal, by its secret or by one of its own valid tokens, which it could exchange as well."""
         key = token_hash(client.client_secret)
         own = self._records.holder(key, self._now_ms()) if key is not None else None
         if own is not None and own.name == client.client_id:
             return own
         holder = self._records.client(client.client_id)
-        # Hashed for an unknown client too: the time of the answer must not tell which ids exist.
+        # Also hashed for an unknown client: the response time must not reveal which ids exist.
         right = is_secret(client.client_secret, holder.secret_hash if holder is not None else None)
         if holder is None or not right:
             raise invalid_client()
         return holder
 
     def _exchanged(self, grant: TokenExchange) -> Holder:
-        """The holder of the token.
+        """The principal of the token.
 
-        With credentials beside it (Java sends them once its token has expired) the credentials decide, and
-        the token may be over; but it may not be the live token of somebody else.
+        Java sends credentials beside its token once that has expired. Then the credentials count, and the
+        token may have expired; but it must not be a valid token of another principal.
         """
         key = token_hash(grant.subject_token)
         subject = self._records.holder(key, self._now_ms()) if key is not None else None

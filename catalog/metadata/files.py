@@ -62,7 +62,7 @@ def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list
     return [
         location
         for location in had
-        if location not in kept and any(Location.parse_file(location).is_inside(place) for place in own)
+        if location not in kept and any(Location.parse_file(location).is_inside(folder) for folder in own)
     ]
 
 

@@ -250,14 +250,14 @@ def _entries(metadata: JsonObject) -> Iterator[str]:
 
 
 def _with_paths(metadata: JsonObject, key: str) -> Iterator[tuple[str, Any]]:
-    for place, entry in enumerate(metadata.get(key) or ()):
-        yield f"{key}[{place}]", entry
+    for index, entry in enumerate(metadata.get(key) or ()):
+        yield f"{key}[{index}]", entry
 
 
 def _check_spec(spec: JsonObject, version: int, at: str) -> None:
     validation.integer(spec, "spec-id", at)
-    for place, field in enumerate(partitioning.read_partition_fields(spec, version, at)):
-        validation.integer(field, "field-id", f"{at}.fields[{place}]")
+    for index, field in enumerate(partitioning.read_partition_fields(spec, version, at)):
+        validation.integer(field, "field-id", f"{at}.fields[{index}]")
 
 
 def _check_order(order: JsonObject, version: int, at: str) -> None:

@@ -113,7 +113,7 @@ def read_partition_fields(spec: JsonObject, version: int, at: str) -> Fields:
 
 def sequential(fields: Fields) -> Fields:
     """The fields, numbered from 1000 as v1 and every new table require."""
-    return [field | {"field-id": PARTITION_FIELD_ID_START + place} for place, field in enumerate(fields)]
+    return [field | {"field-id": PARTITION_FIELD_ID_START + index} for index, field in enumerate(fields)]
 
 
 def bind_partition_spec(fields: Fields, index: SchemaIndex) -> None:

@@ -268,7 +268,7 @@ def finish_snapshot_log(draft: Draft) -> None:
     ]
     if draft.snapshots_removed:
         ids = draft.snapshot_ids
-        gaps = [place for place, entry in enumerate(log) if entry["snapshot-id"] not in ids]
+        gaps = [index for index, entry in enumerate(log) if entry["snapshot-id"] not in ids]
         if gaps:
             log = log[gaps[-1] + 1 :]
     draft.put_list("snapshot-log", log)

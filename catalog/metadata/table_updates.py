@@ -266,9 +266,9 @@ def _read_blob(blob: JsonObject, at: str) -> JsonObject:
 def _put(draft: Draft, key: str, file: JsonObject) -> None:
     """Replace the earlier file of the same snapshot, or append."""
     files = draft.list_of(key)
-    for place, known in enumerate(files):
+    for index, known in enumerate(files):
         if known["snapshot-id"] == file["snapshot-id"]:
-            files[place] = file
+            files[index] = file
             return
     files.append(file)
 

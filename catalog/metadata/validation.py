@@ -191,5 +191,5 @@ def _path_of_problem(value: object) -> str:
         if isinstance(item, dict):
             waiting.extend((path(at, str(key)), inner) for key, inner in item.items())
         elif isinstance(item, list):
-            waiting.extend((f"{at}[{place}]", inner) for place, inner in enumerate(item))
+            waiting.extend((f"{at}[{index}]", inner) for index, inner in enumerate(item))
     return "must be JSON"

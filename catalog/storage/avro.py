@@ -161,8 +161,8 @@ def _decompress_snappy(block: memoryview, bytes_max: int) -> bytes:
 
 def _plain_varint(block: memoryview) -> int:
     value = 0
-    for place, byte in enumerate(block[:5]):
-        value |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(block[:5]):
+        value |= (byte & 0x7F) << (7 * index)
         if not byte & 0x80:
             break
     return value

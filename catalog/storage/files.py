@@ -46,16 +46,16 @@ class StorageFiles:
         }
 
     def read(self, location: str, *, bytes_max: int = READ_BYTES_MAX) -> bytes:
-        place = Location.parse_file(location)
-        return self._adapters[place.scheme].read(place, bytes_max)
+        parsed = Location.parse_file(location)
+        return self._adapters[parsed.scheme].read(parsed, bytes_max)
 
     def create(self, location: str, data: bytes) -> None:
-        place = Location.parse_file(location)
-        self._adapters[place.scheme].create(place, data)
+        parsed = Location.parse_file(location)
+        self._adapters[parsed.scheme].create(parsed, data)
 
     def exists(self, location: str) -> bool:
-        place = Location.parse_file(location)
-        return self._adapters[place.scheme].exists(place)
+        parsed = Location.parse_file(location)
+        return self._adapters[parsed.scheme].exists(parsed)
 
     def is_missing(self, location: str) -> bool:
         # Not parsed, because every loadTable calls this. The locations of rows were checked when they were
@@ -68,7 +68,7 @@ class StorageFiles:
         for chunk in _chunks(map(Location.parse_file, locations)):
             for scheme, adapter in self._adapters.items():
                 try:
-                    deleted += adapter.delete(place for place in chunk if place.scheme == scheme)
+                    deleted += adapter.delete(parsed for parsed in chunk if parsed.scheme == scheme)
                 except CatalogError as error:
                     failure = failure or error
         if failure is not None:
@@ -76,24 +76,24 @@ class StorageFiles:
         return deleted
 
     def remove_empty_directory(self, location: str) -> None:
-        place = Location.parse_file(location)
-        self._adapters[place.scheme].remove_empty_directory(place)
+        parsed = Location.parse_file(location)
+        self._adapters[parsed.scheme].remove_empty_directory(parsed)
 
     def make_directory(self, location: str) -> None:
-        place = Location.parse(location)
-        self._adapters[place.scheme].make_directory(place)
+        parsed = Location.parse(location)
+        self._adapters[parsed.scheme].make_directory(parsed)
 
     def sync(self, directory: str) -> None:
-        place = Location.parse(directory)
-        self._adapters[place.scheme].sync(place)
+        parsed = Location.parse(directory)
+        self._adapters[parsed.scheme].sync(parsed)
 
     def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
-        place = Location.parse(directory)
-        return self._adapters[place.scheme].unchanged_since(place, time_ms)
+        parsed = Location.parse(directory)
+        return self._adapters[parsed.scheme].unchanged_since(parsed, time_ms)
 
     def probe(self, root: str) -> None:
-        place = Location.parse(root)
-        self._adapters[place.scheme].probe(place)
+        parsed = Location.parse(root)
+        self._adapters[parsed.scheme].probe(parsed)
 
     def client_properties(self, root: str) -> dict[str, str]:
         """The properties that `/v1/config` returns for this root. They are defaults: a user's own setting
@@ -122,6 +122,6 @@ class StorageFiles:
         return properties
 
 
-def _chunks(places: Iterator[Location]) -> Iterator[list[Location]]:
-    while chunk := list(islice(places, _DELETE_CHUNK)):
+def _chunks(locations: Iterator[Location]) -> Iterator[list[Location]]:
+    while chunk := list(islice(locations, _DELETE_CHUNK)):
         yield chunk

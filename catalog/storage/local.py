@@ -205,13 +205,13 @@ class LocalFiles:
             # another thread created it; if it is a file, the open will fail
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path)  # noqa: PTH102
-        self._remember(directory)
+        self._cache_directory(directory)
 
     def _check_directory(self, directory: str, location: Location) -> None:
         if directory not in self._directories:
             self._check_links(directory, location)
             if os.path.isdir(directory):  # noqa: PTH112
-                self._remember(directory)
+                self._cache_directory(directory)
 
     def _check_links(self, directory: str, location: Location) -> None:
         root = self._root_of(directory)
@@ -229,7 +229,7 @@ class LocalFiles:
             path = _parent(path)
         return None
 
-    def _remember(self, directory: str) -> None:
+    def _cache_directory(self, directory: str) -> None:
         if len(self._directories) >= _DIRECTORIES_MAX:
             self._directories.clear()
         self._directories.add(directory)
