@@ -14,7 +14,7 @@ from calve.client.calls import AsyncConnection, client_arguments
 from calve.client.files import rows_of_data
 from calve.client.lake import DEFAULT_URL, RETRY_S, TIMEOUT_S
 from calve.client.names import TableName, levels_of
-from calve.client.operations import Params, WarehouseAddress, Progress, Wait
+from calve.client.operations import Params, Progress, Wait, WarehouseAddress
 from calve.client.results import Result, WriteResult
 from calve.client.rows import Row, Source
 from calve.client.table_operations import TableOperations
@@ -32,7 +32,7 @@ class AsyncLake:
         self._source = Source()
 
     def __repr__(self) -> str:
-        return f"<calve lake {self._place.warehouse} at {self._place.url}>"
+        return f"<calve lake {self._address.warehouse} at {self._address.url}>"
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from calve.client import operations, transactions
 from calve.client.calls import Connection, client_arguments
 from calve.client.files import rows_of_data
 from calve.client.names import TableName, levels_of
-from calve.client.operations import Params, WarehouseAddress, Progress, Wait
+from calve.client.operations import Params, Progress, Wait, WarehouseAddress
 from calve.client.results import Result, WriteResult
 from calve.client.rows import Row, Source
 from calve.client.table import Table
@@ -35,7 +35,7 @@ class Lake:
         self._source = Source()
 
     def __repr__(self) -> str:
-        return f"<calve lake {self._place.warehouse} at {self._place.url}>"
+        return f"<calve lake {self._address.warehouse} at {self._address.url}>"
 
     def __enter__(self) -> Self:
         return self
@@ -232,7 +232,9 @@ class Lake:
 class Transaction(OpenTransaction):
     """An open transaction. Made by `Lake.transaction`."""
 
-    def __init__(self, lake: Lake, connection: Connection, address: WarehouseAddress, found: dict[str, Any]) -> None:
+    def __init__(
+        self, lake: Lake, connection: Connection, address: WarehouseAddress, found: dict[str, Any]
+    ) -> None:
         super().__init__(address, found)
         self._lake = lake
         self._connection = connection

@@ -236,7 +236,9 @@ def tables(address: WarehouseAddress, namespace: str | None = None) -> Steps[lis
             found = yield from _pages(Call("GET", path), "identifiers")
             names += [dotted((*one["namespace"], one["name"])) for one in found]
         parent = address.separator.join(levels) or None
-        below = yield from _pages(Call("GET", address.catalog("namespaces"), {"parent": parent}), "namespaces")
+        below = yield from _pages(
+            Call("GET", address.catalog("namespaces"), {"parent": parent}), "namespaces"
+        )
         waiting += [tuple(one) for one in below]
     return sorted(names)
 
