@@ -19,9 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    ResolveError,
+    ValidationError,
+    ValidationException,
+)
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
@@ -173,7 +177,7 @@ def errors_as_catalog_errors(what: str = "") -> Iterator[None]:
         raise cause if isinstance(cause, CommitFailed) else CommitFailed(str(error)) from error
     except FileNotFoundError as error:
         raise FileNotFound(f"A file of the table is gone: {error}") from error
-    except (ValueError, TypeError, NotImplementedError, pa.ArrowInvalid) as error:
+    except (ValueError, TypeError, NotImplementedError, ValidationError, ResolveError) as error:
         raise Invalid(f"{what}: {error}" if what else str(error)) from error
 
 

@@ -146,6 +146,20 @@ class Maker:
         self.rest.create(self.namespace, name, schema={**SCHEMA, "identifier-field-ids": [1]})
         return name
 
+    def free_location(self) -> str:
+        """A location of the warehouse that no table has."""
+        answer = self.rest.lake("GET", f"warehouses/{self.warehouse}")
+        assert answer.status_code == 200, answer.text
+        return f"{answer.json()['root'].rstrip('/')}/exports/{self.name()}"
+
+    def exported(self) -> list[str]:
+        """Parquet files with the columns of a new table."""
+        path = f"{self.warehouse}/namespaces/{self.namespace}/tables/{self.table()}/export"
+        answer = self.rest.lake("POST", path, json={"location": self.free_location()})
+        assert answer.status_code == 200, answer.text
+        files: list[str] = answer.json()["files"]
+        return files
+
     def ref(self, kind: str) -> dict[str, Any]:
         """A tag or branch of a new table."""
         table, _ = self.snapshot()
@@ -348,6 +362,15 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "diffTable": lambda m: {"table": m.table(), "query": "from=now"},
     "listRows": lambda m: {"table": m.table()},
     "loadRow": lambda m: {"table": m.keyed(), "key": "1"},
+    "loadSchema": lambda m: {},
+    "checkSchema": lambda m: {"body": {"columns": [{"name": "id", "type": "long", "required": True}]}},
+    "evolveSchema": lambda m: {"table": m.table(), "body": {"add": [{"name": "n", "type": "long"}]}},
+    "listPartitions": lambda m: {},
+    "evolvePartitions": lambda m: {"table": m.table(), "body": {"add": ["bucket(4, id)"]}},
+    "listFiles": lambda m: {},
+    "appendFiles": lambda m: {"table": m.table(), "body": {"files": m.exported()}},
+    "overwriteFiles": lambda m: {"table": m.table(), "body": {"files": m.exported()}},
+    "exportTable": lambda m: {"table": m.table(), "body": {"location": m.free_location()}},
     "diffWarehouse": lambda m: {"query": "from=now"},
     # Changes, jobs and dead letters
     "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},

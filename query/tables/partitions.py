@@ -1,0 +1,208 @@
+"""Partitions and files of a table: the spec and changes to it, the partitions that there are, the files that
+a predicate leaves.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.transforms import parse_transform
+
+from catalog.api.dependencies import WriteSlot
+from catalog.api.responses import json_response
+from catalog.errors import Invalid, TooLarge
+from query.tables.dependencies import TABLE, AsOf, ReaderTable, WriterTable
+from query.tables.moments import number_of_version, table_at
+from query.tables.opening import errors_as_catalog_errors
+from query.tables.predicates import EXAMPLE, parsed_where
+from query.tables.reading import json_rows, planned, scan_at, schema_at
+from query.tables.snapshots import MomentAnswer
+
+router = APIRouter()
+
+PARTITIONS_MAX = 10_000
+FILES_MAX = 10_000
+_TRANSFORM = re.compile(
+    r"(years?|months?|days?|hours?|bucket|truncate|identity|void)\((?:(\d{1,9})\s*,\s*)?([^(),]+)\)"
+)
+_SINGULAR = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+
+
+class PartitionColumn(BaseModel):
+    name: str
+    column: str
+    transform: str
+
+
+class PartitionRow(BaseModel):
+    partition: dict[str, Any] = Field(description="The values of the partition")
+    spec_id: int
+    rows: int
+    files: int
+    bytes: int
+    delete_files: int
+
+
+class PartitionList(BaseModel):
+    as_of: MomentAnswer
+    spec_id: int
+    spec: list[PartitionColumn]
+    partitions: list[PartitionRow]
+
+
+class SpecRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    add: list[str] = Field(
+        default_factory=list, description="`days(at)`, `bucket(16, id)`, `truncate(4, name)`, or a column"
+    )
+    drop: list[str] = Field(default_factory=list, description="Names of partition fields")
+    rename: dict[str, str] = Field(default_factory=dict, description="Names of partition fields, old to new")
+
+
+class SpecAnswer(BaseModel):
+    spec_id: int
+    spec: list[PartitionColumn]
+    number: int | None
+
+
+class FileAnswer(BaseModel):
+    path: str
+    format: str
+    rows: int
+    bytes: int
+    spec_id: int
+    delete_files: int
+
+
+class FileNumbers(BaseModel):
+    files: int
+    rows: int
+    bytes: int
+
+
+class FileList(BaseModel):
+    as_of: MomentAnswer
+    total: FileNumbers = Field(description="All data files of the table")
+    selected: FileNumbers = Field(description="Those that can have rows of the predicate")
+    files: list[FileAnswer]
+
+
+@router.get(TABLE + "/partitions", operation_id="listPartitions", response_model=PartitionList)
+def list_partitions(access: ReaderTable, as_of: AsOf = None) -> Response:
+    """How the table is partitioned, and the rows and bytes of each partition. Rows that delete files remove
+    are still counted.
+    """
+    moment = table_at(access, as_of)
+    rows = []
+    if moment.snapshot is not None:
+        with errors_as_catalog_errors():
+            found = moment.table.inspect.partitions(snapshot_id=moment.snapshot_id)
+        if found.num_rows > PARTITIONS_MAX:
+            raise TooLarge(f"The table has {found.num_rows} partitions, more than {PARTITIONS_MAX}")
+        rows = [_partition(row) for row in json_rows(found)]
+    spec = moment.table.spec()
+    answer = {"spec_id": spec.spec_id, "spec": _spec(spec, moment.table.schema()), "partitions": rows}
+    return json_response({"as_of": moment.as_json()} | answer)
+
+
+@router.post(TABLE + "/partitions", operation_id="evolvePartitions", response_model=SpecAnswer)
+def evolve_partitions(access: WriterTable, body: SpecRequest, _: WriteSlot) -> Any:
+    """Change how new files are partitioned. Files that are there stay as they are."""
+    table = access.current()
+    before = table.metadata_location
+    added = [_parsed(text) for text in body.add]
+    with errors_as_catalog_errors("partitions"), table.update_spec() as update:
+        for name in body.drop:
+            update.remove_field(name)
+        for old, new in body.rename.items():
+            update.rename_field(old, new)
+        for column, transform in added:
+            update.add_field(column, parse_transform(transform))
+    changed = table.metadata_location != before
+    return {
+        "spec_id": table.spec().spec_id,
+        "spec": _spec(table.spec(), table.schema()),
+        "number": number_of_version(access, table.metadata_location) if changed else None,
+    }
+
+
+@router.get(TABLE + "/files", operation_id="listFiles", response_model=FileList)
+def list_files(
+    access: ReaderTable,
+    filter_: Annotated[
+        str | None, Query(alias="filter", description=f"A predicate, such as `{EXAMPLE}`")
+    ] = None,
+    as_of: AsOf = None,
+    limit: Annotated[int, Query(ge=0, le=FILES_MAX)] = 1000,
+) -> Response:
+    """The data files that a predicate leaves after pruning, and the numbers before."""
+    moment = table_at(access, as_of)
+    where = parsed_where(filter_, schema_at(moment), "filter")
+    total, selected = planned(scan_at(moment)), planned(scan_at(moment, where))
+    return json_response(
+        {
+            "as_of": moment.as_json(),
+            "total": _numbers(total),
+            "selected": _numbers(selected),
+            "files": [_file(task) for task in selected[:limit]],
+        }
+    )
+
+
+def _spec(spec: PartitionSpec, schema: Schema) -> list[dict[str, str]]:
+    names = {field.field_id: schema.find_column_name(field.field_id) for field in schema.fields}
+    return [
+        {
+            "name": field.name,
+            "column": names.get(field.source_id) or schema.find_column_name(field.source_id) or "",
+            "transform": str(field.transform),
+        }
+        for field in spec.fields
+    ]
+
+
+def _partition(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "partition": row.get("partition") or {},
+        "spec_id": row.get("spec_id", 0),
+        "rows": row["record_count"],
+        "files": row["file_count"],
+        "bytes": row["total_data_file_size_in_bytes"],
+        "delete_files": row["position_delete_file_count"] + row["equality_delete_file_count"],
+    }
+
+
+def _parsed(text: str) -> tuple[str, str]:
+    """The column and the transform, as PyIceberg names it."""
+    if "(" not in text:
+        return text.strip(), "identity"
+    found = _TRANSFORM.fullmatch(text.strip())
+    if found is None or (found[1] in ("bucket", "truncate")) != (found[2] is not None):
+        raise Invalid(f"add: {text!r} is no transform; write days(at), bucket(16, id), or a column")
+    name = _SINGULAR.get(found[1], found[1])
+    return found[3].strip(), f"{name}[{found[2]}]" if found[2] is not None else name
+
+
+def _numbers(tasks: list[FileScanTask]) -> dict[str, int]:
+    return {
+        "files": len(tasks),
+        "rows": sum(task.file.record_count for task in tasks),
+        "bytes": sum(task.file.file_size_in_bytes for task in tasks),
+    }
+
+
+def _file(task: FileScanTask) -> dict[str, Any]:
+    return {
+        "path": task.file.file_path,
+        "format": str(task.file.file_format.value),
+        "rows": task.file.record_count,
+        "bytes": task.file.file_size_in_bytes,
+        "spec_id": task.file.spec_id,
+        "delete_files": len(task.delete_files),
+    }

@@ -1,0 +1,256 @@
+"""The schema of a table: its versions, a check of a proposed one, and changes to it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType
+
+from catalog.api.dependencies import WriteSlot
+from catalog.api.responses import json_response
+from catalog.errors import Invalid
+from catalog.moments import AtTime
+from query.tables.dependencies import TABLE, AsOf, ReaderTable, WriterTable
+from query.tables.diff import ColumnChange, schema_changes
+from query.tables.moments import number_of_version, table_at, versions
+from query.tables.opening import TableAccess, errors_as_catalog_errors
+from query.tables.reading import schema_at
+from query.tables.snapshots import MomentAnswer
+
+router = APIRouter()
+
+COLUMNS_MAX = 10_000
+_TYPE: TypeAdapter[IcebergType] = TypeAdapter(IcebergType)
+
+
+class SchemaColumn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(min_length=1)
+    type: str | dict[str, Any] = Field(description="An Iceberg type: `long`, `decimal(10, 2)`, or an object")
+    required: bool = False
+    doc: str | None = None
+
+
+class AddedColumn(SchemaColumn):
+    first: bool = False
+    after: str | None = Field(None, description="Put it behind this column; default: at the end")
+
+
+class Move(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    column: str
+    first: bool = False
+    before: str | None = None
+    after: str | None = None
+
+
+class ProposedSchema(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    columns: list[SchemaColumn] = Field(min_length=1, max_length=COLUMNS_MAX)
+
+
+class EvolveRequest(BaseModel):
+    """Changes in the order of the fields. A column inside a struct is named `struct.column`."""
+
+    model_config = ConfigDict(extra="forbid")
+    rename: dict[str, str] = Field(default_factory=dict, description="Old name to new name")
+    drop: list[str] = Field(default_factory=list)
+    widen: dict[str, str] = Field(
+        default_factory=dict, description="Column to its wider type: int to long, float to double, decimals"
+    )
+    optional: list[str] = Field(default_factory=list, description="Columns that may be null from now on")
+    comment: dict[str, str] = Field(default_factory=dict)
+    add: list[AddedColumn] = Field(default_factory=list, max_length=COLUMNS_MAX)
+    reorder: list[Move] = Field(default_factory=list)
+    dry_run: bool = Field(False, description="Only say what would be done")
+
+
+class SchemaVersion(BaseModel):
+    schema_id: int
+    is_current: bool
+    columns: list[dict[str, Any]]
+    identifier_columns: list[str]
+    number: int | None = Field(description="The commit of the warehouse that made it current first")
+    time: str | None
+    principal: str | None
+
+
+class SchemaList(BaseModel):
+    as_of: MomentAnswer
+    current_schema_id: int
+    versions: list[SchemaVersion]
+
+
+class CheckedColumn(BaseModel):
+    column: str
+    compatible: bool
+    action: Literal["none", "add", "widen", "optional", "comment", "keep", "refuse"]
+    reason: str
+
+
+class CheckAnswer(BaseModel):
+    compatible: bool
+    columns: list[CheckedColumn]
+
+
+class EvolveAnswer(BaseModel):
+    schema_id: int
+    changes: list[ColumnChange]
+    number: int | None = Field(description="The commit; null for a dry run or no change")
+
+
+@router.get(TABLE + "/schema", operation_id="loadSchema", response_model=SchemaList)
+def load_schema(access: ReaderTable, as_of: AsOf = None) -> Any:
+    """The versions of the schema, with when and by whom each became current."""
+    moment = table_at(access, as_of)
+    first = _first_commits(access)
+    current = schema_at(moment).schema_id
+    return {
+        "as_of": moment.as_json(),
+        "current_schema_id": current,
+        "versions": [
+            _version(schema, schema.schema_id == current, first.get(schema.schema_id))
+            for schema in sorted(moment.table.metadata.schemas, key=lambda schema: schema.schema_id)
+        ],
+    }
+
+
+@router.post(TABLE + "/schema/check", operation_id="checkSchema", response_model=CheckAnswer)
+def check_schema(access: ReaderTable, body: ProposedSchema) -> Any:
+    """Whether rows of a proposed schema fit into the table, and what would be done for each column."""
+    table = access.current()
+    proposed = [_field(column) for column in body.columns]
+    names = {field.name for field in proposed}
+    if len(names) != len(proposed):
+        raise Invalid("columns: a name is there twice")
+    known = {field.name: field for field in table.schema().fields}
+    found = [_checked(table, known.get(field.name), field) for field in proposed]
+    found += [_missing(field) for name, field in known.items() if name not in names]
+    return {"compatible": all(one["compatible"] for one in found), "columns": found}
+
+
+@router.post(TABLE + "/schema/evolve", operation_id="evolveSchema", response_model=EvolveAnswer)
+def evolve_schema(access: WriterTable, body: EvolveRequest, _: WriteSlot) -> Response:
+    """Change the schema: rename, drop, widen, make optional, comment, add, reorder; all or nothing."""
+    table = access.current()
+    before = table.schema()
+    with errors_as_catalog_errors("schema"):
+        transaction = table.transaction()
+        with transaction.update_schema() as update:
+            _apply(update, body)
+        changes = list(schema_changes(before, transaction.table_metadata.schema()))
+        if body.dry_run or not changes:
+            answer = {"schema_id": before.schema_id, "changes": changes, "number": None}
+            return json_response(answer)
+        transaction.commit_transaction()
+    number = number_of_version(access, table.metadata_location)
+    return json_response({"schema_id": table.schema().schema_id, "changes": changes, "number": number})
+
+
+def _apply(update: UpdateSchema, body: EvolveRequest) -> None:
+    for old, new in body.rename.items():
+        update.rename_column(_path(old), new)
+    for name in body.drop:
+        update.delete_column(_path(name))
+    for name, type_ in body.widen.items():
+        update.update_column(_path(name), field_type=_primitive(type_))
+    for name in body.optional:
+        update.make_column_optional(_path(name))
+    for name, text in body.comment.items():
+        update.update_column(_path(name), doc=text)
+    for column in body.add:
+        update.add_column(_path(column.name), _type(column.type), column.doc, column.required)
+        if column.first:
+            update.move_first(_path(column.name))
+        elif column.after is not None:
+            update.move_after(_path(column.name), _path(column.after))
+    for move in body.reorder:
+        _move(update, move)
+
+
+def _move(update: UpdateSchema, move: Move) -> None:
+    if [move.first, move.before is not None, move.after is not None].count(True) != 1:
+        raise Invalid(f"reorder: say for {move.column} one of first, before and after")
+    if move.first:
+        update.move_first(_path(move.column))
+    elif move.before is not None:
+        update.move_before(_path(move.column), _path(move.before))
+    else:
+        update.move_after(_path(move.column), _path(str(move.after)))
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(name.split("."))
+
+
+def _field(column: SchemaColumn) -> NestedField:
+    return NestedField(0, column.name, _type(column.type), required=column.required, doc=column.doc)
+
+
+def _type(given: str | dict[str, Any]) -> IcebergType:
+    try:
+        return _TYPE.validate_python(given)
+    except (ValidationError, ValueError, TypeError) as error:
+        raise Invalid(f"type: {given!r} is no Iceberg type") from error
+
+
+def _primitive(given: str) -> PrimitiveType:
+    found = _type(given)
+    if not isinstance(found, PrimitiveType):
+        raise Invalid(f"widen: {given!r} is no primitive type")
+    return found
+
+
+def _checked(table: Table, known: NestedField | None, field: NestedField) -> dict[str, Any]:
+    """One column of a proposed schema. PyIceberg decides, on a transaction that is never committed."""
+    try:
+        with errors_as_catalog_errors(), table.transaction().update_schema() as update:
+            if known is None:
+                update.add_column(field.name, field.field_type, field.doc, field.required)
+            elif known.field_type != field.field_type:
+                update.update_column(field.name, field_type=field.field_type)
+    except Invalid as error:
+        return _verdict(field.name, "refuse", error.message)
+    if known is None:
+        return _verdict(field.name, "add", f"A new column of type {field.field_type}")
+    if known.field_type != field.field_type:
+        return _verdict(field.name, "widen", f"{known.field_type} becomes {field.field_type}")
+    if known.required and not field.required:
+        return _verdict(field.name, "optional", "The column is required, and the proposed one may be null")
+    if field.doc is not None and field.doc != known.doc:
+        return _verdict(field.name, "comment", "The comment changes")
+    return _verdict(field.name, "none", "The column is the same")
+
+
+def _missing(field: NestedField) -> dict[str, Any]:
+    if field.required:
+        return _verdict(field.name, "refuse", "The column is required, and the proposed schema lacks it")
+    return _verdict(field.name, "keep", "The column stays and is null in new rows")
+
+
+def _verdict(column: str, action: str, reason: str) -> dict[str, Any]:
+    return {"column": column, "compatible": action != "refuse", "action": action, "reason": reason}
+
+
+def _first_commits(access: TableAccess) -> dict[int, dict[str, Any]]:
+    """The history's row of the first commit with each schema as the current one."""
+    rows = (row for row in versions(access) if "current-schema-id" in row["detail"])
+    return {row["detail"]["current-schema-id"]: row for row in rows}  # newest first: the oldest one stays
+
+
+def _version(schema: Schema, is_current: bool, commit: dict[str, Any] | None) -> dict[str, Any]:
+    identifiers = set(schema.identifier_field_ids)
+    return {
+        "schema_id": schema.schema_id,
+        "is_current": is_current,
+        "columns": [field.model_dump(mode="json") for field in schema.fields],
+        "identifier_columns": [field.name for field in schema.fields if field.field_id in identifiers],
+        "number": commit["number"] if commit else None,
+        "time": str(AtTime(commit["time_ms"])) if commit else None,
+        "principal": commit["principal"] if commit else None,
+    }
