@@ -25,6 +25,18 @@ COMMANDS = {
     "serve": "Run the server.",
     "worker": "Run a Spark worker for a server.",
     "demo": "Send changes to a server and show how they become rows.",
+    "query": "Run SQL on the tables of the lake, as of any moment.",
+    "tables": "List the tables with their rows, size and last commit.",
+    "describe": "Show the columns, partitioning and size of a table.",
+    "snapshots": "List the snapshots of a table, the newest first.",
+    "history": "Show every version of a row, oldest first.",
+    "diff": "Show the rows that differ between two moments.",
+    "rollback": "Set a table back to a moment or a snapshot.",
+    "tail": "Print changes of a table as they become visible.",
+    "status": "Show what waits, and how far each table is.",
+    "load": "Load CSV, JSON and Parquet files into a table.",
+    "export": "Copy a table at one moment into a local file.",
+    "flush": "Make everything that was acknowledged visible now.",
     "config": "Print every setting with its value and source.",
     "principal": "Create principals, grant and revoke their roles.",
     "warehouse": "Create, list and drop warehouses.",
@@ -46,7 +58,10 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, found, rest = super().resolve_command(ctx, args)
         if found is not None and name is not None:
-            found = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
+            try:
+                found = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
+            except ModuleNotFoundError as missing:
+                raise _without_server(missing) from missing
         return name, found, rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -75,6 +90,7 @@ def calve() -> None:
     Example:
       calve serve                      serve on http://127.0.0.1:8181
       calve demo                       send changes to it, in a second shell
+      calve query "SELECT count(*) FROM shop.orders" --as-of "1 minute ago"
     """
 
 
@@ -98,16 +114,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _sentences() -> tuple[type[Exception], ...]:
+    """The classes whose message is for people. A class that is not loaded was not raised."""
+    loaded = (("catalog.errors", "CatalogError"), ("calve.errors", "CalveError"))
+    found = [getattr(sys.modules[module], name) for module, name in loaded if module in sys.modules]
+    return (StartupError, *found)
+
+
 def _refuse(sentence: str, code: int) -> int:
     print(f"calve: {sentence}", file=sys.stderr)
     return code
 
 
-def _failed(problem: Exception) -> int:
-    from catalog.errors import CatalogError
+def _without_server(missing: ModuleNotFoundError) -> click.ClickException:
+    """A command of the server where only the client is installed."""
+    return click.ClickException(f"{missing.name} is not installed: pip install 'calve[server]'.")
 
-    if isinstance(problem, StartupError | CatalogError):
+
+def _failed(problem: Exception) -> int:
+    if isinstance(problem, _sentences()):
         return _refuse(str(problem), USAGE if isinstance(problem, SettingsError) else FAILED)
+    if isinstance(problem, ModuleNotFoundError):
+        return _refuse(_without_server(problem).format_message(), FAILED)
     if isinstance(problem, OSError) and problem.strerror:
         where = f" ({problem.filename})" if problem.filename else ""
         return _refuse(f"{problem.strerror}{where}.", FAILED)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from calve.cli.options import format_option, print_rows, settings_options
+from calve.cli.options import settings_options
+from calve.cli.output import format_option, print_rows
 from calve.settings import Settings
 from calve.settings_sources import origin
 

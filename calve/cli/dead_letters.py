@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import click
 
-from calve.cli.options import Function, format_option, print_rows, server_options, settings_options
+from calve.cli.options import Function, server_options, settings_options
+from calve.cli.output import format_option, print_rows
 from calve.settings import Settings
 
 if TYPE_CHECKING:

@@ -1,11 +1,9 @@
-"""Options that several commands have: settings, the server to talk to, the form of a list."""
+"""Options that several commands have: settings, and the server to talk to."""
 
 from __future__ import annotations
 
 import functools
-import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -52,44 +50,15 @@ def _option(name: str, *short: str) -> Callable[[Function], Function]:
 
 def server_options(function: Function) -> Function:
     """`--uri` and `--token` of the server that the command talks to."""
-    token = click.option("--token", metavar="TOKEN", help="Bearer token, if the server requires one.")
+    token = click.option(
+        "--token", metavar="TOKEN", envvar="CALVE_TOKEN", help="Bearer token, if the server requires one."
+    )
     return uri_option(token(function))
 
 
 uri_option = click.option(
-    "--uri", metavar="URI", help="Address of the server. [http://HOST:PORT of the settings]"
+    "--uri",
+    metavar="URI",
+    envvar="CALVE_URI",
+    help="Address of the server. [http://HOST:PORT of the settings]",
 )
-
-format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "tsv", "json"]),
-    help="How to print the list. [table on a terminal, else tsv: tab-separated, without a heading]",
-)
-
-
-def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str | None) -> None:
-    """A list for people or for programs, as `--format` or the kind of stdout says."""
-    form = form or ("table" if sys.stdout.isatty() else "tsv")
-    if form == "json":
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
-    elif form == "tsv":
-        for row in rows:
-            print("\t".join(flat(cell) for cell in row))
-    else:
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(flat(cell) for cell in row))
-        Console().print(table, markup=False, highlight=False)
-
-
-def flat(cell: Any) -> str:
-    """A cell as one line without tabs."""
-    if isinstance(cell, dict):
-        cell = ", ".join(f"{value} in {key}" for key, value in cell.items()) or "none"
-    return " ".join(str(cell).split())

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calve.cli.options import Function, flat, format_option, print_rows, settings_options
+from calve.cli.options import Function, settings_options
+from calve.cli.output import flat, format_option, print_rows
 from calve.settings import Settings
 from calve.startup import StartupError
 from catalog.models import EVERY_WAREHOUSE, Role

@@ -126,6 +126,13 @@ class AsyncLake:
         """What waits, how far each table and source has landed, what workers do."""
         return await self._connection.run(operations.status(self._address))
 
+    async def events(self, after: int = 0, *, limit: int = 100, wait_s: float = 0) -> dict[str, Any]:
+        """Commits after a number, in order; with `wait_s`, wait that long for the next one.
+
+        The result has `events`, `next` (pass it as `after` to go on) and `head` (the newest commit).
+        """
+        return await self._connection.run(operations.events(self._place, after, limit, wait_s))
+
     # -- writing
 
     async def write(

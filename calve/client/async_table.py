@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 from calve.client.calls import AsyncConnection
 from calve.client.names import dotted
@@ -27,9 +27,14 @@ class AsyncTable:
         """The namespace and the name, with dots."""
         return dotted(self._operations.levels)
 
-    async def metadata(self) -> Document:
-        """The table's metadata as the Iceberg specification defines it."""
-        return await self._connection.run(self._operations.metadata())
+    async def metadata(self, *, snapshots: Literal["all", "refs"] = "all") -> Document:
+        """The table's metadata as the Iceberg specification defines it.
+
+        With `snapshots="refs"` it has only the snapshots that branches and tags point to.
+        """
+        return await self._connection.run(
+            self._operations.metadata(None if snapshots == "all" else snapshots)
+        )
 
     async def rows(
         self,
@@ -62,15 +67,19 @@ class AsyncTable:
         """Every version of one row: when, by which operation and transaction, before and after."""
         return await self._connection.run(self._operations.history(key))
 
-    async def changes(
-        self, from_: Moment | None = None, to: Moment | None = None, *, limit: int | None = None
-    ) -> Document:
-        """The changes between two moments, in order, one page of them."""
-        return await self._connection.run(self._operations.changes(from_, to, limit))
+    async def changes(self, from_: Moment | None = None, to: Moment | None = None) -> Document:
+        """The changes that became visible between two moments, in order.
 
-    async def diff(self, from_: Moment, to: Moment | None = None) -> Document:
-        """The rows that were added, removed and changed between two moments; `to` is now if left out."""
-        return await self._connection.run(self._operations.diff(from_, to))
+        The result has `changes`, and `to_number`: pass it as `from_` to go on from there.
+        """
+        return await self._connection.run(self._operations.changes(from_, to))
+
+    async def diff(self, from_: Moment, to: Moment | None = None, *, limit: int | None = None) -> Document:
+        """The rows that were added, removed and changed between two moments; `to` is now if left out.
+
+        `limit` bounds each list of rows; the counts are whole.
+        """
+        return await self._connection.run(self._operations.diff(from_, to, limit))
 
     async def rollback_to(
         self, moment: Moment | None = None, *, snapshot_id: int | None = None, dry_run: bool = False

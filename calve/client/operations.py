@@ -225,6 +225,14 @@ def status(address: WarehouseAddress) -> Steps[dict[str, Any]]:
     return found
 
 
+def events(address: WarehouseAddress, after: int, limit: int, wait_s: float) -> Steps[dict[str, Any]]:
+    path = f"/lake/v1/{quote(address.warehouse, safe='')}/events"
+    params = {"after": after, "limit": limit, "wait_s": wait_s}
+    response = yield Call("GET", path, params, timeout_s=wait_s + RESPONSE_MARGIN_S)
+    found: dict[str, Any] = response.json()
+    return found
+
+
 def tables(address: WarehouseAddress, namespace: str | None = None) -> Steps[list[str]]:
     """The names of all tables, of one namespace and those below it or of all, sorted."""
     waiting: list[tuple[str, ...]] = [tuple(namespace.split("."))] if namespace else [()]

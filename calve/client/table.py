@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 from calve.client.calls import Connection
 from calve.client.names import dotted
@@ -27,9 +27,12 @@ class Table:
         """The namespace and the name, with dots."""
         return dotted(self._operations.levels)
 
-    def metadata(self) -> Document:
-        """The table's metadata as the Iceberg specification defines it."""
-        return self._connection.run(self._operations.metadata())
+    def metadata(self, *, snapshots: Literal["all", "refs"] = "all") -> Document:
+        """The table's metadata as the Iceberg specification defines it.
+
+        With `snapshots="refs"` it has only the snapshots that branches and tags point to.
+        """
+        return self._connection.run(self._operations.metadata(None if snapshots == "all" else snapshots))
 
     def rows(
         self,
@@ -62,15 +65,19 @@ class Table:
         """Every version of one row: when, by which operation and transaction, before and after."""
         return self._connection.run(self._operations.history(key))
 
-    def changes(
-        self, from_: Moment | None = None, to: Moment | None = None, *, limit: int | None = None
-    ) -> Document:
-        """The changes between two moments, in order, one page of them."""
-        return self._connection.run(self._operations.changes(from_, to, limit))
+    def changes(self, from_: Moment | None = None, to: Moment | None = None) -> Document:
+        """The changes that became visible between two moments, in order.
 
-    def diff(self, from_: Moment, to: Moment | None = None) -> Document:
-        """The rows that were added, removed and changed between two moments; `to` is now if left out."""
-        return self._connection.run(self._operations.diff(from_, to))
+        The result has `changes`, and `to_number`: pass it as `from_` to go on from there.
+        """
+        return self._connection.run(self._operations.changes(from_, to))
+
+    def diff(self, from_: Moment, to: Moment | None = None, *, limit: int | None = None) -> Document:
+        """The rows that were added, removed and changed between two moments; `to` is now if left out.
+
+        `limit` bounds each list of rows; the counts are whole.
+        """
+        return self._connection.run(self._operations.diff(from_, to, limit))
 
     def rollback_to(
         self, moment: Moment | None = None, *, snapshot_id: int | None = None, dry_run: bool = False

@@ -49,9 +49,9 @@ class TableOperations:
             if not token:
                 return found
 
-    def metadata(self) -> Steps[Document]:
+    def metadata(self, snapshots: str | None) -> Steps[Document]:
         path = self.address.catalog(table_path(self.levels, self.address.separator))
-        response = yield Call("GET", path)
+        response = yield Call("GET", path, {"snapshots": snapshots})
         found: Document = response.json()["metadata"]
         return found
 
@@ -97,12 +97,20 @@ class TableOperations:
     def history(self, key: Key) -> Steps[list[Document]]:
         return (yield from self._pages("/history", {"key": key_text(key)}, "versions"))
 
-    def changes(self, from_: Moment | None, to: Moment | None, limit: int | None) -> Steps[Document]:
-        params = {"from": moment_parameter(from_), "to": moment_parameter(to), "limit": limit}
-        return (yield from self._get("/changes", params))
+    def changes(self, from_: Moment | None, to: Moment | None) -> Steps[Document]:
+        """All pages as one. The first page decides where they end."""
+        params = {"from": moment_parameter(from_), "to": moment_parameter(to)}
+        found = yield from self._get("/changes", params)
+        token = found.pop("next-page-token", None)
+        while token:
+            page = yield from self._get("/changes", {**params, "to": found["to_number"], "pageToken": token})
+            found["changes"] += page["changes"]
+            token = page.get("next-page-token")
+        return found
 
-    def diff(self, from_: Moment, to: Moment | None) -> Steps[Document]:
-        return (yield from self._get("/diff", {"from": moment_parameter(from_), "to": moment_parameter(to)}))
+    def diff(self, from_: Moment, to: Moment | None, limit: int | None) -> Steps[Document]:
+        params = {"from": moment_parameter(from_), "to": moment_parameter(to), "limit": limit}
+        return (yield from self._get("/diff", params))
 
     def rollback(self, moment: Moment | None, snapshot_id: int | None, dry_run: bool) -> Steps[Document]:
         body: Document = {"dry_run": dry_run}

@@ -12,7 +12,7 @@ from calve.client import AsyncLake, Lake, connect, connect_async
 
 URL = "http://lake.test"
 CONFIG = {"overrides": {"prefix": "main", "namespace-separator": "%1F"}, "defaults": {}}
-Answer = Mapping[str, Any] | httpx.Response | Exception
+Answer = Mapping[str, Any] | httpx.Response | BaseException
 
 
 class FakeServer:
@@ -27,7 +27,7 @@ class FakeServer:
         answer = self._answers[f"{request.method} {request.url.raw_path.decode().partition('?')[0]}"]
         if isinstance(answer, list):
             answer = answer.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         if isinstance(answer, httpx.Response):
             return answer

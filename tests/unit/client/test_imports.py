@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # Whatever is not in the standard library, not ours and not below httpx, click and rich, is not there.
 PRELUDE = """
 import sys
+
+import pytest
 ALLOWED = {"httpx", "httpcore", "h11", "h2", "anyio", "sniffio", "certifi", "idna", "click", "rich",
            "pygments", "markdown_it", "mdurl", "typing_extensions", "socksio", "calve"}
 class Absent:
@@ -42,3 +46,15 @@ def test_importing_it_loads_no_server() -> None:
     code += "print(sorted((heavy | {'catalog', 'ingest', 'query'}) & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", [*QUERIES, *OTHERS])
+def test_commands_for_asking_run_without_the_server(name: str) -> None:
+    ended = run(f"import sys; from calve.cli import main; sys.exit(main([{name!r}, '--help']))\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_command_of_the_server_says_what_to_install() -> None:
+    ended = run("import sys; from calve.cli import main; sys.exit(main(['serve']))\n")
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("is not installed: pip install 'calve[server]'.\n")

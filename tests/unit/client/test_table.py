@@ -32,8 +32,8 @@ CASES: list[tuple[str, Method, Any, Any]] = [
     ("GET /snapshots", lambda t: t.snapshots(), {}, [SNAPSHOT]),
     ("GET /snapshots", lambda t: t.snapshot_as_of(12), {"as_of": "12"}, SNAPSHOT),
     ("GET /history", lambda t: t.history({"a": 1}), {"key": '{"a": 1}'}, [{"operation": "insert"}]),
-    ("GET /changes", lambda t: t.changes(3, 5, limit=9), {"from": "3", "to": "5", "limit": "9"}, "whole"),
-    ("GET /diff", lambda t: t.diff(3), {"from": "3"}, "whole"),
+    ("GET /changes", lambda t: t.changes(3, 5), {"from": "3", "to": "5"}, "whole"),
+    ("GET /diff", lambda t: t.diff(3, limit=9), {"from": "3", "limit": "9"}, "whole"),
     ("POST /rollback", lambda t: t.rollback_to(3), {"dry_run": False, "as_of": 3}, "whole"),
     (
         "POST /rollback",
@@ -111,6 +111,18 @@ def test_pages_are_put_together() -> None:
     found = server.connect().table("shop.orders").snapshots()
     assert [one["snapshot_id"] for one in found] == [2, 1]
     assert server.last.url.params["pageToken"] == "t"
+
+
+def test_the_pages_of_changes_end_at_one_number() -> None:
+    pages: list[Any] = [
+        {"from_number": 3, "to_number": 9, "changes": [{"operation": "insert"}], "next-page-token": "t"},
+        {"from_number": 3, "to_number": 9, "changes": [{"operation": "delete"}], "next-page-token": None},
+    ]
+    server = FakeServer({f"GET {HERE}/changes": pages})
+    found = server.connect().table("shop.orders").changes(3)
+    changes = [{"operation": "insert"}, {"operation": "delete"}]
+    assert found == {"from_number": 3, "to_number": 9, "changes": changes}
+    assert dict(server.last.url.params) == {"from": "3", "to": "9", "pageToken": "t"}
 
 
 def test_the_metadata_comes_from_the_catalog() -> None:

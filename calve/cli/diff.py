@@ -1,0 +1,79 @@
+"""`calve diff`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from calve.cli.connection import MomentType, lake_options
+from calve.cli.history import row_text
+from calve.cli.output import json_text, moment_text
+from calve.client import Lake
+from calve.client.times import Moment
+
+
+@click.command()
+@click.argument("table")
+@click.option(
+    "--from", "from_", type=MomentType(), required=True, metavar="MOMENT", help="The earlier moment."
+)
+@click.option("--to", type=MomentType(), metavar="MOMENT", help="The later moment. [now]")
+@click.option("--limit", type=click.IntRange(0), default=20, help="Most rows of each kind. [20]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    help="How to print. [table on a terminal, else json]",
+)
+@lake_options
+def command(lake: Lake, table: str, from_: Moment, to: Moment | None, limit: int, form: str | None) -> None:
+    """Show the rows that differ between two moments.
+
+    \b
+    Examples:
+      calve diff shop.orders --from "1 minute ago"
+      calve diff shop.orders --from 1200 --to 1234 --format json
+    """
+    found = lake.table(table).diff(from_, to, limit=limit)
+    if form == "json" or (form is None and not sys.stdout.isatty()):
+        print(json_text(found))
+        return
+    for line in lines(found):
+        click.echo(line)
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """The difference for people: `+` added, `-` removed, `~` changed with the old and the new value."""
+    rows = found["rows"]
+    start, end = (
+        f"{moment_text(found[name]['time'])} (commit {found[name]['number']})" for name in ("from", "to")
+    )
+    told = [f"from {start} to {end}"]
+    told += [f"column {_column(change)}" for change in found["schema"]]
+    told += [click.style(f"+ {row_text(row)}", fg="green") for row in rows["added"]]
+    told += [line for row in rows["changed"] for line in _changed(row)]
+    told += [click.style(f"- {row_text(row)}", fg="red") for row in rows["removed"]]
+    counts = (
+        f"{rows['added_count']:,} added, {rows['changed_count']:,} changed, {rows['removed_count']:,} removed"
+    )
+    if rows["truncated"]:
+        counts += "; not all are shown: --limit shows more"
+    return [*told, counts]
+
+
+def _changed(row: dict[str, Any]) -> list[str]:
+    width = max(map(len, row["old"]), default=0)
+    cells = [
+        (name, row_text({"": row["old"][name]})[1:], row_text({"": new})[1:])
+        for name, new in row["new"].items()
+    ]
+    old_width = max((len(old) for _, old, _ in cells), default=0)
+    head = click.style(f"~ {row_text(row['key'])}", fg="yellow")
+    return [head, *(f"    {name:{width}}  {old:{old_width}}  →  {new}" for name, old, new in cells)]
+
+
+def _column(change: dict[str, Any]) -> str:
+    values = "" if change["old"] is None and change["new"] is None else f": {change['old']} → {change['new']}"
+    return f"{change['column']} {change['change']}{values}"
