@@ -131,7 +131,7 @@ class AsyncLake:
 
         The result has `events`, `next` (pass it as `after` to go on) and `head` (the newest commit).
         """
-        return await self._connection.run(operations.events(self._place, after, limit, wait_s))
+        return await self._connection.run(operations.events(self._address, after, limit, wait_s))
 
     # -- writing
 

@@ -133,7 +133,7 @@ class Lake:
 
         The result has `events`, `next` (pass it as `after` to go on) and `head` (the newest commit).
         """
-        return self._connection.run(operations.events(self._place, after, limit, wait_s))
+        return self._connection.run(operations.events(self._address, after, limit, wait_s))
 
     # -- writing
 

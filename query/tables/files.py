@@ -92,7 +92,7 @@ def overwrite_files(access: WriterTable, body: OverwriteRequest, _: WriteSlot) -
 def export_table(access: WriterTable, body: ExportRequest, _: WriteSlot) -> Any:
     """Write the rows of one moment as Parquet files. If it fails, the files that were written are deleted."""
     place = locations.require_below(access.warehouse, body.location, "location")
-    for taken, _owner in access.catalog.records.taken(access.warehouse.name, place.canonical):
+    for taken, _owner in access.catalog.records.overlapping(access.warehouse.name, place.canonical):
         raise Conflict(f"location: {place.text} overlaps {taken}, which belongs to a table")
     moment = table_at(access, None if body.as_of is None else str(body.as_of))
     schema = schema_at(moment)
@@ -163,7 +163,7 @@ def _checked(access: TableAccess, table: Table, files: Sequence[str]) -> tuple[l
     own = str(table.metadata.table_uuid)
     for file in files:
         place = locations.require_inside(access.warehouse, file, "file", file=True)
-        for taken, owner in access.catalog.records.taken(access.warehouse.name, place.canonical):
+        for taken, owner in access.catalog.records.overlapping(access.warehouse.name, place.canonical):
             if owner != own:
                 raise Invalid(f"files: {file} is inside {taken}, which belongs to another table")
         try:
