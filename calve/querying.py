@@ -74,6 +74,8 @@ def process_settings(settings: Settings, catalog: Catalog) -> Callable[[], Proce
 
     def current() -> ProcessSettings:
         roots = sorted(warehouse.root.rstrip("/") for warehouse in catalog.warehouses.all())
+        for root in roots:
+            catalog.files.make_directory(root)  # the kernel allows what exists when a process starts
         local = [root.removeprefix("file://") for root in roots if root.startswith("file://")]
         has_s3 = any(not root.startswith("file://") for root in roots)
         return ProcessSettings(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import duckdb
+import pyarrow as pa
 
 from query import formats, frames, profile, sandbox, sql
 
@@ -59,6 +60,11 @@ class Engine:
                 is_fatal = isinstance(error, FATAL)
                 # What follows points to a place in the SQL with full names, which the caller does not know.
                 answer = _error(type(error).__name__, str(error).partition("\n\nLINE ")[0])
+            except (pa.ArrowException, OSError) as error:
+                # Arrow passes on what DuckDB says while rows are fetched.
+                text = str(error).partition("\n\nLINE ")[0]
+                is_memory = text.startswith("Out of Memory Error")
+                answer = _error("OutOfMemoryException" if is_memory else "InvalidInputException", text)
             except MemoryError:
                 is_fatal = True
                 answer = _error("OutOfMemoryException", "the query needs more memory than it may have")

@@ -1,7 +1,7 @@
 """Results as bytes: JSON objects, compact JSON, NDJSON, CSV, an Arrow stream, Parquet.
 
 A format writes Arrow batches as they come, so a result is never whole in memory. Values are exact: in JSON
-and CSV, decimals and 128-bit integers become text; dates, times, timestamps and intervals become text in
+and CSV, decimals become text; dates, times, timestamps and intervals become text in
 ISO 8601; binary becomes base64; NaN and the infinities, which JSON lacks, become text too.
 """
 
@@ -67,14 +67,16 @@ class _Json:
         self._columns = columns(schema, types)
         self._names = unique_names(schema.names)
         self._as_objects = as_objects
+        self._huge = huge_integers(types)
         self._is_first = True
 
     def head(self) -> bytes:
         return b'{"columns":' + orjson.dumps(self._columns) + b',"rows":['
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
-        values = list(row_values(batch))
-        found = [dict(zip(self._names, row, strict=True)) for row in values] if self._as_objects else values
+        found: list[Any] = list(row_values(batch, self._huge))
+        if self._as_objects:
+            found = [dict(zip(self._names, row, strict=True)) for row in found]
         text = orjson.dumps(found)[1:-1]
         if not text:
             return b""
@@ -92,13 +94,15 @@ class _NdJson:
     def __init__(self, schema: pa.Schema, types: list[str]) -> None:
         self._names = unique_names(schema.names)
         self._columns = columns(schema, types)
+        self._huge = huge_integers(types)
 
     def head(self) -> bytes:
         return b""
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
         names = self._names
-        return b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in row_values(batch))
+        rows = row_values(batch, self._huge)
+        return b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
 
     def tail(self, summary: dict[str, Any]) -> bytes:
         return orjson.dumps({"summary": {"columns": self._columns} | summary}) + b"\n"
@@ -227,11 +231,19 @@ def unique_names(names: list[str]) -> list[str]:
     return found
 
 
-def row_values(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """The rows as values that JSON can hold exactly."""
+def huge_integers(types: list[str]) -> frozenset[int]:
+    """The columns of 128-bit integers, such as sums of integers. Arrow has them as decimals."""
+    return frozenset(index for index, type_ in enumerate(types) if type_ == "HUGEINT")
+
+
+def row_values(batch: pa.RecordBatch, huge: frozenset[int] = frozenset()) -> Iterator[tuple[Any, ...]]:
+    """The rows as values that JSON can hold exactly. Columns in `huge` become numbers and not text."""
     if batch.num_columns == 0:
         return iter([()] * batch.num_rows)
-    return zip(*(values(array) for array in batch.columns), strict=True)
+    found = [values(array) for array in batch.columns]
+    for index in huge:
+        found[index] = [None if text is None else orjson.Fragment(text) for text in found[index]]
+    return zip(*found, strict=True)
 
 
 def values(array: pa.Array) -> list[Any]:

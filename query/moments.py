@@ -51,7 +51,8 @@ def requested_moment(value: str | float | None, now_ms: int) -> RequestedMoment:
     if (found := _AGO.fullmatch(text)) is not None:
         unit = found[2].lower()
         return AtTime(now_ms - int(found[1]) * _UNIT_MS["ms" if unit == "ms" else unit[0]])
-    if (found := _TOKEN.fullmatch(text)) is not None:
+    found = _TOKEN.fullmatch(text)
+    if found is not None and _LOCAL_TIME.fullmatch(text) is None:
         return AtToken(found[1], int(found[2]))
     return _time(text, value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -18,13 +17,3 @@ def measured(connection: duckdb.DuckDBPyConnection, text: str, parameters: Any) 
     assert row is not None
     plan: dict[str, Any] = orjson.loads(row[1])
     return plan
-
-
-def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The operators that read tables of the lake."""
-    pending = [plan]
-    while pending:
-        node = pending.pop()
-        if "ICEBERG" in str(node.get("operator_name", node.get("name", ""))).upper():
-            yield node
-        pending.extend(node.get("children") or ())

@@ -54,6 +54,8 @@ class TableRead:
     identifier: Identifier
     snapshot_id: int | None  # None: the table has no snapshot yet, or the SQL computes it
     summary: dict[str, str]  # of the snapshot
+    location: str
+    partitioned_by: list[str]
 
     @property
     def shown(self) -> str:
@@ -174,7 +176,8 @@ class Resolver:
         self._plan.names[table["key"]] = resolved
         known = {one["snapshot-id"]: one for one in document.get("snapshots") or ()}
         summary = known.get(snapshot_id, {}).get("summary", {})
-        self._plan.reads.append(TableRead(pin, identifier, snapshot_id, summary))
+        location, fields = document["location"], _partition_fields(document)
+        self._plan.reads.append(TableRead(pin, identifier, snapshot_id, summary, location, fields))
 
     def _document(self, entry: CatalogEntry) -> dict[str, Any]:
         assert entry.document is not None
@@ -256,6 +259,12 @@ class Resolver:
         same = [name for name in names if name.rpartition(".")[2].lower() == identifier.name.lower()]
         near = difflib.get_close_matches(wanted, by_lower, NEAR_NAMES_MAX)
         return list(dict.fromkeys([*same, *(by_lower[name] for name in near)]))[:NEAR_NAMES_MAX]
+
+
+def _partition_fields(document: dict[str, Any]) -> list[str]:
+    specs = {spec["spec-id"]: spec for spec in document.get("partition-specs") or ()}
+    spec = specs.get(document.get("default-spec-id"), {})
+    return [str(field["name"]) for field in spec.get("fields", ())]
 
 
 def _version(document: dict[str, Any], text: str | None, identifier: Identifier) -> int:

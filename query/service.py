@@ -21,6 +21,7 @@ from catalog.models import Caller
 from catalog.moments import AtNumber, AtTime, Now
 from catalog.names import Namespace, WarehouseRef, namespace_from_levels, warehouse_ref
 from catalog.services.catalog import Catalog
+from catalog.shutdown import stopping
 from query import explain
 from query.landing import AT_LEAST, COMMITTED, FRESH, Freshness, Tables, mirror_name
 from query.moments import AtToken, requested_moment
@@ -30,6 +31,8 @@ from query.resolve import Plan, Resolver
 
 DEADLINE_MARGIN_S = 0.3  # the answer of a query that takes too long comes before that of the HTTP layer
 PARAMETERS_MAX = 1000
+STOPPING_POLL_S = 0.5
+STOPPING_GRACE_S = 2.0
 
 
 class QueryFailed(Invalid):
@@ -114,16 +117,31 @@ class QueryService:
         self._freshness = freshness
         self._pool = pool
         self._limits = limits
+        self._stopper: asyncio.Task[None] | None = None
         self.registry = Registry()
 
     def warm_up(self) -> None:
+        """Call it on the event loop when the server starts."""
         if self._limits.sandbox_missing is None:
             self._pool.warm_up()
+        self._stopper = asyncio.get_running_loop().create_task(self._end_when_stopping())
 
     async def close(self) -> None:
+        if self._stopper is not None:
+            self._stopper.cancel()
+        self._stop_all()
+        await self._pool.close()
+
+    async def _end_when_stopping(self) -> None:
+        """The server waits for requests in flight. Queries get a moment, and can be sent again."""
+        while not stopping.is_set():  # noqa: ASYNC110 - it is set by a signal handler, in any thread
+            await asyncio.sleep(STOPPING_POLL_S)
+        await asyncio.sleep(STOPPING_GRACE_S)
+        self._stop_all()
+
+    def _stop_all(self) -> None:
         for query in self.registry.running():
             query.stop(Unavailable("The server is stopping: send the query again in a moment"))
-        await self._pool.close()
 
     async def start(
         self, request: QueryRequest, caller: Caller, token: str | None, deadline_s: float | None = None
