@@ -50,17 +50,17 @@ def lines(found: dict[str, Any]) -> list[str]:
     start, end = (
         f"{moment_text(found[name]['time'])} (commit {found[name]['number']})" for name in ("from", "to")
     )
-    told = [f"from {start} to {end}"]
-    told += [f"column {_column(change)}" for change in found["schema"]]
-    told += [click.style(f"+ {row_text(row)}", fg="green") for row in rows["added"]]
-    told += [line for row in rows["changed"] for line in _changed(row)]
-    told += [click.style(f"- {row_text(row)}", fg="red") for row in rows["removed"]]
+    lines = [f"from {start} to {end}"]
+    lines += [f"column {_column(change)}" for change in found["schema"]]
+    lines += [click.style(f"+ {row_text(row)}", fg="green") for row in rows["added"]]
+    lines += [line for row in rows["changed"] for line in _changed(row)]
+    lines += [click.style(f"- {row_text(row)}", fg="red") for row in rows["removed"]]
     counts = (
         f"{rows['added_count']:,} added, {rows['changed_count']:,} changed, {rows['removed_count']:,} removed"
     )
     if rows["truncated"]:
         counts += "; not all are shown: --limit shows more"
-    return [*told, counts]
+    return [*lines, counts]
 
 
 def _changed(row: dict[str, Any]) -> list[str]:

@@ -9,15 +9,15 @@ from calve.cli.output import bytes_text, format_option, print_rows
 from calve.cli.table_facts import current_summary, time_text
 from calve.client import Lake
 
-COMPANIONS = ("__changes", "__rejects")
+ADDED_TABLES = ("__changes", "__rejects")
 
 
 @click.command()
 @click.argument("namespace", required=False)
-@click.option("--all", "with_companions", is_flag=True, help="Also the tables __changes and __rejects.")
+@click.option("--all", "show_all", is_flag=True, help="Also the tables __changes and __rejects.")
 @format_option
 @lake_options
-def command(lake: Lake, namespace: str | None, with_companions: bool, form: str | None) -> None:
+def command(lake: Lake, namespace: str | None, show_all: bool, form: str | None) -> None:
     """List the tables with their rows, size and last commit.
 
     \b
@@ -27,7 +27,7 @@ def command(lake: Lake, namespace: str | None, with_companions: bool, form: str 
     """
     rows = []
     for name in lake.tables(namespace):
-        if with_companions or not name.endswith(COMPANIONS):
+        if show_all or not name.endswith(ADDED_TABLES):
             metadata = lake.table(name).metadata(snapshots="refs")
             summary = current_summary(metadata)
             size = bytes_text(summary.bytes) if form in (None, "table") else summary.bytes
