@@ -4,7 +4,7 @@
 1763424000000                 a time in milliseconds since 1970 (from 100,000,000,000 on)
 "2026-11-15T00:00:00Z"        a time; without an offset it is UTC, without a time of day it is midnight
 "5 minutes ago", "now"        a time before now
-"main:77"                     the token of an acknowledgement: the first moment that shows its changes
+"main:77"                     the token of an acknowledgement: now, once its changes are visible
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCAL_TIME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AtToken:
-    """The first moment that shows everything up to a token of /cdc."""
+    """The present, once it shows everything up to a token of /cdc."""
 
     warehouse: str
     journal_id: int

@@ -88,7 +88,8 @@ class QueryProcess:
     done: dict[str, Any] | None = None  # what the last query did, when its last piece is on its way
 
     @classmethod
-    async def start(cls, settings: ProcessSettings) -> QueryProcess:
+    async def spawn(cls, settings: ProcessSettings) -> QueryProcess:
+        """A process that has not loaded anything yet."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -106,17 +107,14 @@ class QueryProcess:
             )
         ours.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        started = cls(settings, process, reader, writer)
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await frames.write_message(writer, settings.as_message())
-                answer = await started._message()
-            started.confined = answer["ready"]["confined"]
-        except BaseException:
-            started.process.kill()
-            await started.watch()
-            raise
-        return started
+        return cls(settings, process, reader, writer)
+
+    async def prepare_to_serve(self) -> None:
+        """Wait until it has loaded DuckDB and is confined."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await self._send(self.settings.as_message())
+            answer = await self._message()
+        self.confined = answer["ready"]["confined"]
 
     async def watch(self) -> None:
         """Wait for its end. What a process that crashed wrote to its standard error goes to the log."""
@@ -126,6 +124,8 @@ class QueryProcess:
             kept = (kept + part)[-STDERR_BYTES_KEPT:]
         code = await self.process.wait()
         self.writer.close()
+        with contextlib.suppress(OSError):  # it was closed by the other side
+            await self.writer.wait_closed()
         if not self.is_killed and code != 0:
             said = kept.decode(errors="replace")
             log.warning("a query process ended", extra={"exit_code": code, "stderr": said})
@@ -331,23 +331,33 @@ class ProcessPool:
 
     async def _live(self) -> None:
         """Start a process and watch it until it ends."""
-        generation = self._generation
+        generation, process = self._generation, None
         try:
-            process = await QueryProcess.start(await asyncio.to_thread(self._settings))
+            process = await QueryProcess.spawn(await asyncio.to_thread(self._settings))
+            self._all.add(process)
+            if self._is_closed:
+                process.kill()
+            await process.prepare_to_serve()
         except (OSError, TimeoutError, QueryError, CatalogError) as error:
             self._count -= 1
-            self._has_failed = True
-            log.exception("a query process did not start")
-            self._fail_one(error)
+            if process is not None:
+                process.process.kill()
+                await process.watch()
+                self._all.discard(process)
+            if not self._is_closed:
+                self._has_failed = True
+                log.exception("a query process did not start")
+                self._fail_one(error)
             return
         finally:
             self._starting -= 1
         process.generation = generation
         self._has_failed = False
-        self._all.add(process)
-        if self._is_closed:  # while the process started: `close` waits for its end
+        if generation == self._generation:
+            self._idle.append(process)
+        else:  # the settings changed while it started
             process.kill()
-        self._idle.append(process)
+            self._count -= 1
         self._dispatch()
         await process.watch()
         self._all.discard(process)

@@ -20,6 +20,8 @@ from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import WarehouseState, document_key
 
 NUMBER_MAX = 2**62
+CHUNK_ROWS = 1000
+SUPERSEDED_CHUNKS_MAX = 20
 NEAR_NAMES_MAX = 3
 NEAR_NAMESPACES_MAX = 50
 NEAR_TABLES_MAX = 1000
@@ -106,6 +108,26 @@ class Resolver:
         for table in tables:
             self._resolve(table)
         return self._plan
+
+    def superseded_ms(self) -> int | None:
+        """When the oldest commit was that the pinned tables lack; None if they are as they are now."""
+        found = [self._next_change(read) for read in self._plan.reads]
+        return min((ms for ms in found if ms is not None), default=None)
+
+    def _next_change(self, read: TableRead) -> int | None:
+        pin, identifier = read.pin, read.identifier
+        key, name = identifier.namespace.key, identifier.name
+        if pin.number is None or isinstance(self._moment, Now):
+            return None
+        next_ms, before = None, NUMBER_MAX
+        for _ in range(SUPERSEDED_CHUNKS_MAX):
+            rows = self._catalog.history.versions(pin.warehouse, key, name, before, CHUNK_ROWS)
+            later = [row for row in rows if row["number"] > pin.number]
+            if later:
+                next_ms, before = int(later[-1]["time_ms"]), int(later[-1]["number"])
+            if len(later) < CHUNK_ROWS:
+                break
+        return next_ms
 
     def commit_ms(self, pin: Pin) -> int | None:
         """When the newest commit of the pinned state was; None if there is none."""
@@ -239,7 +261,7 @@ class Resolver:
             return None
         found, before = None, NUMBER_MAX
         key = identifier.namespace.key
-        while rows := self._catalog.history.versions(pin.warehouse, key, identifier.name, before, 1000):
+        while rows := self._catalog.history.versions(pin.warehouse, key, identifier.name, before, CHUNK_ROWS):
             for row in rows:
                 if row["number"] <= pin.number:
                     return found

@@ -270,18 +270,24 @@ class QueryService:
     ) -> None:
         timeout_s = max(0.0, until_s - time.monotonic() - DEADLINE_MARGIN_S)
         visible = {name: some for name, some in tables.items() if caller.role(name) is not None}
-        await self._freshness.wait(request.consistency, visible, caller, timeout_s)
+        consistency = request.consistency
+        if wanted.token is not None:
+            consistency = f"{AT_LEAST}{wanted.token.warehouse}:{wanted.token.journal_id}"
+        await self._freshness.wait(consistency, visible, caller, timeout_s)
 
     async def _summary(self, query: Query, resolver: Resolver, plan: Plan, waiting: Any) -> dict[str, Any]:
         """What the answer tells beside its rows."""
         pins = [pin.as_json(await run_in_threadpool(resolver.commit_ms, pin)) for pin in plan.pins.values()]
         as_of: dict[str, Any] = pins[0]
+        now_ms = self._catalog.now_ms()
+        next_ms = await run_in_threadpool(resolver.superseded_ms)
+        superseded = 0 if next_ms is None else max(0, now_ms - next_ms)
         if len(pins) > 1:
             as_of = as_of | {"warehouses": pins}
         return {
             "as_of": as_of,
             "snapshots": plan.snapshots,
-            "freshness_ms": await self._freshness.age_ms(waiting, plan, self._catalog.now_ms()),
+            "freshness_ms": max(superseded, await self._freshness.age_ms(waiting, plan, now_ms)),
             "query_id": query.id,
         }
 

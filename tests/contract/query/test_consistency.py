@@ -103,6 +103,15 @@ def test_waiting_for_acknowledged_changes(fed: Fed, hand: Hand, level: str) -> N
     assert fed.ask(SQL, consistency=consistency)["freshness_ms"] == 0, "no more to wait for"
 
 
+def test_the_moment_of_a_token(fed: Fed, hand: Hand) -> None:
+    token = fed.send(2)
+    assert fed.refused(SQL, as_of=token, timeout_s=1)["code"] == 504
+    hand.land(hand.lease(fed.namespace))
+    answer = fed.ask(SQL, as_of=token)
+    assert (answer["freshness_ms"], answer["snapshots"]) == (0, fed.ask(SQL)["snapshots"])
+    assert fed.refused(SQL, as_of="other:1")["code"] == 400
+
+
 def test_waiting_has_an_end(fed: Fed, hand: Hand) -> None:
     token = fed.send(2)
     for consistency in ("fresh", f"at_least:{token}"):

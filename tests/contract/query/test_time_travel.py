@@ -70,6 +70,8 @@ def test_all_tables_of_a_query_are_of_one_moment(lake: QueryLake) -> None:
     counts = "SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)"
     assert lake.rows(counts) == [(4, 5)]
     assert lake.rows(counts, as_of=number) == [(3, 3)]
+    assert lake.ask("SELECT count(*) FROM a", as_of=number)["freshness_ms"] > 0, "it lacks a later change"
+    assert lake.ask("SELECT count(*) FROM a", as_of=number + 1)["freshness_ms"] == 0
     assert lake.rows(counts, as_of=number + 1) == [(4, 3)]
     assert lake.rows(counts, warehouse=f"main@{number}") == [(3, 3)]
 
