@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
 import uuid
@@ -25,6 +26,9 @@ import pyarrow.types as pat
 from spark_jobs.messages import KeyFileSettings
 
 OPEN_MAX = 1000  # mapped at the same time, in each process
+FILES_MAX = 50_000  # on the disk: small ones never reach the limit of bytes
+LOOK_EVERY = 50  # new key files of a process, between two looks at the whole folder
+_numbers = itertools.count(1)
 _MAPPED: OrderedDict[Path, Keys] = OrderedDict()
 
 
@@ -122,6 +126,8 @@ class KeyFiles:
         self._folder = Path(folder)
         self._bytes_max = settings.bytes_max
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"the folder of key files, {self._folder}, belongs to another user")
 
     def get(self, data_file: str, key: str, make: Callable[[], pa.Array]) -> Keys:
         """`key` names the key columns and their types; `make` reads the encoded keys of the data file."""
@@ -149,7 +155,8 @@ class KeyFiles:
         except OSError:
             began.unlink(missing_ok=True)
             raise
-        self._bound()
+        if next(_numbers) % LOOK_EVERY == 0 or path.stat().st_size > self._bytes_max // LOOK_EVERY:
+            self._bound()
         return keys
 
     def _path(self, data_file: str, key: str) -> Path:
@@ -171,11 +178,11 @@ class KeyFiles:
             with contextlib.suppress(FileNotFoundError):
                 found = entry.stat()
                 known.append((found.st_mtime_ns, found.st_size, entry.path))
-        left = sum(size for _, size, _ in known)
+        left_bytes, left_files = sum(size for _, size, _ in known), len(known)
         for _, size, path in sorted(known):
-            if left <= self._bytes_max:
+            if left_bytes <= self._bytes_max and left_files <= FILES_MAX:
                 return
             with contextlib.suppress(FileNotFoundError):
                 Path(path).unlink()
             _MAPPED.pop(Path(path), None)
-            left -= size
+            left_bytes, left_files = left_bytes - size, left_files - 1

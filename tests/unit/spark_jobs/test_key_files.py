@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_jobs import key_files
 from spark_jobs.key_files import KeyFiles, encode, sorted_keys
 from spark_jobs.messages import KeyFileSettings
 
@@ -26,6 +27,7 @@ def _columns(rows: Pairs) -> list[pa.Array]:
     return [pa.array([a for a, _ in rows], pa.string()), pa.array([b for _, b in rows], pa.binary())]
 
 
+@settings(deadline=None)  # other processes on the machine count too
 @given(PAIRS, PAIRS)
 def test_composite_keys_are_found_exactly(
     there: list[tuple[str, bytes]], wanted: list[tuple[str, bytes]]
@@ -98,6 +100,21 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
         files.put(f"{number}", "k", keys)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 10_000
     files.get("0", "k", lambda: pytest.fail("it was used last"))
+
+
+def test_their_number_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_files, "FILES_MAX", 20)
+    files = KeyFiles(KeyFileSettings(folder=str(tmp_path)))
+    for number in range(200):
+        files.put(f"{number}", "k", pa.array([number], pa.int64()))
+    assert len(list(tmp_path.iterdir())) < 20 + key_files.LOOK_EVERY
+
+
+def test_the_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        KeyFiles(KeyFileSettings(folder=str(tmp_path)))
 
 
 def test_a_file_that_is_deleted_while_it_is_mapped_stays_readable(tmp_path: Path) -> None:
