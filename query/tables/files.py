@@ -39,7 +39,7 @@ class FilesRequest(BaseModel):
 
 
 class OverwriteRequest(FilesRequest):
-    where: str | None = Field(None, description="Replace only the rows of this predicate; default: all")
+    filter: str | None = Field(None, description="Replace only the rows of this predicate; default: all")
 
 
 class FilesAnswer(BaseModel):
@@ -51,9 +51,11 @@ class FilesAnswer(BaseModel):
 
 class ExportRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    location: str = Field(description="A location below the warehouse's root that no table has")
+    location: str | None = Field(
+        None, description="A location of the warehouse that no table has; default: `exports` below its root"
+    )
     as_of: str | int | None = Field(None, description=f"The moment: {MOMENT_FORMS}")
-    where: str | None = None
+    filter: str | None = Field(None, description="Export only the rows of this predicate")
     columns: list[str] | None = None
 
 
@@ -77,7 +79,7 @@ def append_files(access: WriterTable, body: FilesRequest, _: WriteSlot) -> Any:
 def overwrite_files(access: WriterTable, body: OverwriteRequest, _: WriteSlot) -> Any:
     """Replace all rows, or those of a predicate, by the rows of Parquet files, in one commit."""
     table = access.current()
-    where = parsed_where(body.where, table.schema())
+    where = parsed_where(body.filter, table.schema(), "filter")
     files, rows = _checked(access, table, body.files)
     with errors_as_catalog_errors("files"):
         transaction = table.transaction()
@@ -91,13 +93,14 @@ def overwrite_files(access: WriterTable, body: OverwriteRequest, _: WriteSlot) -
 @router.post(TABLE + "/export", operation_id="exportTable", response_model=ExportAnswer)
 def export_table(access: WriterTable, body: ExportRequest, _: WriteSlot) -> Any:
     """Write the rows of one moment as Parquet files. If it fails, the files that were written are deleted."""
-    place = locations.require_below(access.warehouse, body.location, "location")
+    location = body.location or f"{access.warehouse.root.rstrip('/')}/exports"
+    place = locations.require_below(access.warehouse, location, "location")
     for taken, _owner in access.catalog.records.overlapping(access.warehouse.name, place.canonical):
         raise Conflict(f"location: {place.text} overlaps {taken}, which belongs to a table")
     moment = table_at(access, None if body.as_of is None else str(body.as_of))
     schema = schema_at(moment)
     require_columns(schema, body.columns or ())
-    where = parsed_where(body.where, schema)
+    where = parsed_where(body.filter, schema, "filter")
     scan = scan_at(moment, where, tuple(body.columns or ("*",)))
     folder = f"{place.text.rstrip('/')}/{access.identifier.name}-{uuid.uuid4().hex}"
     export = _Export(access, folder, schema_to_pyarrow(scan.projection(), include_field_ids=False))

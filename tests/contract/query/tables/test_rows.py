@@ -68,6 +68,21 @@ def test_rows_of_a_predicate(lake: TableLake) -> None:
     assert (len(cut["rows"]), cut["truncated"]) == (2, True)
 
 
+@pytest.mark.parametrize("limit", [1, 3, 4, 7])
+def test_rows_come_in_pages_of_one_snapshot(lake: TableLake, limit: int) -> None:
+    by_day(lake)
+    params: dict[str, Any] = {"where": "id >= 5 and id < 25", "limit": limit}
+    page = lake.get("days", "rows", **params)
+    found = page["rows"]
+    lake.table("days").delete("id < 20")
+    while page["truncated"]:
+        page = lake.get("days", "rows", **params, pageToken=page["next-page-token"])
+        found += page["rows"]
+        assert len(page["rows"]) <= limit
+    assert page["next-page-token"] is None
+    assert [row["id"] for row in sorted(found, key=lambda row: row["id"])] == list(range(5, 25))
+
+
 def test_rows_as_of_a_moment(lake: TableLake) -> None:
     before = lake.head()
     first, second = lake.orders()
