@@ -15,7 +15,7 @@ from tests.security.guarded import Guarded
 from tests.security.requests_of_operations import ALL, OF_JOBS, SERVER_WIDE, Maker
 
 # A reader may tell how a scan went. To ask for a batch is no error, and gives a reader none.
-FOR_READERS = {"reportMetrics", "leaseJob"}
+FOR_READERS = {"checkSchema", "reportMetrics", "leaseJob"}
 FOR_ADMINS = {"setProtection"}
 # A transaction of another principal looks as if it did not exist.
 OF_THE_OWNER = {"loadTransaction"}
