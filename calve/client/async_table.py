@@ -43,16 +43,22 @@ class AsyncTable:
         columns: Sequence[str] | None = None,
         as_of: Moment | None = None,
         dates: tuple[date | str | None, date | str | None] | None = None,
+        date_column: str | None = None,
         limit: int | None = None,
     ) -> list[Document]:
-        """Rows without SQL. `where` is a predicate, `dates` the first and the last day of a date range.
+        """Rows without SQL, in no certain order: at most 10,000.
+
+        `where` is a predicate, `dates` the first and the last day of a range, `date_column` their column.
+        Without `limit`, TooLarge is raised if there are more rows.
 
         >>> await lake.table("shop.orders").rows(where="amount > 100", as_of="yesterday")
         """
-        return await self._connection.run(self._operations.rows(where, columns, as_of, dates, limit))
+        return await self._connection.run(
+            self._operations.rows(where, columns, as_of, dates, date_column, limit)
+        )
 
-    async def get(self, key: Key, *, as_of: Moment | None = None) -> Document:
-        """The row with this key: a value, or a dict if the key has several columns. NotFound if none has."""
+    async def get(self, key: Key, *, as_of: Moment | None = None) -> Document | None:
+        """The row with this key (a value, or a dict if the key has several columns); None if none has it."""
         return await self._connection.run(self._operations.get(key, as_of))
 
     async def snapshots(self, *, as_of: Moment | None = None) -> list[Document]:

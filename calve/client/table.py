@@ -41,16 +41,20 @@ class Table:
         columns: Sequence[str] | None = None,
         as_of: Moment | None = None,
         dates: tuple[date | str | None, date | str | None] | None = None,
+        date_column: str | None = None,
         limit: int | None = None,
     ) -> list[Document]:
-        """Rows without SQL. `where` is a predicate, `dates` the first and the last day of a date range.
+        """Rows without SQL, in no certain order: at most 10,000.
+
+        `where` is a predicate, `dates` the first and the last day of a range, `date_column` their column.
+        Without `limit`, TooLarge is raised if there are more rows.
 
         >>> lake.table("shop.orders").rows(where="amount > 100", as_of="yesterday")
         """
-        return self._connection.run(self._operations.rows(where, columns, as_of, dates, limit))
+        return self._connection.run(self._operations.rows(where, columns, as_of, dates, date_column, limit))
 
-    def get(self, key: Key, *, as_of: Moment | None = None) -> Document:
-        """The row with this key: a value, or a dict if the key has several columns. NotFound if none has."""
+    def get(self, key: Key, *, as_of: Moment | None = None) -> Document | None:
+        """The row with this key (a value, or a dict if the key has several columns); None if none has it."""
         return self._connection.run(self._operations.get(key, as_of))
 
     def snapshots(self, *, as_of: Moment | None = None) -> list[Document]:

@@ -16,12 +16,15 @@ from calve.client.calls import Call, Steps
 from calve.client.names import table_path
 from calve.client.operations import WarehouseAddress
 from calve.client.times import Moment, moment_parameter
+from calve.client.values import from_json
+from calve.errors import TooLarge
 
 Document = dict[str, Any]
 Key = Any
 """The value of a one-column key, or a dict of the key's columns."""
 
 FILES_TIMEOUT_S = 600.0
+ROWS_MAX = 10_000  # of one request, which has no pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class TableOperations:
         columns: Sequence[str] | None,
         as_of: Moment | None,
         dates: tuple[date | str | None, date | str | None] | None,
+        date_column: str | None,
         limit: int | None,
     ) -> Steps[list[Document]]:
         from_date, to_date = dates or (None, None)
@@ -72,18 +76,18 @@ class TableOperations:
             "as_of": moment_parameter(as_of),
             "from_date": None if from_date is None else str(from_date),
             "to_date": None if to_date is None else str(to_date),
-            "limit": limit,
+            "date_column": date_column,
+            "limit": ROWS_MAX if limit is None else limit,
         }
-        if limit is not None:
-            found: list[Document] = (yield from self._get("/rows", params))["rows"]
-            return found
-        return (yield from self._pages("/rows", params, "rows"))
+        found = yield from self._get("/rows", params)
+        if limit is None and found["truncated"]:
+            raise TooLarge(f"There are more than {ROWS_MAX} rows: give where=, limit=, or use lake.query().")
+        return [_typed(row, found["columns"]) for row in found["rows"]]
 
-    def get(self, key: Key, as_of: Moment | None) -> Steps[Document]:
+    def get(self, key: Key, as_of: Moment | None) -> Steps[Document | None]:
         path = f"/rows/{quote(key_text(key), safe='')}"
         found = yield from self._get(path, {"as_of": moment_parameter(as_of)})
-        row: Document = found["row"]
-        return row
+        return None if found["row"] is None else _typed(found["row"], found["columns"])
 
     # -- time
 
@@ -170,6 +174,11 @@ class TableOperations:
         if as_of is not None:
             body["as_of"] = moment_parameter(as_of)
         return (yield from self._post("/export", body, FILES_TIMEOUT_S))
+
+
+def _typed(row: Document, columns: Sequence[Document]) -> Document:
+    types = {column["name"]: column["type"] for column in columns}
+    return {name: from_json(value, types.get(name, "")) for name, value in row.items()}
 
 
 def key_text(key: Key) -> str:

@@ -25,11 +25,22 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "TIMESTAMP_NS": datetime.fromisoformat,
     "TIMESTAMP WITH TIME ZONE": datetime.fromisoformat,
     "BLOB": base64.b64decode,
+    # Types of Iceberg, which table functions name.
+    "decimal": Decimal,
+    "float": float,
+    "double": float,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "timestamptz": datetime.fromisoformat,
+    "timestamp_ns": datetime.fromisoformat,
+    "timestamptz_ns": datetime.fromisoformat,
+    "binary": base64.b64decode,
 }
 
 
 def from_json(value: Any, type_: str) -> Any:
-    """The value of a column of this SQL type."""
+    """The value of a column of this type."""
     if not isinstance(value, str) or type_.endswith("]"):
         return value
     parser = _PARSERS.get(type_.partition("(")[0])

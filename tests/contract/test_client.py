@@ -12,6 +12,8 @@ import httpx
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, DecimalType, LongType, NestedField
 
 import calve
 from calve import errors
@@ -165,6 +167,37 @@ def test_snapshots_tags_and_rollback(stack: Stack, lake: Lake, namespace: str) -
     assert (len(dry["undone"]), dry["number"]) == (1, None)
     table.rollback_to(snapshot_id=first["snapshot_id"])
     assert lake.query(f"SELECT id FROM {table.name}").rows == [{"id": 1}]
+
+
+def test_rows_and_differences(stack: Stack, lake: Lake, namespace: str) -> None:
+    """Of a table with a key, which an engine writes."""
+    key = NestedField(1, "id", LongType(), required=True)
+    columns = (key, NestedField(2, "amount", DecimalType(9, 2)), NestedField(3, "day", DateType()))
+    schema = Schema(*columns, identifier_field_ids=[1])
+    created = pyiceberg_client.catalog(stack).create_table(f"{namespace}.orders", schema)
+
+    def orders(*rows: tuple[int, str, int]) -> pa.Table:
+        found = [{"id": i, "amount": Decimal(a), "day": date(2026, 11, d)} for i, a, d in rows]
+        return pa.Table.from_pylist(found, schema=created.schema().as_arrow())
+
+    created.append(orders((1, "1.10", 1), (2, "2.20", 2)))
+    table = lake.table(f"{namespace}.orders")
+    first = table.snapshots()[0]["number"]
+    created.overwrite(orders((2, "2.50", 2), (3, "3.30", 3)))
+    assert table.get(2) == {"id": 2, "amount": Decimal("2.50"), "day": date(2026, 11, 2)}
+    assert table.get({"id": 2}, as_of=first) == {"id": 2, "amount": Decimal("2.20"), "day": date(2026, 11, 2)}
+    assert table.get(1) is None
+    assert table.rows(columns=["id"], where="amount > 3") == [{"id": 3}]
+    assert table.rows(columns=["id"], dates=(date(2026, 11, 3), None)) == [{"id": 3}]
+    assert sorted(row["id"] for row in table.rows(as_of=first)) == [1, 2]
+    rows = table.diff(first, limit=5)["rows"]
+    assert [row["id"] for row in rows["added"]] == [3]
+    assert [row["id"] for row in rows["removed"]] == [1]
+    assert rows["changed"] == [{"key": {"id": 2}, "old": {"amount": "2.20"}, "new": {"amount": "2.50"}}]
+    with pytest.raises(errors.Conflict, match="changes"):
+        table.changes(first)
+    with pytest.raises(errors.NotFound, match="did not exist"):
+        table.rows(as_of="yesterday")
 
 
 def test_a_transaction(stack: Stack, lake: Lake, namespace: str) -> None:

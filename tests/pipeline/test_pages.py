@@ -1,4 +1,4 @@
-"""The examples of the page about changes are true."""
+"""The examples of the pages about changes and about the Python client are true."""
 
 from __future__ import annotations
 
@@ -13,5 +13,13 @@ from tests.pipeline.conftest import Pipeline
 def test_changes(pipeline: Pipeline) -> None:
     reader = Reader(pipeline.stack)
     for block in blocks(ROOT / "docs" / "changes.md"):
+        reader.run(block)
+    assert reader.done == 7
+
+
+@pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
+def test_python(pipeline: Pipeline) -> None:
+    reader = Reader(pipeline.stack)
+    for block in blocks(ROOT / "docs" / "python.md"):
         reader.run(block)
     assert reader.done == 7

@@ -6,11 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
+from calve import errors
 from calve.client import AsyncLake, AsyncTable, Lake, Table
 from tests.unit.client.server import FakeServer
 
@@ -24,7 +26,13 @@ CASES: list[tuple[str, Method, Any, Any]] = [
     (
         "GET /rows",
         lambda t: t.rows(columns=["id", "x"], as_of=3, dates=(date(2026, 11, 1), "2026-11-02")),
-        {"columns": "id,x", "as_of": "3", "from_date": "2026-11-01", "to_date": "2026-11-02"},
+        {
+            "columns": "id,x",
+            "as_of": "3",
+            "from_date": "2026-11-01",
+            "to_date": "2026-11-02",
+            "limit": "10000",
+        },
         [{"id": 1}],
     ),
     ("GET /rows/a%2Fb", lambda t: t.get("a/b"), {}, {"id": 1}),
@@ -67,6 +75,8 @@ CASES: list[tuple[str, Method, Any, Any]] = [
     ("POST /export", lambda t: t.export("s3://b/x", as_of=3), {"location": "s3://b/x", "as_of": 3}, "whole"),
 ]
 BODY = {
+    "columns": [{"name": "id", "type": "long"}],
+    "truncated": False,
     "rows": [{"id": 1}],
     "row": {"id": 1},
     "snapshots": [SNAPSHOT],
@@ -111,6 +121,17 @@ def test_pages_are_put_together() -> None:
     found = server.connect().table("shop.orders").snapshots()
     assert [one["snapshot_id"] for one in found] == [2, 1]
     assert server.last.url.params["pageToken"] == "t"
+
+
+def test_rows_that_are_not_there() -> None:
+    columns = [{"name": "amount", "type": "decimal(9, 2)"}]
+    body = {"columns": columns, "rows": [{"amount": "1.10"}], "truncated": True}
+    server = FakeServer({f"GET {HERE}/rows": body, f"GET {HERE}/rows/1": {"columns": columns, "row": None}})
+    table = server.connect().table("shop.orders")
+    assert table.get(1) is None
+    assert table.rows(limit=1) == [{"amount": Decimal("1.10")}]
+    with pytest.raises(errors.TooLarge, match="10000 rows"):
+        table.rows()
 
 
 def test_the_pages_of_changes_end_at_one_number() -> None:
