@@ -370,8 +370,10 @@ def next_steps(url: str, *, with_token: bool) -> str:
     return f"{shell}\n" + _DUCKDB.format(url=url, access=access, secret=secret, namespace=NAMESPACE)
 
 
-_HINT = """Try next, in DuckDB after the ATTACH that the server printed:
-  SELECT status, count(*) FROM lake.{namespace}.orders GROUP BY status;"""
+_HINT = """Try next, in another shell:
+  calve query "SELECT status, count(*) FROM {namespace}.orders GROUP BY status"
+  calve query "SELECT status, count(*) FROM {namespace}.orders GROUP BY status" --as-of "1 minute ago"
+  calve tail {namespace}.orders"""
 _DUCKDB = """In DuckDB:
 
   INSTALL iceberg; LOAD iceberg;{secret}

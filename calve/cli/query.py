@@ -57,7 +57,7 @@ def command(
 
     \b
     Examples:
-      calve query "SELECT state, count(*) FROM shop.orders GROUP BY 1"
+      calve query "SELECT status, count(*) FROM shop.orders GROUP BY 1"
       calve query "SELECT count(*) FROM shop.orders" --as-of "1 minute ago"
       calve query 'SELECT * FROM shop.orders WHERE id = $id' --param id=17 --format json
       calve query "SELECT * FROM shop.orders" --format csv > orders.csv

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, Literal
+from typing import Literal
 
 from calve.client.calls import Connection
 from calve.client.names import dotted
@@ -124,30 +124,75 @@ class Table:
         """The schema, and the versions that it had."""
         return self._connection.run(self._operations.schema(as_of))
 
-    def check_schema(self, proposed: Any) -> Document:
-        """Whether a schema could replace the present one, with the reason for each column."""
-        return self._connection.run(self._operations.check_schema(proposed))
+    def check_schema(self, columns: Sequence[Document]) -> Document:
+        """Whether rows with these columns fit into the table, with the reason for each column.
 
-    def evolve(self, *changes: Document) -> Document:
-        """Change the schema: add, drop, rename, widen, reorder, comment; all of it or nothing."""
+        >>> lake.table("shop.orders").check_schema([{"name": "id", "type": "long"}])
+        """
+        return self._connection.run(self._operations.check_schema(columns))
+
+    def evolve(
+        self,
+        *,
+        add: Sequence[Document] | None = None,
+        drop: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, str] | None = None,
+        optional: Sequence[str] | None = None,
+        comment: Mapping[str, str] | None = None,
+        reorder: Sequence[Document] | None = None,
+        dry_run: bool = False,
+    ) -> Document:
+        """Change the schema, all of it or nothing. With `dry_run`, only say what would be done.
+
+        >>> lake.table("shop.orders").evolve(add=[{"name": "note", "type": "string"}])
+        """
+        changes: Document = {
+            "add": add,
+            "drop": drop,
+            "rename": rename,
+            "widen": widen,
+            "optional": optional,
+            "comment": comment,
+            "reorder": reorder,
+            "dry_run": dry_run,
+        }
         return self._connection.run(self._operations.evolve(changes))
 
-    def partitions(self) -> Document:
+    def partitions(self, *, as_of: Moment | None = None) -> Document:
         """The partition spec, and each partition with its rows and bytes."""
-        return self._connection.run(self._operations.partitions())
+        return self._connection.run(self._operations.partitions(as_of))
+
+    def evolve_partitions(
+        self,
+        *,
+        add: Sequence[str] | None = None,
+        drop: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+    ) -> Document:
+        """Change how new files are partitioned: add `days(at)` or `bucket(16, id)`, drop, rename."""
+        changes: Document = {"add": add, "drop": drop, "rename": rename}
+        return self._connection.run(self._operations.evolve_partitions(changes))
 
     def files(self, filter: str | None = None, *, as_of: Moment | None = None) -> Document:  # noqa: A002
-        """The data files, or those that a predicate leaves."""
+        """The data files, or those that can have rows of a predicate."""
         return self._connection.run(self._operations.files(filter, as_of))
 
-    def append_files(self, *paths: str) -> Document:
+    def append_files(self, *locations: str) -> Document:
         """Add Parquet files that are in the warehouse's storage; all of them or none."""
-        return self._connection.run(self._operations.append_files(paths))
+        return self._connection.run(self._operations.append_files(locations))
 
-    def overwrite_files(self, *paths: str, filter: str | None = None) -> Document:  # noqa: A002
-        """Replace the rows that the predicate matches, or all, by the rows of Parquet files."""
-        return self._connection.run(self._operations.overwrite_files(paths, filter))
+    def overwrite_files(self, *locations: str, where: str | None = None) -> Document:
+        """Replace all rows, or those of a predicate, by the rows of Parquet files."""
+        return self._connection.run(self._operations.overwrite_files(locations, where))
 
-    def export(self, location: str | None = None, *, as_of: Moment | None = None) -> Document:
-        """Write a consistent copy as Parquet files."""
-        return self._connection.run(self._operations.export(location, as_of))
+    def export(
+        self,
+        location: str,
+        *,
+        as_of: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Document:
+        """Write the rows of one moment as Parquet files below a location of the warehouse's storage."""
+        return self._connection.run(self._operations.export(location, as_of, where, columns))

@@ -146,14 +146,17 @@ class TableOperations:
     def schema(self, as_of: Moment | None) -> Steps[Document]:
         return (yield from self._get("/schema", {"as_of": moment_parameter(as_of)}))
 
-    def check_schema(self, proposed: Any) -> Steps[Document]:
-        return (yield from self._post("/schema/check", {"schema": proposed}))
+    def check_schema(self, columns: Sequence[Document]) -> Steps[Document]:
+        return (yield from self._post("/schema/check", {"columns": list(columns)}))
 
-    def evolve(self, changes: Sequence[Document]) -> Steps[Document]:
-        return (yield from self._post("/schema/evolve", {"changes": list(changes)}))
+    def evolve(self, changes: Document) -> Steps[Document]:
+        return (yield from self._post("/schema/evolve", _given(changes)))
 
-    def partitions(self) -> Steps[Document]:
-        return (yield from self._get("/partitions"))
+    def partitions(self, as_of: Moment | None) -> Steps[Document]:
+        return (yield from self._get("/partitions", {"as_of": moment_parameter(as_of)}))
+
+    def evolve_partitions(self, changes: Document) -> Steps[Document]:
+        return (yield from self._post("/partitions", _given(changes)))
 
     def files(self, filter_: str | None, as_of: Moment | None) -> Steps[Document]:
         return (yield from self._get("/files", {"filter": filter_, "as_of": moment_parameter(as_of)}))
@@ -161,19 +164,19 @@ class TableOperations:
     def append_files(self, paths: Sequence[str]) -> Steps[Document]:
         return (yield from self._post("/append-files", {"files": list(paths)}, FILES_TIMEOUT_S))
 
-    def overwrite_files(self, paths: Sequence[str], filter_: str | None) -> Steps[Document]:
-        body: Document = {"files": list(paths)}
-        if filter_ is not None:
-            body["filter"] = filter_
+    def overwrite_files(self, paths: Sequence[str], where: str | None) -> Steps[Document]:
+        body = _given({"files": list(paths), "where": where})
         return (yield from self._post("/overwrite-files", body, FILES_TIMEOUT_S))
 
-    def export(self, location: str | None, as_of: Moment | None) -> Steps[Document]:
-        body: Document = {}
-        if location is not None:
-            body["location"] = location
-        if as_of is not None:
-            body["as_of"] = moment_parameter(as_of)
-        return (yield from self._post("/export", body, FILES_TIMEOUT_S))
+    def export(
+        self, location: str, as_of: Moment | None, where: str | None, columns: Sequence[str] | None
+    ) -> Steps[Document]:
+        body = {"location": location, "as_of": moment_parameter(as_of), "where": where, "columns": columns}
+        return (yield from self._post("/export", _given(body), FILES_TIMEOUT_S))
+
+
+def _given(body: Document) -> Document:
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _typed(row: Document, columns: Sequence[Document]) -> Document:

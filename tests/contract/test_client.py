@@ -200,6 +200,27 @@ def test_rows_and_differences(stack: Stack, lake: Lake, namespace: str) -> None:
         table.rows(as_of="yesterday")
 
 
+def test_schema_partitions_and_files(stack: Stack, lake: Lake, namespace: str) -> None:
+    create(stack, f"{namespace}.orders", pa.table({"id": [1, 2]}))
+    table = lake.table(f"{namespace}.orders")
+    assert table.check_schema([{"name": "id", "type": "string"}])["compatible"] is False
+    table.evolve(add=[{"name": "note", "type": "string"}])
+    versions = table.schema()["versions"]
+    assert [[column["name"] for column in one["columns"]] for one in versions] == [["id"], ["id", "note"]]
+    table.evolve_partitions(add=["bucket(4, id)"])
+    assert [one["column"] for one in table.partitions()["spec"]] == ["id"]
+    assert table.files("id > 5")["selected"]["files"] == 0
+    exported = table.export(f"{stack.warehouse_root}/exports/{namespace}", where="id > 1")
+    assert exported["rows"] == 1
+    create(stack, f"{namespace}.copies", pa.table({"id": [7], "note": ["x"]}))
+    copies = lake.table(f"{namespace}.copies")
+    copies.append_files(*exported["files"])
+    assert sorted(row["id"] for row in copies.rows()) == [2, 7]
+    again = table.export(f"{stack.warehouse_root}/exports/{namespace}")
+    copies.overwrite_files(*again["files"], where="id = 7")
+    assert sorted(row["id"] for row in copies.rows()) == [1, 2, 2]
+
+
 def test_a_transaction(stack: Stack, lake: Lake, namespace: str) -> None:
     storage = stack.s3.iceberg if stack.s3 else {}
     with lake.transaction() as tx:
