@@ -97,6 +97,6 @@ def test_the_view_on_a_terminal() -> None:
         "0.9 s",
         "1,017",
         "Spark worker [red]starting",
-        "FROM lake.shop.orders GROUP BY status;",
+        'calve query "SELECT status, count(*) FROM shop.orders GROUP BY status"',
     ):
         assert part in shown
