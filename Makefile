@@ -69,9 +69,10 @@ openapi: setup ## write openapi/*.yaml anew from the code
 components: setup ## bring what the tests run against: PostgreSQL, an S3 server, Java and jars, promtool, wrk
 	@scripts/components.sh
 
-proof-components: setup components ## bring what only the proofs run against: Debezium Server, Trino (1.3 GB)
+proof-components: setup components ## bring what only the proofs run against: Debezium Server, Trino, PyIceberg's tests (2.5 GB)
 	@scripts/debezium.sh
 	@scripts/trino.sh
+	@scripts/pyiceberg_tests.sh
 	@command -v debootstrap >/dev/null || scripts/debian.sh debootstrap
 
 pins: setup ## write requirements*.txt anew from what .venv has installed

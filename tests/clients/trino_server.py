@@ -136,7 +136,6 @@ def _command(folder: Path) -> list[str]:
         "-Dfile.encoding=UTF-8",
         "--enable-native-access=ALL-UNNAMED",
         "--sun-misc-unsafe-memory-access=allow",
-        "--add-modules=jdk.incubator.vector",
         *(f"-Dnode.{key}={value}" for key, value in node.items()),
         f"-Dconfig={folder / 'config.properties'}",
         "-Dlog.enable-console=true",

@@ -93,9 +93,9 @@ class S3Server:
         finally:
             server.stop()
 
-    def bucket(self) -> str:
-        """The name of a fresh, empty bucket."""
-        name = f"lake-{uuid.uuid4().hex[:12]}"
+    def bucket(self, name: str | None = None) -> str:
+        """The name of a fresh, empty bucket; a name of the caller's choice must be new."""
+        name = name or f"lake-{uuid.uuid4().hex[:12]}"
         (self._buckets / name).mkdir()
         return name
 
