@@ -25,7 +25,7 @@ DESELECTED = {
         "expects that the server was started with the separator `.`, which is not the default"
     ),
     "tests/integration/test_inspect_table.py::test_inspect_refs": "expects an order of refs in a JSON object",
-    "tests/integration/test_reads.py::test_daft": "no release of Daft accepts the PyArrow that is pinned here",
+    "tests/integration/test_reads.py::test_daft": "no release of Daft accepts the PyArrow pinned here",
     "tests/integration/test_reads.py::test_iceberg_property_deletion_not_restored_from_old_hms": "needs Hive",
     "tests/integration/test_reads.py::test_ray": "needs Ray, which starts a cluster",
     "tests/integration/test_statistics_operations.py::test_manage_statistics": (
