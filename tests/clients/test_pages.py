@@ -11,6 +11,7 @@ from tests.clients.page_runner import Reader, blocks
 from tests.harness.components import ROOT
 from tests.harness.stacks import Stack
 
+QUERY = ROOT / "docs" / "query.md"
 ENGINES = ROOT / "docs" / "engines.md"
 PAGES = [
     (ROOT / "README.md", "The first five minutes"),
@@ -25,6 +26,14 @@ def test_engines(own_stack: Stack, spark: SparkSession) -> None:
         if ("s3" in block.words) == (own_stack.s3 is not None):
             reader.run(block)
     assert reader.done == (5 if own_stack.s3 is None else 4)
+
+
+@pytest.mark.parametrize("own_stack", ["embedded"], indirect=True)
+def test_query(own_stack: Stack) -> None:
+    reader = Reader(own_stack)
+    for block in blocks(QUERY):
+        reader.run(block)
+    assert reader.done == 8
 
 
 @pytest.mark.parametrize(("page", "section"), PAGES, ids=["README", "time-travel-and-transactions"])
