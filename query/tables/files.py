@@ -39,7 +39,7 @@ class FilesRequest(BaseModel):
 
 
 class OverwriteRequest(FilesRequest):
-    filter: str | None = Field(None, description="Replace only the rows of this predicate; default: all")
+    where: str | None = Field(None, description="Replace only the rows of this predicate; default: all")
 
 
 class FilesAnswer(BaseModel):
@@ -55,7 +55,7 @@ class ExportRequest(BaseModel):
         None, description="A location of the warehouse that no table has; default: `exports` below its root"
     )
     as_of: str | int | None = Field(None, description=f"The moment: {MOMENT_FORMS}")
-    filter: str | None = Field(None, description="Export only the rows of this predicate")
+    where: str | None = Field(None, description="Export only the rows of this predicate")
     columns: list[str] | None = None
 
 
@@ -79,7 +79,7 @@ def append_files(access: WriterTable, body: FilesRequest, _: WriteSlot) -> Any:
 def overwrite_files(access: WriterTable, body: OverwriteRequest, _: WriteSlot) -> Any:
     """Replace all rows, or those of a predicate, by the rows of Parquet files, in one commit."""
     table = access.current()
-    where = parsed_where(body.filter, table.schema(), "filter")
+    where = parsed_where(body.where, table.schema())
     files, rows = _checked(access, table, body.files)
     with errors_as_catalog_errors("files"):
         transaction = table.transaction()
@@ -100,7 +100,7 @@ def export_table(access: WriterTable, body: ExportRequest, _: WriteSlot) -> Any:
     moment = table_at(access, None if body.as_of is None else str(body.as_of))
     schema = schema_at(moment)
     require_columns(schema, body.columns or ())
-    where = parsed_where(body.filter, schema, "filter")
+    where = parsed_where(body.where, schema)
     scan = scan_at(moment, where, tuple(body.columns or ("*",)))
     folder = f"{place.text.rstrip('/')}/{access.identifier.name}-{uuid.uuid4().hex}"
     export = _Export(access, folder, schema_to_pyarrow(scan.projection(), include_field_ids=False))

@@ -30,7 +30,6 @@ _TYPE: TypeAdapter[IcebergType] = TypeAdapter(IcebergType)
 
 class SchemaColumn(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    id: int | None = Field(None, description="Not used: columns are matched by name")
     name: str = Field(min_length=1)
     type: str | dict[str, Any] = Field(description="An Iceberg type: `long`, `decimal(10, 2)`, or an object")
     required: bool = False
@@ -50,24 +49,12 @@ class Move(BaseModel):
     after: str | None = None
 
 
-class StructSchema(BaseModel):
-    """A schema as Iceberg writes it."""
-
-    fields: list[SchemaColumn] = Field(max_length=COLUMNS_MAX)
-
-
 class ProposedSchema(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
-    schema_: list[SchemaColumn] | StructSchema = Field(
-        alias="schema", description="Columns, or a schema as Iceberg writes it"
-    )
-
-    @property
-    def columns(self) -> list[SchemaColumn]:
-        return self.schema_.fields if isinstance(self.schema_, StructSchema) else self.schema_
+    model_config = ConfigDict(extra="forbid")
+    columns: list[SchemaColumn] = Field(min_length=1, max_length=COLUMNS_MAX)
 
 
-class SchemaChange(BaseModel):
+class EvolveRequest(BaseModel):
     """Changes in the order of these fields. A column inside a struct is named `struct.column`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -80,13 +67,6 @@ class SchemaChange(BaseModel):
     comment: dict[str, str] = Field(default_factory=dict)
     add: list[AddedColumn] = Field(default_factory=list, max_length=COLUMNS_MAX)
     reorder: list[Move] = Field(default_factory=list)
-
-
-class EvolveRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    changes: list[SchemaChange] = Field(
-        min_length=1, max_length=COLUMNS_MAX, description="One after the other, all in one commit"
-    )
     dry_run: bool = Field(False, description="Only say what would be done")
 
 
@@ -161,9 +141,8 @@ def evolve_schema(access: WriterTable, body: EvolveRequest, _: WriteSlot) -> Res
     before = table.schema()
     with errors_as_catalog_errors("schema"):
         transaction = table.transaction()
-        for change in body.changes:
-            with transaction.update_schema() as update:
-                _apply(update, change)
+        with transaction.update_schema() as update:
+            _apply(update, body)
         changes = list(schema_changes(before, transaction.table_metadata.schema()))
         if body.dry_run or not changes:
             answer = {"schema_id": before.schema_id, "changes": changes, "number": None}
@@ -173,7 +152,7 @@ def evolve_schema(access: WriterTable, body: EvolveRequest, _: WriteSlot) -> Res
     return json_response({"schema_id": table.schema().schema_id, "changes": changes, "number": number})
 
 
-def _apply(update: UpdateSchema, body: SchemaChange) -> None:
+def _apply(update: UpdateSchema, body: EvolveRequest) -> None:
     for old, new in body.rename.items():
         update.rename_column(_path(old), new)
     for name in body.drop:

@@ -363,11 +363,8 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "listRows": lambda m: {"table": m.table()},
     "loadRow": lambda m: {"table": m.keyed(), "key": "1"},
     "loadSchema": lambda m: {},
-    "checkSchema": lambda m: {"body": {"schema": [{"name": "id", "type": "long", "required": True}]}},
-    "evolveSchema": lambda m: {
-        "table": m.table(),
-        "body": {"changes": [{"add": [{"name": "n", "type": "long"}]}]},
-    },
+    "checkSchema": lambda m: {"body": {"columns": [{"name": "id", "type": "long", "required": True}]}},
+    "evolveSchema": lambda m: {"table": m.table(), "body": {"comment": {"id": "n"}}},
     "listPartitions": lambda m: {"table": m.table()},
     "evolvePartitions": lambda m: {"table": m.table(), "body": {"add": ["bucket(4, id)"]}},
     "listFiles": lambda m: {"table": m.table()},

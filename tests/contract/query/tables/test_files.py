@@ -77,8 +77,8 @@ def test_append_files_adds_all_or_none(lake: TableLake) -> None:
     ("body", "left"),
     [
         ({}, [(7, "a")]),
-        ({"filter": "status = 'new'"}, [(2, "paid"), (7, "a")]),
-        ({"filter": "id > 99"}, [(1, "new"), (2, "paid"), (3, "new"), (7, "a")]),
+        ({"where": "status = 'new'"}, [(2, "paid"), (7, "a")]),
+        ({"where": "id > 99"}, [(1, "new"), (2, "paid"), (3, "new"), (7, "a")]),
     ],
 )
 def test_overwrite_files(lake: TableLake, body: dict[str, Any], left: list[Any]) -> None:
@@ -112,7 +112,7 @@ def test_export_is_a_consistent_copy(lake: TableLake) -> None:
     lake.create("copy")
     lake.post("copy", "append-files", files=answer["files"])
     assert lake.rows("copy") == [(1, "new"), (2, "paid")]
-    some = lake.post("orders", "export", location=location, filter="id = 3", columns=["status"])
+    some = lake.post("orders", "export", location=location, where="id = 3", columns=["status"])
     with lake.table("orders").io.new_input(some["files"][0]).open() as source:
         assert pq.read_table(source).to_pylist() == [{"status": "new"}]
 
