@@ -9,8 +9,7 @@ export UV_SYSTEM_CERTS=true # a proxy's certificate may be known to this machine
 version="$(sed -n 's/^pyiceberg==//p' requirements.txt)"
 cache=.cache/pyiceberg
 needs=(
-    "pyiceberg[pyarrow,pandas,s3fs,polars,sql-sqlite,hive,pyiceberg-core]==$version"
-    "$(grep "^duckdb==" requirements-dev.txt)" # the suite calls an API that is gone in 2.0
+    "pyiceberg[pyarrow,pandas,s3fs,duckdb,polars,sql-sqlite,hive,pyiceberg-core]==$version"
     "pyspark[connect]"
     pytest==9.1.1 pytest-lazy-fixtures==1.4.1 pytest-mock==3.15.1 "moto[server]==5.2.5" fastavro pytz==2026.6
     protobuf==7.36.2 pandas==3.1.1
