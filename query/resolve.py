@@ -272,7 +272,8 @@ class Resolver:
 
     def _near(self, pin: Pin, identifier: Identifier) -> list[str]:
         names = []
-        for key in pin.state.children("", "", NEAR_NAMESPACES_MAX):
+        own = identifier.namespace.key  # a warehouse may have more namespaces than are looked through
+        for key in dict.fromkeys([own, *pin.state.children("", "", NEAR_NAMESPACES_MAX)]):
             namespace = Namespace.from_key(key)
             found = pin.state.names(key, "table", "", NEAR_TABLES_MAX)
             names += [str(Identifier(namespace, name)) for name in found]

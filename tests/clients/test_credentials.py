@@ -62,7 +62,7 @@ def test_pyiceberg(guarded: Stack, secrets: dict[str, str]) -> None:
     _pyiceberg(guarded, "writer", secrets["writer"]).load_table("db.t").append(ROWS)
     reader = _pyiceberg(guarded, "reader", secrets["reader"])
     assert reader.load_table("db.t").scan().to_arrow().num_rows >= 2
-    with pytest.raises(ForbiddenError, match="takes the role writer"):
+    with pytest.raises(ForbiddenError, match="requires the role writer"):
         reader.load_table("db.t").append(ROWS)
     with pytest.raises(OAuthError, match="invalid_client"):
         _pyiceberg(guarded, "writer", "wrong")
@@ -73,7 +73,7 @@ def test_duckdb(guarded: Stack, secrets: dict[str, str]) -> None:
         writer.execute("CREATE TABLE lake.db.made AS SELECT 1 AS id")
     with _duckdb(guarded, "reader", secrets["reader"]) as reader:
         assert reader.execute("SELECT * FROM lake.db.made").fetchall() == [(1,)]
-        with pytest.raises(duckdb.Error, match="takes the role writer"):
+        with pytest.raises(duckdb.Error, match="requires the role writer"):
             reader.execute("INSERT INTO lake.db.made VALUES (2)")
     with pytest.raises(duckdb.Error, match="invalid_client"):
         _duckdb(guarded, "writer", "wrong")
@@ -94,5 +94,5 @@ def test_spark(guarded: Stack, secrets: dict[str, str], spark: SparkSession) -> 
             spark.conf.set(f"spark.sql.catalog.{catalogs[name]}{key}", value)
     lake.sql(f"CREATE TABLE {catalogs['writer']}.db.by_spark AS SELECT 1L AS id")
     assert lake.sql(f"SELECT * FROM {catalogs['reader']}.db.by_spark") == [(1,)]
-    with pytest.raises(SparkRefused, match="takes the role writer"):
+    with pytest.raises(SparkRefused, match="requires the role writer"):
         lake.sql(f"INSERT INTO {catalogs['reader']}.db.by_spark VALUES (2)")

@@ -45,5 +45,5 @@ def test_without_java_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         raise java.NoJava
 
     monkeypatch.setattr(java, "home", none)
-    with pytest.raises(SparkUnavailable, match="needs Java 17 or 21, and there is none: install one"):
+    with pytest.raises(SparkUnavailable, match="Java 17 or 21 missing, run `make setup`"):
         spark_session(URI)
