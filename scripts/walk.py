@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("calve", "catalog", "ingest", "query")
+PACKAGES = ("calve", "catalog", "ingest")  # query/ starts its processes beside these requests
 TABLE = "/v1/main/namespaces/walk/tables/t"
 SCHEMA = {
     "type": "struct",

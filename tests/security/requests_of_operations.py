@@ -69,11 +69,13 @@ INGEST = [served for served in ALL if served.is_ingest]
 OF_JOBS = [served for served in INGEST if served.path.startswith("/lake/v1/jobs/")]
 # Those that are about the server or about the caller.
 SERVER_WIDE = frozenset({"listWarehouses", "createWarehouse", "dropWarehouse"})
-# All others name one warehouse, in the path or in the query.
+# A query belongs to its caller. One that has ended looks to everybody as if it had never been.
+OF_A_QUERY = frozenset({"cancelQuery"})
+# All others name one warehouse, in the path, in the query or in the body.
 OF_A_WAREHOUSE = [
     served
     for served in ALL
-    if served not in OF_JOBS and served.id not in ("listWarehouses", "createWarehouse")
+    if served not in OF_JOBS and served.id not in {"listWarehouses", "createWarehouse", *OF_A_QUERY}
 ]
 
 
@@ -92,7 +94,10 @@ class Request:
     def of(self, before: str, after: str) -> Request:
         """The same request about another warehouse."""
         path = self.path.replace(f"/{before}", f"/{after}", 1)
-        return replace(self, path=path, query=self.query.replace(before, after))
+        body = self.body
+        if isinstance(body, dict) and body.get("warehouse") == before:
+            body = body | {"warehouse": after}
+        return replace(self, path=path, body=body, query=self.query.replace(before, after))
 
 
 class Maker:
@@ -372,6 +377,11 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "overwriteFiles": lambda m: {"table": m.table(), "body": {"files": m.exported()}},
     "exportTable": lambda m: {"table": m.table(), "body": {"location": m.free_location()}},
     "diffWarehouse": lambda m: {"query": "from=now"},
+    # SQL over HTTP
+    "query": lambda m: {"body": {"sql": "SELECT 1", "warehouse": m.warehouse}},
+    "queryByUrl": lambda m: {"query": f"sql=SELECT%201&warehouse={m.warehouse}"},
+    "cancelQuery": lambda m: {"query_id": uuid.uuid4().hex},
+    "listQueries": lambda m: {},
     # Changes, jobs and dead letters
     "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
     "postTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},

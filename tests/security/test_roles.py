@@ -12,13 +12,13 @@ from tests.harness.stacks import Stack
 from tests.security.answers import assert_error, is_error
 from tests.security.entry_points import Lake
 from tests.security.guarded import Guarded
-from tests.security.requests_of_operations import ALL, OF_JOBS, SERVER_WIDE, Maker
+from tests.security.requests_of_operations import ALL, OF_A_QUERY, OF_JOBS, SERVER_WIDE, Maker
 
 # A reader may tell how a scan went. To ask for a batch is no error, and gives a reader none.
-FOR_READERS = {"checkSchema", "reportMetrics", "leaseJob"}
-FOR_ADMINS = {"setProtection"}
+FOR_READERS = {"checkSchema", "query", "reportMetrics", "leaseJob"}
+FOR_ADMINS = {"setProtection", "listQueries"}
 # A transaction of another principal looks as if it did not exist.
-OF_THE_OWNER = {"loadTransaction"}
+OF_THE_OWNER = {"loadTransaction", *OF_A_QUERY}
 
 
 def test_a_reader_reads_everything_and_changes_nothing(guarded: Guarded) -> None:
@@ -32,7 +32,7 @@ def test_a_reader_reads_everything_and_changes_nothing(guarded: Guarded) -> None
             answer = request.send(http)
             if served.id in OF_THE_OWNER:
                 sound = answer.status_code == 404 and is_error(answer)
-            elif not served.writes or served.id in FOR_READERS:
+            elif served.id in FOR_READERS or not (served.writes or served.id in FOR_ADMINS):
                 sound = answer.is_success
             else:
                 refusal = 404 if served in OF_JOBS else 403  # the job of a worker looks absent to others
@@ -59,7 +59,7 @@ def test_a_writer_does_everything_but_administer(guarded: Guarded) -> None:
     wrong, maker = [], Maker(guarded.rest(guarded.writer, "acme"))
     with guarded.client(guarded.writer) as http:
         for served in ALL:
-            if served.id in SERVER_WIDE:
+            if served.id in SERVER_WIDE | OF_A_QUERY:
                 continue
             answer = maker.request(served).send(http)
             sound = answer.status_code == 403 if served.id in FOR_ADMINS else answer.is_success

@@ -100,7 +100,8 @@ def _exchanged(token: str) -> str:
 def _path(served: Served) -> str:
     """Any path of the operation: who calls is asked before anything is looked for."""
     values = {"prefix": "acme", "warehouse": "acme", "namespace": "n", "table": "t", "view": "v", "name": "x"}
-    values |= {name: str(uuid.uuid4()) for name in ("dropped_id", "job", "letter", "topic")}
+    values |= {"snapshot_id": "1", "key": "1"}
+    values |= {name: str(uuid.uuid4()) for name in ("dropped_id", "job", "letter", "query_id", "topic")}
     return served.path.format(**values)
 
 
