@@ -53,7 +53,7 @@ def _key_not_scoped_to_the_operation(put: Put) -> None:
     def record(**fields: Any) -> IdempotencyRecord:
         return IdempotencyRecord(**fields | {"operation": "", "target": "", "body_hash": ""})
 
-    put(dependencies, "Record", record)
+    put(dependencies, "IdempotencyRecord", record)
 
 
 def _prefix_compared_without_the_slash(put: Put) -> None:
@@ -94,6 +94,7 @@ def _files_deleted_when_nobody_knows(put: Put) -> None:
 
 
 def _protection_forgotten_in_a_publish(put: Put) -> None:
+    put(transactions, "_refuse_protected", lambda *_: None)
     put(store, "_REPLACE", store._UPDATE)
 
 

@@ -60,8 +60,6 @@ IN_SHORT = {
     "publish": ["publish.before-close=kill:1", "swap.committed=kill:1"],
 }
 LANDED = ("swap.committed", "write.before-answer")
-# A server looks after the schema of its own SQLite file when it starts, and passes these before any request.
-AT_THE_START = ("swap.begun", "swap.before-commit", "swap.committed")
 
 
 @contextlib.contextmanager
@@ -126,7 +124,7 @@ def _run(stacks: Stacks, name: StackName, folder: Path, points: dict[str, list[s
         for fault in faults:
             case = Case(stack, kind)
             dies = pytest.raises(httpx.TransportError)
-            with doomed(stack, folder, _beyond_the_start(name, fault)) as server, dies:
+            with doomed(stack, folder, fault) as server, dies:
                 case.send(server.url)
             assert case.landed() == fault.startswith(LANDED), f"{kind} killed at {fault}"
             for _ in range(2):
@@ -139,12 +137,6 @@ def _run(stacks: Stacks, name: StackName, folder: Path, points: dict[str, list[s
     ended = stack.server.command("check")
     assert ended.returncode == 0, ended.stdout
     return count
-
-
-def _beyond_the_start(name: StackName, fault: str) -> str:
-    point, _, passes = fault.partition("=kill:")
-    more = name == "embedded" and point in AT_THE_START
-    return f"{point}=kill:{int(passes) + more}"
 
 
 @pytest.mark.parametrize("name", STACKS)
