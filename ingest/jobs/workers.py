@@ -11,6 +11,7 @@ from typing import Any
 
 GONE_MS = 60_000
 OK = "ok"
+READY = "starting: the worker is ready, and has not asked for work yet"
 NO_WORKER = "not running: no worker has asked for work in the last minute, start one with `calve worker`"
 _SUPERVISOR = "supervisor "
 
@@ -38,8 +39,12 @@ def worker_state(rows: Iterable[Row], now_ms: int) -> str:
     rows = list(rows)
     if any(worker["alive"] for worker in shown_workers(rows, now_ms)):
         return OK
-    reasons = [said["reason"] for said in _supervisors(rows, now_ms) if said.get("reason")]
-    return str(reasons[0]) if reasons else NO_WORKER
+    supervisors = _supervisors(rows, now_ms)
+    reasons = [said["reason"] for said in supervisors if said.get("reason")]
+    if reasons:
+        return str(reasons[0])
+    # Its supervisor says that the worker is ready; its first request for work is on the way.
+    return READY if any(said.get("worker") for said in supervisors) else NO_WORKER
 
 
 def _supervisors(rows: list[Row], now_ms: int) -> list[dict[str, Any]]:

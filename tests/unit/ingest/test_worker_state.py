@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingest.jobs.workers import GONE_MS, NO_WORKER, shown_workers, supervisor_row, worker_state
+from ingest.jobs.workers import GONE_MS, NO_WORKER, READY, shown_workers, supervisor_row, worker_state
 
 NOW_MS = 10_000_000
 MISSING = "not running: jars missing, run `make setup`"
@@ -28,7 +28,8 @@ def supervisor(worker: str | None, reason: str | None, age_ms: int = 0) -> tuple
         ([row("w-1", {}, GONE_MS)], NO_WORKER),
         ([supervisor(None, MISSING)], MISSING),
         ([supervisor(None, MISSING, GONE_MS)], NO_WORKER),
-        ([supervisor("w-1", None)], NO_WORKER),
+        ([supervisor("w-1", None)], READY),
+        ([supervisor("w-1", None, GONE_MS)], NO_WORKER),
         ([supervisor("w-1", None), row("w-1", {})], "ok"),
         # Its supervisor knows that it ended, long before its last request is a minute ago.
         ([supervisor("w-1", "not running: ended"), row("w-1", {})], "not running: ended"),
