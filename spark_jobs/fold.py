@@ -74,14 +74,8 @@ class MirrorRows:
     """One row of each key: the columns of the mirror, and `DELETE`. First the mirror is emptied, if so."""
 
     rows: pa.Table
-    deletes: int
-    inserts_only: bool = False
     truncated: bool = False
     late_truncates: tuple[LateTruncate, ...] = ()
-
-    @property
-    def is_nothing(self) -> bool:
-        return not self.rows.num_rows and not self.truncated and not self.late_truncates
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +137,7 @@ def _mirror_rows(
     operations = table.column(f"{STAGED}operation")
     if job.append_only:
         rows = table.filter(pc.invert(pc.is_in(operations, pa.array(["delete", "truncate"]))))
-        return MirrorRows(_written(rows, job, commit_us), 0, inserts_only=True)
+        return MirrorRows(_written(rows, job, commit_us))
     truncates = _places(operations, "truncate") if job.counts["truncate"] else []
     late = [LateTruncate(_text(table, "source", at), _text(table, "position", at)) for at in truncates]
     # One without a position counts by arrival: it takes everything.
@@ -153,11 +147,8 @@ def _mirror_rows(
         table = table.slice(start)
         current = current[start:] if current is not None else None
     folded = _last_of_each(table, job.key, current)
-    written = _written(folded, job, commit_us)
     return MirrorRows(
-        written,
-        deletes=pc.sum(written.column(DELETE)).as_py() or 0,
-        inserts_only=_is_inserts_only(table),
+        _written(folded, job, commit_us),
         truncated=truncated,
         late_truncates=() if truncated else tuple(late),
     )
@@ -170,11 +161,6 @@ def _written(rows: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
         [*(rows.column(column) for column in job.columns), stamp, gone],
         names=[*job.columns, job.names["commit-timestamp"], DELETE],
     )
-
-
-def _is_inserts_only(table: pa.Table) -> bool:
-    operations = table.column(f"{STAGED}operation")
-    return bool(pc.all(pc.is_in(operations, pa.array(["insert", "read"]))).as_py())
 
 
 def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] | None) -> pa.Table:

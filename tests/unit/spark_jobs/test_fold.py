@@ -151,16 +151,8 @@ def test_a_null_key_is_refused() -> None:
     _fold([truncate()], {})
 
 
-def test_a_batch_of_deletes_says_so() -> None:
-    folded = _fold([delete(id=1), delete(id=2)], {})
-    assert folded.mirror is not None
-    assert (folded.mirror.deletes, folded.mirror.inserts_only) == (2, False)
-
-
-def test_inserts_only() -> None:
-    folded = _fold([insert(id=1, name="a"), insert(id=2, name="a")], {})
-    assert folded.mirror is not None
-    assert folded.mirror.inserts_only
+def test_a_truncate_empties_the_mirror_first() -> None:
     folded = _fold([delete(id=9), truncate(), insert(id=1, name="a")], {})
     assert folded.mirror is not None
     assert folded.mirror.truncated
+    assert [row["id"] for row in folded.mirror.rows.to_pylist()] == [1]
