@@ -362,7 +362,7 @@ class ProcessPool:
         await process.watch()
         self._all.discard(process)
         process.is_broken = True
-        if process in self._idle:  # it ended while nobody used it
+        if process in self._idle:  # it ended while it was idle
             self._idle.remove(process)
             self._count -= 1
             self._dispatch()

@@ -20,7 +20,7 @@ _WRITE_PROPERTIES = {
     "write.delete.granularity": "file",
     "write.target-file-size-bytes": str(128 * 2**20),
 }
-# Each commit writes the whole document, so that files which nobody deletes grow with the square of time. The
+# Each commit writes the whole document, so files that are never deleted grow with the square of time. The
 # history can rebuild every version, so time travel needs none of them.
 METADATA_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",

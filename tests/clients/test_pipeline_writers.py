@@ -1,4 +1,4 @@
-"""Who writes the files of a batch: Spark tasks, whatever the size of the batch, and nobody else."""
+"""Only Spark tasks write the files of a batch, whatever its size."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _path(served: Served) -> str:
 
 
 def test_every_secured_operation_has_a_request() -> None:
-    """Whoever adds an operation says here how it is called, or that it is open."""
+    """Every new operation needs a request here, or an entry among the open ones."""
     described = {served.id for served in ALL}
     assert set(MAKERS) == described
     assert len(INGEST) == 21
