@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 
 # Texts that only a leak of the server's inside would show.
-INSIDES = ("Traceback", "sqlalchemy", "sqlite3", "psycopg", "SELECT ", "INSERT INTO", 'File "')
+INSIDES = re.compile(r'Traceback|sqlalchemy|sqlite3|psycopg|SELECT .* FROM |INSERT INTO|File "')
 
 
 def is_error(answer: httpx.Response) -> bool:
@@ -20,7 +22,7 @@ def is_error(answer: httpx.Response) -> bool:
         and set(error) == {"message", "type", "code"}
         and error["code"] == answer.status_code
         and bool(error["message"])
-        and not any(inside in answer.text for inside in INSIDES)
+        and INSIDES.search(answer.text) is None
     )
 
 

@@ -320,7 +320,7 @@ def test_a_hostile_key_is_refused(listed: tuple[Rest, str], header: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "value", ["", ",", '"', "W/", '"x"' * 10_000, "*,*", "\\"], ids=lambda v: repr(v)[:20]
+    "value", ["", ",", '"', "W/", '"x"' * 4_000, "*,*", "\\"], ids=lambda v: repr(v)[:20]
 )
 def test_a_hostile_etag_is_harmless(listed: tuple[Rest, str], value: str) -> None:
     rest, namespace = listed
