@@ -176,7 +176,7 @@ def guarded(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Servers with small limits, made when a stack is first asked for."""
     settings = {
         "CALVE_QUERY_MEMORY_BYTES_MAX": str(256 * 2**20),
-        "CALVE_QUERY_TIMEOUT_S": "4",
+        "CALVE_QUERY_TIMEOUT_S": "8",
         "CALVE_QUERY_RESULT_BYTES_MAX": str(8 * 2**20),
         "CALVE_QUERY_PROCESSES_MAX": "2",
     }
