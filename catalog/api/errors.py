@@ -10,13 +10,16 @@ import logging
 
 import orjson
 from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from catalog.api.dependencies import get_caller
 from catalog.errors import CatalogError, Invalid, NotAuthorized, Unavailable
 from catalog.identity.oauth import OAuthError
 
 JSON = "application/json"
+UNREADABLE_BODY = 400  # what FastAPI raises for a body that is not UTF-8
 STATUS_TYPES = {404: "NotFoundException", 405: "MethodNotAllowedException"}
 
 log = logging.getLogger(__name__)
@@ -58,16 +61,32 @@ async def _oauth_error(_request: Request, error: Exception) -> Response:
     return Response(orjson.dumps(error.body), error.status, dict(error.headers), media_type=JSON)
 
 
-async def _validation_error(_request: Request, error: Exception) -> Response:
+async def _validation_error(request: Request, error: Exception) -> Response:
     """A body or a parameter of the wrong form: one sentence that names the first wrong field."""
     assert isinstance(error, RequestValidationError)
+    refusal = await _refusal_of_caller(request)
+    if refusal is not None:
+        return refusal
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return error_response(Invalid(f"{where}: {first['msg']}"))
 
 
-async def _http_exception(_request: Request, error: Exception) -> Response:
+async def _refusal_of_caller(request: Request) -> Response | None:
+    """FastAPI parses the body before it calls dependencies, so the caller may not be known yet."""
+    try:
+        await run_in_threadpool(get_caller, request)
+    except CatalogError as error:
+        return error_response(error)
+    return None
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == UNREADABLE_BODY:
+        refusal = await _refusal_of_caller(request)
+        if refusal is not None:
+            return refusal
     type_ = STATUS_TYPES.get(error.status_code, "BadRequestException")
     hint = ": no such route here" if error.status_code in STATUS_TYPES else ""
     body = error_body(f"{error.detail}{hint}", type_, error.status_code)

@@ -148,6 +148,20 @@ def test_no_operation_answers_without_a_valid_token(guarded: Guarded) -> None:
     assert guarded.heads() == before
 
 
+def test_a_request_of_the_wrong_form_is_refused_for_its_token_first(guarded: Guarded) -> None:
+    """Who sends no token learns nothing about parameters, nor which bodies can be parsed."""
+    wrong = []
+    json = {"Content-Type": "application/json"}
+    with guarded.client() as http:
+        for served, body in itertools.product(ALL, (b"{", b"[1]", b"\xff", b'{"no-such-field": 1}', b"")):
+            for query in ("", "?limit=x&page-size=x&after=x&as_of=&dry_run=x"):
+                content = body if served.method in ("POST", "PUT", "PATCH") else None
+                answer = http.request(served.method, _path(served) + query, headers=json, content=content)
+                if answer.status_code != 401:
+                    wrong.append((served.id, body, query, answer.status_code, answer.text[:200]))
+    assert not wrong
+
+
 def test_only_the_known_paths_are_open(guarded: Guarded) -> None:
     with guarded.client() as http:
         for path in ("/", "/docs", "/openapi.json", "/health", "/ready", "/metrics"):

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from catalog.api.errors import add_exception_handlers
 from catalog.errors import CommitStateUnknown, NoSuchTable, NotAuthorized, Unavailable
 from catalog.identity.oauth import OAuthError
+from catalog.identity.open import OpenIdentity
 
 
 class Body(BaseModel):
@@ -40,6 +41,7 @@ RAISED: dict[str, Exception] = {
 
 def application() -> FastAPI:
     app = FastAPI(redirect_slashes=False)
+    app.state.identity = OpenIdentity()
     add_exception_handlers(app)
 
     @app.get("/raise/{name}")

@@ -145,6 +145,7 @@ def web_app(api: ApiContext) -> FastAPI:
     """A FastAPI app with the routes of the API and the error handlers of the server."""
     app = FastAPI(docs_url=None, redoc_url=None)
     app.state.ingest = SimpleNamespace(api=api)
+    app.state.identity = OpenIdentity()
     for router in routers():
         app.include_router(router)
     add_exception_handlers(app)

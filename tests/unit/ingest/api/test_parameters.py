@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from catalog.api.errors import add_exception_handlers
 from catalog.errors import Invalid
+from catalog.identity.open import OpenIdentity
 from ingest.api import ApiSettings
 from ingest.api.dependencies import TableOf
 from ingest.api.parameters import ChangeParameters, ParametersOf, priority_of
@@ -24,6 +25,7 @@ def parsed(url: str, headers: dict[str, Any] | None = None) -> ChangeParameters 
     found: list[ChangeParameters] = []
     app = FastAPI()
     app.state.ingest = SimpleNamespace(api=SimpleNamespace(settings=SETTINGS))
+    app.state.identity = OpenIdentity()
     add_exception_handlers(app)
 
     @app.post("/cdc")
