@@ -188,5 +188,8 @@ class Context:
 
 
 def position_of(*parts: int | str) -> str:
-    """A position that sorts as text: numbers as 16 hex digits, joined in order of weight."""
-    return "/".join(f"{part:016x}" if isinstance(part, int) else part for part in parts)
+    """A position that sorts as text: numbers as 16 hex digits, joined in order of weight. PostgreSQL cannot
+    store NUL, which a producer's text may contain.
+    """
+    texts = (f"{part:016x}" if isinstance(part, int) else part for part in parts)
+    return "/".join(texts).replace("\0", "\N{SYMBOL FOR NULL}")

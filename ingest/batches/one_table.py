@@ -30,6 +30,7 @@ from ingest.change import Change, TableName
 from ingest.columns.schemas import offending
 from ingest.columns.staging import arrow_table
 from ingest.formats.contract import original_of
+from ingest.journal.keys import name_key
 from ingest.landing.settings import REJECTS_SUFFIX
 from ingest.landing.tables import Step
 
@@ -95,6 +96,7 @@ class OneTable:
                         reject.position, None)
                 for n, reject in enumerate(entry.rejects)
             ]  # fmt: skip
+        _name_sources([item.change for item in arrived])
         return arrived, refused
 
     def _namespaces(self, table: TableName) -> list[requests.Request]:
@@ -202,6 +204,14 @@ class OneTable:
         self._ground.catalog.files.create(location, sink.getvalue())
         batch.files.append(location)
         return location
+
+
+def _name_sources(changes: Sequence[Change]) -> None:
+    """Sources as SQL can store them: a producer may put any text into its name."""
+    names = {source: name_key(source) for source in {change.source for change in changes}}
+    if any(source != name for source, name in names.items()):
+        for change in changes:
+            change.source = names[change.source]
 
 
 def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str], bool]:

@@ -24,8 +24,9 @@ from ingest.journal.receipts import Receipt
 
 log = logging.getLogger(__name__)
 
-# PostgreSQL: lost connections, missing resources, shutdown. Anything else that has a state is about the data.
-_OUTAGES = ("08", "53", "55", "57", "58")
+# PostgreSQL: a value that a column cannot hold, a constraint, a row or a name that is too large. Every other
+# state says something about the server (a failover, a full disk, a shutdown): the request may be sent again.
+_BAD_DATA = ("22", "23", "54")
 
 # Errors of any Python driver by which it refuses values before it sends them.
 _REFUSALS = frozenset({"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"})
@@ -146,7 +147,7 @@ def _is_about_data(error: Exception) -> bool:
     cause = getattr(cause, "orig", None) or cause  # SQLAlchemy wraps the driver's
     state = getattr(cause, "sqlstate", None)
     if state is not None:
-        return not state.startswith(_OUTAGES)
+        return bool(state.startswith(_BAD_DATA))
     if isinstance(cause, (TypeError, ValueError, OverflowError)):
         return True
     return any(kind.__name__ in _REFUSALS for kind in type(cause).__mro__)

@@ -47,7 +47,8 @@ USUAL: dict[str, Any] = {
 _ROWS = {"before", "after"}  # too dear to compare
 _COUNTED = {"index", "number"}
 _LISTED = {"key": "keys", "declared": "types"}  # where the values stand that a column refers to
-_DECIMAL = "\0decimal"
+_MARK = "\0"  # begins the one field of an object that stands for something else
+_DECIMAL = f"{_MARK}decimal"
 
 
 class _Codecs(threading.local):
@@ -171,7 +172,8 @@ def _framed(document: dict[str, Any]) -> bytes:
         data, how = orjson.dumps(document), 0
     except TypeError:  # a number beyond 64 bits, a Decimal, half of a surrogate pair, deep nesting
         _refuse_depth(document)
-        data, how = json.dumps(document, separators=(",", ":"), default=_default).encode(), _PLAIN_JSON
+        text = json.dumps(_escaped(document), separators=(",", ":"), default=_default)
+        data, how = text.encode(), _PLAIN_JSON
     if len(data) > SMALL_BYTES_MAX:
         data, how = _codecs.compressor.compress(data), how | _ZSTD
     return bytes((how,)) + data
@@ -199,8 +201,22 @@ def _default(value: object) -> Any:
     raise TypeError(f"a row cannot hold a {type(value).__name__}")
 
 
+def _escaped(value: Any) -> Any:
+    """A producer's own object that looks like a marked one gets a second mark."""
+    if isinstance(value, dict):
+        escaped = {name: _escaped(held) for name, held in value.items()}
+        name = next(iter(value), "")
+        return {_MARK + name: escaped[name]} if len(value) == 1 and name.startswith(_MARK) else escaped
+    return [_escaped(held) for held in value] if isinstance(value, (list, tuple)) else value
+
+
 def _revived(found: dict[str, Any]) -> Any:
-    return Decimal(found[_DECIMAL]) if _DECIMAL in found and len(found) == 1 else found
+    if len(found) != 1:
+        return found
+    [(name, held)] = found.items()
+    if name == _DECIMAL:
+        return Decimal(held)
+    return {name[len(_MARK) :]: held} if name.startswith(_MARK + _MARK) else found
 
 
 def decode(blob: bytes, table: TableName, skips: Collection[int] = ()) -> tuple[list[Change], list[Reject]]:

@@ -48,6 +48,35 @@ def test_a_request_that_cannot_be_stored_fails_alone(journal: Journal) -> None:
     assert appended(journal, numbered([2])).first is not None
 
 
+class _Refusal(Exception):
+    def __init__(self, state: str) -> None:
+        super().__init__(f"state {state}")
+        self.sqlstate = state
+
+
+@pytest.mark.parametrize("state", ["25006", "XX000", "40001", "42501", "53100", "57P01", "0A000"])
+def test_a_state_that_says_nothing_about_the_data_means_send_again(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """25006: PostgreSQL is read-only after a failover. A producer that is told 400 drops the request."""
+    assert isinstance(_refused(journal, monkeypatch, state), Unavailable)
+
+
+@pytest.mark.parametrize("state", ["22021", "22003", "23514", "54000"])
+def test_a_state_that_says_that_the_data_is_bad_is_final(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    assert isinstance(_refused(journal, monkeypatch, state), Invalid)
+
+
+def _refused(journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str) -> BaseException | None:
+    def refuse(requests: object, now_ms: int) -> None:
+        raise Unavailable("nothing was stored") from _Refusal(state)
+
+    monkeypatch.setattr(journal._committer._appender, "append", refuse)
+    return journal.submit(WAREHOUSE, numbered([1])).exception(timeout=60)
+
+
 class _NotBytes:
     def __len__(self) -> int:
         return 1

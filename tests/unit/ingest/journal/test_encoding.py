@@ -101,7 +101,16 @@ def test_a_reject_without_a_table_stays_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [2**64, -(2**63) - 1, Decimal("1.10"), "\ud800", {"\0decimal": "x", "b": 1}]
+    "value",
+    [
+        2**64,
+        -(2**63) - 1,
+        Decimal("1.10"),
+        "\ud800",
+        {"\0decimal": "x", "b": 1},
+        [{"\0decimal": "x"}, 2**64],
+        [{"\0decimal": "1.5"}, {"\0\0decimal": "1.5"}, {"\0": {"\0decimal": 1}}, Decimal("1.5")],
+    ],
 )
 def test_what_json_writers_stumble_over(value: Any) -> None:
     change = Change(0, TABLE, "insert", after={"a": [value], "b": 2**40})
