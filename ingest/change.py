@@ -119,6 +119,14 @@ class ChangeColumns:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class BatchName:
+    """The name that a request gave itself, such as its Idempotency-Key, and a digest of its body."""
+
+    name: str
+    digest: str
+
+
 class Parsed:
     """What one request holds. Each event of the request is the index of something in here.
 
@@ -126,7 +134,7 @@ class Parsed:
     change them, so from then on they are a list.
     """
 
-    __slots__ = ("_changes", "begins", "columns", "ends", "events", "format", "ignored", "rejects")
+    __slots__ = ("_changes", "batch", "begins", "columns", "ends", "events", "format", "ignored", "rejects")
 
     def __init__(
         self,
@@ -145,6 +153,7 @@ class Parsed:
         self.ends = ends if ends is not None else []
         self.begins = begins if begins is not None else []  # of events that are something else too
         self.ignored: dict[int, str] = {}  # index -> why (heartbeat, DDL, ...)
+        self.batch: BatchName | None = None  # where events are identified by it
 
     @property
     def changes(self) -> list[Change]:

@@ -7,9 +7,11 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 from starlette.requests import HTTPConnection
 
+from catalog.errors import Invalid
 from catalog.names import decode_segment, namespace_from_segment
 from ingest.api.context import ApiContext
 from ingest.change import TableName
+from ingest.formats.contract import reserved
 
 
 async def _context(connection: HTTPConnection) -> ApiContext:
@@ -73,7 +75,11 @@ async def _table(
     ],
 ) -> TableName:
     """The path is not decoded before, so an encoded slash stays inside its name."""
-    return (*namespace_from_segment(namespace, ".").levels, decode_segment(table))
+    name = decode_segment(table)
+    reason = reserved(name)
+    if reason is not None:
+        raise Invalid(f"the table {name} is reserved: {reason}")
+    return (*namespace_from_segment(namespace, ".").levels, name)
 
 
 async def _topic(

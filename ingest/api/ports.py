@@ -58,7 +58,7 @@ class Landing(Protocol):
         """
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
-        """The target as it is now; None if it does not exist yet.
+        """What is known of a table, which need not exist yet; None if nothing is.
 
-        `schema` (an Iceberg schema), `key` (names of its key columns, or null), `settings` (of the table).
+        `schema` (an Iceberg schema, or null), `key` (its key columns, or null), `settings` (of the table).
         """

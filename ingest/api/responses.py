@@ -36,6 +36,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 CHANGE_ERRORS: dict[int | str, dict[str, Any]] = {
     **ERRORS,
+    409: {"description": "Another body was stored under this Idempotency-Key. Nothing was stored."},
     413: {"description": "The body is larger than the server accepts."},
     415: {"description": "The content encoding is neither gzip nor zstd."},
     429: {

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from catalog.errors import Invalid
 from ingest.batches import requests
 from ingest.batches.keys import (
     NO_KEY,
@@ -20,6 +21,7 @@ from ingest.batches.keys import (
 from ingest.batches.requests import Request
 from ingest.change import Change, Declared, TableName
 from ingest.columns.schemas import Plan, create_request, partition_spec, plan, schema_updates
+from ingest.formats.contract import reserved
 from ingest.landing.settings import CHANGES_SUFFIX, TableSettings
 
 Metadata = Mapping[str, Any]
@@ -57,6 +59,9 @@ def target(
     changes: Sequence[Change],
 ) -> Target:
     """`mirror` and `changes_table` are the metadata of the tables as they are, None where they are not."""
+    reason = reserved(table[-1])
+    if reason is not None:
+        raise Invalid(f"the table is reserved: {reason}")
     schema = current_schema(mirror)
     key = key_of_table(settings.key, schema, changes)
     if key == (ROW_ID,):

@@ -8,9 +8,10 @@ names a format that is not known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
-from ingest.change import Change, Context, Parsed, Reject
+from ingest.change import BatchName, Change, Context, Parsed, Reject
 from ingest.formats import bodies, native
 from ingest.formats.bodies import decompress
 from ingest.formats.contract import TIME_MS_MAX, Format, Refused, reject
@@ -26,7 +27,10 @@ def read(body: bytes, context: Context) -> Parsed:
     asked = named(context.format)
     parsed = Parsed(context.format)
     events = bodies.split(body, context, is_event, parsed)
-    return _read(asked, events, context, parsed, marked=native.MARK.encode() in body)
+    _read(asked, events, context, parsed, marked=native.MARK.encode() in body)
+    if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
+        _name_by_batch(parsed, context, body)
+    return parsed
 
 
 def read_events(values: Sequence[Any], context: Context) -> Parsed:
@@ -49,8 +53,6 @@ def _read(
         if chosen is not native:  # which refuses them
             _drop_impossible_times(parsed)
         _add_unread(events, context, parsed)
-    if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
-        _name_by_batch(parsed, context.batch)
     return parsed
 
 
@@ -72,8 +74,12 @@ def _drop_impossible_times(parsed: Parsed) -> None:
             change.time_ms = None
 
 
-def _name_by_batch(parsed: Parsed, batch: str) -> None:
-    """In a batch with a name, the place of an event is its identity where it has no other."""
+def _name_by_batch(parsed: Parsed, context: Context, body: bytes) -> None:
+    """In a batch with a name, the place of an event is its identity where it has no other. The name counts
+    within the address that the batch was sent to.
+    """
+    address = ".".join(context.table) if context.table is not None else context.topic or ""
+    batch = f"{address}:{context.batch}"
     last, ordinal = -1, 0
     found: list[Change | Reject] = [*parsed.changes, *parsed.rejects]
     for item in found:
@@ -81,3 +87,4 @@ def _name_by_batch(parsed: Parsed, batch: str) -> None:
         last = item.index
         if not item.identity and item.number is None:
             item.identity = f"{batch}:{item.index}:{ordinal}" if ordinal else f"{batch}:{item.index}"
+            parsed.batch = parsed.batch or BatchName(batch, blake2b(body, digest_size=16).hexdigest())

@@ -28,6 +28,7 @@ from ingest.change import Context, Parsed, Reject, TableName
 from ingest.formats.decode import write_decimal
 
 NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
+RESERVED_SUFFIXES = ("__changes", "__rejects")
 TIME_MS_MAX = 8_640_000_000_000_000  # in the year 275760: microseconds of it are still within 64 bits
 _NUMBER_MAX = 2**63 - 1
 _NAME_IT = "name it by text, or post to /cdc/{namespace}/{table}"
@@ -92,9 +93,20 @@ def fingerprint(*parts: object) -> str:
     return blake2b(original_of(parts), digest_size=16).hexdigest()
 
 
+def reserved(name: str) -> str | None:
+    """Why changes cannot go to a table of this name; None if they can."""
+    suffix = next((suffix for suffix in RESERVED_SUFFIXES if name.endswith(suffix)), None)
+    if suffix is None:
+        return None
+    return f"names that end in {suffix} belong to the tables that Calve adds: post to another path"
+
+
 @lru_cache(maxsize=4096)
 def checked_table(levels: TableName) -> TableName:
     """`levels` if each may name what it names; Refused if not."""
+    reason = reserved(levels[-1])
+    if reason is not None:
+        raise Refused("reserved-table", f"the table {levels[-1]} is reserved: {reason}")
     try:
         for level in levels[:-1]:
             check_name(level, "namespace")

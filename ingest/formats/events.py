@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from ingest.change import Context, Parsed, Row, TableName
-from ingest.formats.contract import Refused, reject
+from ingest.formats.contract import Refused, reject, reserved
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -64,7 +64,7 @@ def wanted_row(value: object, name: str, table: TableName, source: str) -> Row:
 def table_of_topic(topic: str, context: Context) -> TableName | None:
     """`server.schema.table`: the last two parts are namespace and name."""
     parts = [part for part in topic.split(".") if part]
-    if not parts:
+    if not parts or reserved(parts[-1]) is not None:
         return None
     return tuple(parts[-2:]) if len(parts) > 1 else (*context.namespace, parts[0])
 

@@ -22,6 +22,7 @@ from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import document_key
 from ingest.batches.cut import UNROUTED, Cut
+from ingest.change import TableName
 from ingest.jobs.landings import Landing
 from ingest.jobs.lanes import Lanes
 from ingest.jobs.measures import Measures
@@ -55,10 +56,10 @@ class Dispatch:
         self._staging = Staging(jobs, lanes, stager, measures, self._delete)
         self._seen_s: dict[str, float] = {}
 
-    @property
-    def trouble(self) -> str | None:
-        """Why the last staging failed; None since one succeeded."""
-        return self._staging.trouble
+    def trouble(self, warehouse: str) -> dict[TableName, str]:
+        """The tables whose last staging failed, with the reason."""
+        found = list(self._staging.trouble.items())
+        return {table: reason for (where, table), reason in found if where == warehouse}
 
     def lease(self, worker: str, warehouses: Collection[str], said: dict[str, Any]) -> dict[str, Any] | None:
         """The next job for this worker, if there is one."""

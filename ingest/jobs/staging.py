@@ -16,6 +16,7 @@ import orjson
 from catalog import faults
 from catalog.errors import CatalogError
 from ingest.batches.cut import CannotStage, Cut, Expected, StagedBatch
+from ingest.change import TableName
 from ingest.jobs.ahead import Ahead, Waiting
 from ingest.jobs.landings import Landing
 from ingest.jobs.lanes import STAGING_LEASE_S, Lanes
@@ -57,7 +58,8 @@ class Staging:
         self._delete = delete
         self._busy = threading.Lock()
         self.ahead = Ahead(jobs)
-        self.trouble: str | None = None  # why the last staging failed; None since one succeeded
+        # Why the last staging of a table failed, by warehouse and table, until one succeeds.
+        self.trouble: dict[tuple[str, TableName], str] = {}
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         """The next batch that is due, as a job that this worker holds."""
@@ -81,17 +83,21 @@ class Staging:
             with self._kept(cut):
                 batch = self._stager.stage(cut)
         except CatalogError as error:
-            self.trouble = error.message
+            only = error.table if isinstance(error, CannotStage) else None
+            self.trouble |= {
+                (cut.warehouse, table): error.message for table in (cut.spans if only is None else (only,))
+            }
             self._measures.failed("stage")
             _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
-            self._lanes.put_off(cut, error.table if isinstance(error, CannotStage) else None)
+            self._lanes.put_off(cut, only)
             self._jobs.forget(cut.job_id, 1)
             return None
         except BaseException:
             self._lanes.put_off(cut)
             self._jobs.forget(cut.job_id, 1)
             raise
-        self.trouble = None
+        for table in cut.spans:
+            self.trouble.pop((cut.warehouse, table), None)
         return self._leased(cut, batch)
 
     def _leased(self, cut: Cut, batch: StagedBatch) -> dict[str, Any] | None:

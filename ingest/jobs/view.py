@@ -61,15 +61,15 @@ class LandingView:
     def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
         self._lanes.hurry(warehouse, tables)
 
-    def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
+    def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any]:
+        """The settings, and the schema and the key where they are known. The table need not exist yet."""
         settings = self._tables.one(warehouse, table).settings
         state = CurrentState(
             self._catalog.database, self._catalog.entries, warehouse, self._catalog.documents
         )
         entry = state.load(Namespace(tuple(table[:-1])).key, table[-1])
-        if entry is None or entry.kind != "table":
-            return None
-        schema = current_schema(orjson.loads(entry.document or b"{}"))
+        exists = entry is not None and entry.kind == "table"
+        schema = current_schema(orjson.loads(entry.document or b"{}")) if exists and entry else None
         key = key_of_table(settings.key, schema, ())
         return {"schema": schema, "key": list(key) or None, "settings": settings.as_json()}
 
@@ -81,11 +81,15 @@ class LandingView:
         for mark in self._tables.watermarks(warehouse):
             shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
             marks.setdefault(mark.table, {})[mark.source] = shown
+        # What waited may have been landed through another server since.
+        failed = {table: why for table, why in self._dispatch.trouble(warehouse).items() if table in pending}
+        trouble = [failed[table] for table in sorted(failed)]
         tables = {
             ".".join(table) or "(no table)": {
                 **_landed(rows.get(table)),
                 **_waiting(pending.get(table), rows.get(table), now_ms),
                 "watermarks": marks.get(table, {}),
+                **({"stalled": failed[table]} if table in failed else {}),
             }
             for table in sorted({*rows, *pending})
         }
@@ -102,7 +106,7 @@ class LandingView:
             "worker": worker,
             "last-publish-ms": max(published, default=None),
             "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
-            "stalled": self._stalled(worker, bool(pending), jobs),
+            "stalled": self._stalled(worker, bool(pending), trouble, jobs),
             "dead-letters": {
                 ".".join(table) or "(no table)": counts
                 for table, counts in self._journal.dead_letters.counts(warehouse).items()
@@ -113,10 +117,11 @@ class LandingView:
         """Whether a worker lands changes. Without one they are still accepted and kept."""
         return {"worker": worker_state(self._jobs.workers(), time.time_ns() // 1_000_000)}
 
-    def _stalled(self, worker: str, waiting: bool, jobs: list[dict[str, Any]]) -> str | None:
-        # What waited may have been landed through another server since.
-        if waiting and self._dispatch.trouble is not None:
-            return f"batches cannot be staged: {self._dispatch.trouble}"
+    def _stalled(
+        self, worker: str, waiting: bool, trouble: list[str], jobs: list[dict[str, Any]]
+    ) -> str | None:
+        if trouble:
+            return f"batches cannot be staged: {trouble[0]}"
         if waiting and worker != OK:
             return f"Spark worker {worker}"
         failing = [job for job in jobs if job["error"]]

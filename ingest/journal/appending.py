@@ -17,10 +17,11 @@ import orjson
 import sqlalchemy as sa
 
 from catalog import faults
+from catalog.errors import CatalogError
 from catalog.store.database import Database
 from ingest.journal import companions, heads, spanning
 from ingest.journal.duplicates import Marks, Numbers, load_window
-from ingest.journal.errors import JournalFull
+from ingest.journal.errors import BatchChanged, JournalFull
 from ingest.journal.keys import table_name
 from ingest.journal.limits import JournalLimits
 from ingest.journal.packing import Packed, PackedEntry
@@ -34,7 +35,7 @@ _INSERT_ENTRY = sa.insert(entries)
 
 LOOK_EVERY_S = 0.25  # how much others have appended and trimmed
 
-Answer = Receipt | JournalFull
+Answer = Receipt | CatalogError
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ class _OneWarehouse:
         self.ledger = Ledger()
         self.appended = Appended(head)
 
-    def append(self, requests: Sequence[Packed], window: Window | None, expires_ms: int) -> list[Receipt]:
+    def append(self, requests: Sequence[Packed], window: Window | None, expires_ms: int) -> list[Answer]:
         if not requests:
             return []
         began = self._id
@@ -207,7 +208,9 @@ class _OneWarehouse:
         if touched:
             self.ledger.learn(spanning.load(self._connection, self._warehouse, touched))
 
-    def _one(self, request: Packed, numbers: Numbers, marks: Marks | None) -> Receipt:
+    def _one(self, request: Packed, numbers: Numbers, marks: Marks | None) -> Answer:
+        if marks is not None and marks.is_changed(request):
+            return BatchChanged()
         duplicates = set(numbers.take(request))
         if marks is not None:
             duplicates.update(marks.take(request))

@@ -17,7 +17,6 @@ from concurrent.futures import Future
 from catalog import faults
 from catalog.errors import CatalogError, CommitStateUnknown, Invalid, Unavailable
 from ingest.journal.appending import Appender, Result
-from ingest.journal.errors import JournalFull
 from ingest.journal.limits import JournalLimits
 from ingest.journal.packing import Packed
 from ingest.journal.receipts import Receipt
@@ -108,7 +107,7 @@ class Committer:
             return
         self._noted(result)
         for (_, future), answer in zip(group, result.answers, strict=True):
-            if isinstance(answer, JournalFull):
+            if isinstance(answer, CatalogError):
                 _fail(future, answer)
             elif future.set_running_or_notify_cancel():
                 future.set_result(answer)

@@ -145,6 +145,23 @@ class Marks:
             seen.add(mark)
         return repeated
 
+    def is_changed(self, request: Packed) -> bool:
+        """Whether a request of the same name was here with another body; else its name is known from now."""
+        if request.batch is None:
+            return False
+        name, body = request.batch
+        if self._knows(name) and not self._knows(body):
+            return True
+        self._new |= {mark for mark in request.batch if not self._knows(mark)}
+        return False
+
+    def _knows(self, mark: bytes) -> bool:
+        return (
+            mark in self._new
+            or bool(self._window.known({mark}, self._now_ms))
+            or any(mark in one.marks for one in self._others)
+        )
+
     def store(self, journal_id: int, expires_ms: int) -> None:
         if self._new:
             row = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog.errors import Unavailable
+from catalog.errors import Conflict, Unavailable
 
 
 class JournalFull(Unavailable):
@@ -20,3 +20,13 @@ class JournalFull(Unavailable):
             retry_after_s=retry_after_s,
         )
         self.level = level
+
+
+class BatchChanged(Conflict):
+    """Nothing of the request was stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another body was stored under this Idempotency-Key, Webhook-Id or X-Batch-Seq: send each body "
+            "under a key of its own"
+        )

@@ -50,8 +50,9 @@ class Journal:
     def submit(self, warehouse: str, parsed: Parsed, *, priority: int = 1) -> Future[Receipt]:
         """Append what a request brought; the future ends after COMMIT.
 
-        Raised here, or set in the future: JournalFull (nothing stored, try later), TooLarge and Invalid (can
-        never be stored), Unavailable (surely nothing stored), CommitStateUnknown (send it again to find out).
+        Raised here, or set in the future: JournalFull (nothing stored, try later), TooLarge, Invalid and
+        Conflict (nothing stored, and a repeat is refused too), Unavailable (surely nothing stored),
+        CommitStateUnknown (send it again to find out).
         """
         packed = pack(warehouse, parsed, priority=priority, deduplicate=self.limits.deduplicate)
         bound = self.limits.bound(priority)

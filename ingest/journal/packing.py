@@ -60,6 +60,7 @@ class Packed:
     steps: list[Step] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
     begins: list[TransactionBegin] = field(default_factory=list)
+    batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
 
 
 def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) -> Packed:
@@ -90,7 +91,16 @@ def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) ->
     )
     if deduplicate and events:
         _claim(packed, events)
+        packed.batch = _batch(warehouse, parsed, events[0].source)
     return packed
+
+
+def _batch(warehouse: str, parsed: Parsed, source: str) -> tuple[bytes, bytes] | None:
+    if parsed.batch is None:
+        return None
+    names = (f"batch:{parsed.batch.name}", f"batch:{parsed.batch.name}:{parsed.batch.digest}")
+    name, body = marks_of(warehouse, source, names)
+    return name, body
 
 
 def _packed_columns(warehouse: str, columns: ChangeColumns, priority: int, *, deduplicate: bool) -> Packed:

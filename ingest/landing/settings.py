@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from catalog.errors import Invalid
+from ingest.formats.contract import RESERVED_SUFFIXES
 
 Mode = Literal["mirror+changes", "changes", "mirror", "append"]
 Policy = Literal["evolve", "freeze", "reject"]
@@ -22,8 +23,7 @@ NAMES = {
     "event-id": "_event_id",
     "before": "_before",
 }
-CHANGES_SUFFIX = "__changes"
-REJECTS_SUFFIX = "__rejects"
+CHANGES_SUFFIX, REJECTS_SUFFIX = RESERVED_SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from catalog.identity.open import OpenIdentity
 from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from ingest import formats
+from ingest.api.explain import explain
 from ingest.batches.cut import CannotStage, Cut, Ground, StagedBatch, staged_folder
 from ingest.batches.stage import stage
 from ingest.change import Context, TableName
@@ -130,6 +131,38 @@ def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.
     assert "the store is away" in ingest.view.status("main")["stalled"]
     ingest.journal.trim("main", {("shop", "t"): ingest.journal.head("main")})  # another server was quicker
     assert ingest.view.status("main")["stalled"] is None
+
+
+def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    ground = Ground(catalog, ingest.journal, ingest.tables)
+
+    def stage_others(cut: Cut) -> StagedBatch:
+        if ("shop", "bad") in cut.spans:
+            raise CannotStage("shop.bad: a view has this name", ("shop", "bad"))
+        return stage(ground, cut)
+
+    monkeypatch.setattr(ingest.pool, "stage", stage_others)
+    _append(ingest, "shop.bad")
+    assert ingest.dispatch.lease("w", ["main"], {}) is None
+    _append(ingest, "shop.good")
+    job = ingest.dispatch.lease("w", ["main"], {})
+    assert job is not None
+    assert [table["name"] for table in job["tables"]] == ["good"]
+    status = ingest.view.status("main")
+    assert "a view has this name" in status["stalled"]
+    assert status["tables"]["shop.bad"]["stalled"] == "shop.bad: a view has this name"
+    assert "stalled" not in status["tables"]["shop.good"]
+
+
+def test_explain_knows_the_settings_of_a_table_that_does_not_exist_yet(opened: Opened) -> None:
+    _, ingest = opened
+    ingest.tables.set_settings("main", ("shop", "t"), TableSettings(key=("tenant", "id")))
+    body = b'[{"op":"c","after":{"id":1,"tenant":2},"source":{"schema":"shop","table":"t"}}]'
+    explained = explain(formats.read(body, Context()), "main", ingest.view)
+    assert explained["tables"][0]["key"] == explained["events"][0]["key"] == ["tenant", "id"]
 
 
 def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(

@@ -94,6 +94,19 @@ def test_plain_rows_with_an_idempotency_key(server: ApiServer, client: httpx.Cli
     assert len(events_in(server.journal, warehouse)) == 4
 
 
+def test_an_idempotency_key_belongs_to_its_address_and_body(
+    server: ApiServer, client: httpx.Client, warehouse: str
+) -> None:
+    def post(path: str, row: dict[str, int]) -> httpx.Response:
+        return client.post(path, json=[row], headers={"Idempotency-Key": "1"})
+
+    first, elsewhere, again = (post(path, {"id": 1}) for path in ("/cdc/n/a", "/cdc/n/b", "/cdc/n/a"))
+    assert [answer.json()["isDuplicate"] for answer in (first, elsewhere, again)] == [False, False, True]
+    other = post("/cdc/n/a", {"id": 2})
+    assert (other.status_code, "Idempotency-Key" in other.json()["error"]["message"]) == (409, True)
+    assert [change.after for change in events_in(server.journal, warehouse)] == [{"id": 1}, {"id": 1}]
+
+
 @pytest.mark.parametrize("header", ["webhook-id", "Idempotency-Key"])
 def test_a_webhook_that_is_sent_again(client: httpx.Client, header: str) -> None:
     answers = [client.post("/cdc/n/t", json={"id": 1}, headers={header: "msg_1"}).json() for _ in range(2)]
@@ -120,7 +133,18 @@ def test_one_bad_event_does_not_refuse_the_others(
     assert sum(row.events for row in server.journal.pending(warehouse)) == 3
 
 
+def test_a_path_cannot_name_a_table_that_calve_adds(client: httpx.Client) -> None:
+    for name in ("t__changes", "t__rejects"):
+        answer = client.post(f"/cdc/n/{name}?on-unusable=dead-letter", json=[{"id": 1}])
+        assert (answer.status_code, "reserved" in answer.json()["error"]["message"]) == (400, True)
+
+
 UNUSABLE = [
+    (
+        "/cdc",
+        b'[{"op":"c","after":{"id":1},"source":{"schema":"n","table":"t__rejects"}}]',
+        "Event 0: the table t__rejects is reserved",
+    ),
     ("/cdc/n/t", b"not json at all", "Event 0: the body is not JSON"),
     ("/cdc", b'[{"id": 1}]', "Event 0: the event does not say to which table it belongs"),
     ("/cdc", b"[1, 2]", "Event 0: the event is not a JSON object"),

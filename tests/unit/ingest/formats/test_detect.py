@@ -127,7 +127,7 @@ def test_several_changes_of_one_event_have_names_in_a_batch(monkeypatch: pytest.
     monkeypatch.setattr(native, "read_unmarked", twice)
     body = orjson.dumps(sample("native", "events")[1])
     parsed = formats.read(body, Context(table=("t",), batch="b"))
-    assert [change.identity for change in parsed.changes] == ["b:0", "b:0:1"]
+    assert [change.identity for change in parsed.changes] == ["t:b:0", "t:b:0:1"]
 
 
 @settings(max_examples=150, deadline=None)

@@ -21,7 +21,7 @@ def test_each_row_is_an_insert() -> None:
 def test_in_a_batch_with_a_name_the_place_is_the_identity() -> None:
     parsed = formats.read(b'{"id":1}\n{"id":\n{"id":3}', Context(table=("t",), batch="b-7"))
     assert parsed.format == "rows"
-    assert [change.identity for change in parsed.changes] == ["b-7:0", "b-7:2"]
+    assert [change.identity for change in parsed.changes] == ["t:b-7:0", "t:b-7:2"]
     assert [reject.identity for reject in parsed.rejects] == ["b-7:1"]
 
 
