@@ -19,7 +19,7 @@ from typing import IO, Any
 import duckdb
 import pyarrow as pa
 
-from query import formats, frames, profile, sandbox, sql
+from query import attachments, formats, frames, profile, sandbox, sql
 
 EXTENSIONS = ("avro", "httpfs", "iceberg")
 BATCH_ROWS = 4096
@@ -40,6 +40,7 @@ class Engine:
         self._server = server
         self._endpoint: str = configuration["endpoint"]
         self._duckdb = open_duckdb(configuration)
+        self._attachments = attachments.Attachments(self._duckdb, self._endpoint)
         self._warm_up()
         confine(self._duckdb, configuration, status)
 
@@ -103,20 +104,19 @@ class Engine:
         }
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Attach what the query needs, run it, send the result, detach."""
-        connection, attached = self._duckdb.cursor(), []
+        """Attach what the query needs, run it, send the result."""
+        connection = self._duckdb.cursor()
         try:
-            for attachment in request["attachments"]:
-                connection.execute(_attach(attachment, self._endpoint))
-                attached.append(attachment["name"])
+            self._attachments.attach(request["attachments"])
             tables = {key: sql.ResolvedTable(*table) for key, table in request["tables"].items()}
             text = sql.resolved_sql(connection, request["sql"], tables)
             if request["explain"]:
                 return {"done": {"profile": profile.measured(connection, text, request["parameters"])}}
             return self._send_result(connection, text, request)
+        except BaseException:
+            self._attachments.forget()
+            raise
         finally:
-            for name in attached:
-                connection.execute(f"DETACH {sql.quoted(name)}")
             connection.close()
 
     def _send_result(
@@ -223,29 +223,15 @@ def open_duckdb(configuration: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     if configuration.get("s3"):
         connection.execute(_secret(configuration["s3"]))
     connection.execute("FROM duckdb_secrets()")  # opens the secret storage while files can still be reached
-    directories = ", ".join(_text(path) for path in configuration["data_paths"])
+    directories = ", ".join(sql.literal(path) for path in configuration["data_paths"])
     connection.execute(f"SET allowed_directories=[{directories}]")
     connection.execute("SET enable_external_access=false")
     return connection
 
 
-def _attach(attachment: dict[str, Any], endpoint: str) -> str:
-    """With the caller's own token, so that the catalog decides what the query may read."""
-    token = attachment.get("token")
-    authorization = f"TOKEN {_text(token)}" if token else "AUTHORIZATION_TYPE 'none'"
-    return (
-        f"ATTACH {_text(attachment['reference'])} AS {sql.quoted(attachment['name'])} "
-        f"(TYPE iceberg, ENDPOINT {_text(endpoint)}, {authorization}, READ_ONLY)"
-    )
-
-
 def _secret(s3: dict[str, Any]) -> str:
-    options = ", ".join(f"{key} {_text(str(value))}" for key, value in s3.items())
+    options = ", ".join(f"{key} {sql.literal(str(value))}" for key, value in s3.items())
     return f"CREATE SECRET lake (TYPE s3, {options})"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _error(type_: str, message: str) -> dict[str, Any]:

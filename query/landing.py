@@ -32,23 +32,31 @@ Tables = Mapping[str, Collection[TableName]]  # of each warehouse
 
 
 class Freshness:
-    """Asks ingest. Without ingest every answer has everything."""
+    """Asks ingest. Without ingest every answer has everything. What is not `async` reads SQL: call it in a
+    thread.
+    """
 
     def __init__(self, ingest: ApiContext | None) -> None:
         self._ingest = ingest
 
-    async def waiting(self, tables: Tables) -> dict[tuple[str, TableName], Waiting]:
+    def waiting(self, tables: Tables) -> dict[tuple[str, TableName], Waiting]:
         """Call it before the warehouses are pinned: what comes later is younger than the answer."""
         if self._ingest is None:
             return {}
-        return await self._ingest.run_query(lambda: self._waiting(tables))
+        found = {}
+        for warehouse, names in tables.items():
+            pending = [row for row in self._ingest.journal.pending(warehouse) if row.table in names]
+            landed = self._ingest.landing.landed(warehouse, {row.table for row in pending}) if pending else {}
+            for row in pending:
+                if row.last_id > landed.get(row.table, 0):
+                    found[warehouse, row.table] = Waiting(row.last_id, row.oldest_ms)
+        return found
 
-    async def age_ms(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan, now_ms: int) -> int:
+    def age_ms(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan, now_ms: int) -> int:
         """The age of the oldest change in `waiting` that the pinned tables do not have."""
-        ingest = self._ingest
-        if ingest is None or not waiting:
+        if not waiting:
             return 0
-        missing = await ingest.run_query(lambda: self._missing(waiting, plan))
+        missing = self._missing(waiting, plan)
         return max((max(0, now_ms - one.oldest_ms) for one in missing), default=0)
 
     async def wait(self, consistency: str, tables: Tables, caller: Caller, timeout_s: float) -> None:
@@ -89,7 +97,7 @@ class Freshness:
     async def _wait_until_fresh(self, tables: Tables, timeout_s: float) -> None:
         ingest = self._ingest
         assert ingest is not None
-        waiting = await self.waiting(tables)
+        waiting = await ingest.run_query(lambda: self.waiting(tables))
         until_s = time.monotonic() + timeout_s
         waits = []
         for warehouse in {warehouse for warehouse, _ in waiting}:
@@ -98,17 +106,6 @@ class Freshness:
             waits.append(ingest.visibility.wait(warehouse, until, max(0.0, until_s - time.monotonic())))
         if not all(await asyncio.gather(*waits)):
             raise _late(timeout_s)
-
-    def _waiting(self, tables: Tables) -> dict[tuple[str, TableName], Waiting]:
-        assert self._ingest is not None
-        found = {}
-        for warehouse, names in tables.items():
-            pending = [row for row in self._ingest.journal.pending(warehouse) if row.table in names]
-            landed = self._ingest.landing.landed(warehouse, {row.table for row in pending}) if pending else {}
-            for row in pending:
-                if row.last_id > landed.get(row.table, 0):
-                    found[warehouse, row.table] = Waiting(row.last_id, row.oldest_ms)
-        return found
 
     def _missing(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan) -> list[Waiting]:
         assert self._ingest is not None

@@ -39,6 +39,16 @@ class Pin:
     time_ms: int  # the moment that was asked for
     state: WarehouseState
 
+    def attachment(self, token: str | None) -> dict[str, Any]:
+        """What a query process attaches."""
+        return {
+            "name": self.alias,
+            "reference": self.reference,
+            "token": token,
+            "is_fixed": self.number is not None,
+            "made_ms": self.state.warehouse.created_ms,
+        }
+
     def as_json(self, commit_ms: int | None) -> dict[str, Any]:
         return {
             "warehouse": self.warehouse,

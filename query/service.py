@@ -195,11 +195,10 @@ class QueryService:
             self._release(query)
             await self._wait(request, wanted, tables, caller, until_s)
             lease = await self._lease(query, until_s)
-        waiting = await self._freshness.waiting(tables)
         resolver = Resolver(
             self._catalog, caller, wanted.ref, wanted.namespace, wanted.moment, request.snapshot_id
         )
-        plan = await run_in_threadpool(resolver.plan, statement["tables"])
+        plan, summary = await run_in_threadpool(self._resolved, query, resolver, statement["tables"], tables)
         query.warehouses = set(plan.pins)
         roots = [pin.state.warehouse.root for pin in plan.pins.values()]
         if not all(map(lease.process.settings.covers, roots)):
@@ -207,7 +206,6 @@ class QueryService:
             self._pool.renew()
             self._release(query)
             lease = await self._lease(query, until_s)
-        summary = await self._summary(query, resolver, plan, waiting)
         query.state = "running"
         run = lease.process.run(
             {
@@ -216,7 +214,7 @@ class QueryService:
                 "format": request.format,
                 "tables": plan.names,
                 "attachments": [
-                    {"reference": pin.reference, "name": pin.alias, "token": token}
+                    pin.attachment(token)
                     for pin in plan.pins.values()
                     if any(read.pin is pin for read in plan.reads)
                 ],
@@ -275,19 +273,21 @@ class QueryService:
             consistency = f"{AT_LEAST}{wanted.token.warehouse}:{wanted.token.journal_id}"
         await self._freshness.wait(consistency, visible, caller, timeout_s)
 
-    async def _summary(self, query: Query, resolver: Resolver, plan: Plan, waiting: Any) -> dict[str, Any]:
-        """What the answer tells beside its rows."""
-        pins = [pin.as_json(await run_in_threadpool(resolver.commit_ms, pin)) for pin in plan.pins.values()]
-        as_of: dict[str, Any] = pins[0]
+    def _resolved(
+        self, query: Query, resolver: Resolver, named: list[dict[str, Any]], mirrors: Tables
+    ) -> tuple[Plan, dict[str, Any]]:
+        """The plan, and what the answer tells beside its rows. One call in one thread: it reads SQL."""
+        waiting = self._freshness.waiting(mirrors)  # first: what is acknowledged later is younger
+        plan = resolver.plan(named)
         now_ms = self._catalog.now_ms()
-        next_ms = await run_in_threadpool(resolver.superseded_ms)
-        superseded = 0 if next_ms is None else max(0, now_ms - next_ms)
-        if len(pins) > 1:
-            as_of = as_of | {"warehouses": pins}
-        return {
+        pins = [pin.as_json(resolver.commit_ms(pin)) for pin in plan.pins.values()]
+        as_of: dict[str, Any] = pins[0] if len(pins) == 1 else pins[0] | {"warehouses": pins}
+        next_ms = resolver.superseded_ms()
+        superseded_ms = 0 if next_ms is None else max(0, now_ms - next_ms)
+        return plan, {
             "as_of": as_of,
             "snapshots": plan.snapshots,
-            "freshness_ms": max(superseded, await self._freshness.age_ms(waiting, plan, now_ms)),
+            "freshness_ms": max(superseded_ms, self._freshness.age_ms(waiting, plan, now_ms)),
             "query_id": query.id,
         }
 

@@ -151,6 +151,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _table_text(node: dict[str, Any], reference: TableReference, table: ResolvedTable) -> str:
     name = ".".join(quoted(part) for part in (table.catalog, table.schema, table.name))
     if table.snapshot_id is None or reference.at is not None:

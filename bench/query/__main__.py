@@ -33,7 +33,7 @@ QUERIES = {
     "filter": "SELECT count(*), avg(amount) FROM {t} WHERE status = 'paid' AND amount > 500",
     "group, few": "SELECT status, count(*), sum(amount) FROM {t} GROUP BY 1 ORDER BY 1",
     "group, many": "SELECT customer, sum(amount) AS s FROM {t} GROUP BY 1 ORDER BY s DESC LIMIT 10",
-    "by day": "SELECT date_trunc('day', at) AS d, count(*) FROM {t} GROUP BY 1 ORDER BY 1 LIMIT 30",
+    "by day": "SELECT date_trunc('day', placed) AS d, count(*) FROM {t} GROUP BY 1 ORDER BY 1 LIMIT 30",
     "distinct": "SELECT count(DISTINCT customer) FROM {t}",
     "top": "SELECT id, amount FROM {t} ORDER BY amount DESC, id LIMIT 100",
     "window": (
@@ -189,7 +189,7 @@ def _orders(generator: np.random.Generator, start: int, count: int) -> pa.Table:
             "customer": generator.integers(0, 10_000, count),
             "status": statuses[generator.integers(0, 5, count)],
             "amount": np.round(generator.random(count) * 1000, 2),
-            "at": (ids * 10_000 + 1_700_000_000_000_000).astype("datetime64[us]"),
+            "placed": (ids * 10_000 + 1_700_000_000_000_000).astype("datetime64[us]"),
         }
     )
 
