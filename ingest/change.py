@@ -74,6 +74,7 @@ class Reject:
     position: str = ""
     identity: str = ""  # as of a change, where it could be read: a repeated reject is a duplicate too
     number: int | None = None
+    context: Row | None = None  # how the request was read, for a replay
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ def as_kept(change: Change) -> dict[str, Any]:
     }
 
 
-def from_kept(event: dict[str, Any], table: TableName) -> Change | None:
-    """None if this is not such a change."""
+def from_kept(event: dict[str, Any], table: TableName, known: Change | None = None) -> Change | None:
+    """None if this is not such a change. `known` is the change before it was fixed, with what the text does
+    not have: the types that its producer declared.
+    """
     if event.get(MARK) != "change":
         return None
     return Change(
@@ -40,7 +42,9 @@ def from_kept(event: dict[str, Any], table: TableName) -> Change | None:
         row_id=event.get("rowId"),
         source=event.get("source") or "",
         position=event.get("position") or "",
+        transaction=known.transaction if known is not None else None,
         time_ms=event.get("timestamp"),
+        declared=known.declared if known is not None else None,
     )
 
 

@@ -93,7 +93,7 @@ class OneTable:
             arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
             refused += [
                 Refused(entry.id, -1 - n, reject.reason, reject.code, reject.original, reject.source,
-                        reject.position, None)
+                        reject.position, None, reject.context)
                 for n, reject in enumerate(entry.rejects)
             ]  # fmt: skip
         _name_sources([item.change for item in arrived])
@@ -177,7 +177,8 @@ class OneTable:
             return
         if self._ahead:
             raise NotAhead
-        letters = dead_letters(self._cut.warehouse, table, refused, described["key"], batch.commit_us // 1000)
+        job = (self._cut.warehouse, self._cut.job_id)
+        letters = dead_letters(job, table, refused, described["key"], batch.commit_us // 1000)
         self._ground.journal.dead_letters.add(letters)
         name = table[-1] + REJECTS_SUFFIX
         described["requests"] = [*described["requests"], *self._ensure_rejects((*table[:-1], name))]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.change import Change, TableName
+from ingest.change import Change, Row, TableName
 from ingest.formats.contract import original_of
 from ingest.journal.dead_letters import DeadLetter, letter_id
+from ingest.journal.encoding import encode
 
 REJECTS_ARROW = pa.schema(
     [
@@ -37,6 +38,7 @@ class Refused:
     source: str
     position: str
     change: Change | None
+    context: Row | None = None
 
 
 def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
@@ -54,9 +56,12 @@ def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
 
 
 def dead_letters(
-    warehouse: str, table: TableName, refused: Sequence[Refused], key: Sequence[str], now_ms: int
+    job: tuple[str, str], table: TableName, refused: Sequence[Refused], key: Sequence[str], now_ms: int
 ) -> list[DeadLetter]:
-    """The same event is the same letter, however often it is staged."""
+    """`job` is a warehouse and the id of a job. The same event is the same letter, however often it is
+    staged. It is opened when the job is published.
+    """
+    warehouse, job_id = job
     return [
         DeadLetter(
             id=letter_id(warehouse, table, item.journal_id, item.ordinal),
@@ -71,6 +76,10 @@ def dead_letters(
             source=item.source,
             position=item.position,
             received_ms=now_ms,
+            state="staged",
+            change=encode([item.change], ()) if item.change is not None else None,
+            context=original_of(item.context).decode() if item.context is not None else None,
+            job_id=job_id,
         )
         for item in refused
     ]

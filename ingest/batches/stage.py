@@ -33,7 +33,7 @@ def still_holds(ground: Ground, cut: Cut, batch: StagedBatch) -> bool:
 
 
 def _staged(ground: Ground, cut: Cut, found: dict[TableName, Basis], *, ahead: bool) -> StagedBatch:
-    """If it fails, the files that it has written are deleted: the next attempt has another id."""
+    """If it fails, its files and dead letters are deleted: the next attempt has another id."""
     commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
     batch = StagedBatch([], [], commit_us, [], digest(found))
     try:
@@ -41,6 +41,8 @@ def _staged(ground: Ground, cut: Cut, found: dict[TableName, Basis], *, ahead: b
             _stage_one(OneTable(ground, cut, number, found[table], ahead=ahead), table, span, batch)
     except BaseException:
         ground.catalog.files.delete(batch.files)
+        if not ahead:
+            ground.journal.dead_letters.discard(cut.job_id)
         raise
     return batch
 

@@ -53,6 +53,8 @@ def _read(
         if chosen is not native:  # which refuses them
             _drop_impossible_times(parsed)
         _add_unread(events, context, parsed)
+    if parsed.rejects:
+        _keep_context(parsed, context)
     return parsed
 
 
@@ -65,6 +67,22 @@ def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed)
     parsed.rejects.extend(
         reject(index, event, _UNREAD, context) for index, event in events if index not in told
     )
+
+
+def _keep_context(parsed: Parsed, context: Context) -> None:
+    """What a replay needs besides the event."""
+    kept = {
+        "format": context.format,
+        "detected": parsed.format,
+        "content_type": context.content_type,
+        "key": context.key,
+        "topic": context.topic,
+        "namespace": context.namespace,
+    }
+    usual = Context()
+    differs = {name: value for name, value in kept.items() if value != getattr(usual, name, "auto")}
+    for reject_ in parsed.rejects:
+        reject_.context = differs or None
 
 
 def _drop_impossible_times(parsed: Parsed) -> None:

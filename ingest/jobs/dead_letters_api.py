@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
-from catalog.errors import Conflict, NotFound
+from catalog.errors import Conflict, Invalid, NotFound
 from ingest.change import TableName
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.journal import Journal
@@ -94,12 +95,13 @@ def load_letter(journal: JournalOf, warehouse: ReaderWarehouse, letter: str) -> 
 @router.put("/{warehouse}/dead-letters/{letter}", operation_id="fixDeadLetter", response_model=LetterDetail)
 def fix_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str, body: FixRequest) -> Any:
     """Set what a replay will send. 400 if that cannot be read either."""
-    import orjson
-
     from ingest.jobs.replay import check
 
     found = _letter(journal, warehouse, letter)
-    event = orjson.dumps(body.event)
+    try:
+        event = json.dumps(body.event, allow_nan=False).encode()
+    except ValueError as error:
+        raise Invalid(f"the event holds a number that JSON does not have: {error}") from error
     check(found, event)
     journal.dead_letters.fix(found.id, event)
     return _detail(_letter(journal, warehouse, letter))

@@ -53,7 +53,7 @@ class Dispatch:
         self._jobs = jobs
         self._lanes = lanes
         self._measures = measures
-        self._staging = Staging(jobs, lanes, stager, measures, self._delete)
+        self._staging = Staging(jobs, lanes, stager, measures, self._delete, journal.dead_letters)
         self._seen_s: dict[str, float] = {}
 
     def trouble(self, warehouse: str) -> dict[TableName, str]:
@@ -105,6 +105,7 @@ class Dispatch:
             spans = {step.table: (step.from_id, step.to_id) for step in landing.steps}
             self._lanes.put_off(Cut(job_id, job.warehouse, spans))
             self._delete(landing.files)
+            self._journal.dead_letters.discard(job_id)
 
     def publish(
         self, job_id: str, epoch: int, transaction: str, principal: str, metrics: dict[str, Any]
@@ -151,6 +152,8 @@ class Dispatch:
         """What may be lost: the journal forgets what landed, and the staged files go."""
         self._lanes.landed(job.warehouse, (step.table for step in landing.steps))
         try:
+            landed = {step.table or UNROUTED: step.to_id for step in landing.steps}
+            self._journal.dead_letters.open(job.id, job.warehouse, landed)
             self._journal.trim(job.warehouse, {step.table: step.to_id for step in landing.steps})
         except CatalogError as error:
             _log.warning("the journal was not trimmed", extra={"job": job.id, "reason": error.message})

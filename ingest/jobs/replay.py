@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from catalog.errors import Invalid
 from ingest import formats
 from ingest.batches.cut import UNROUTED
 from ingest.batches.native import from_kept, replay_identity
 from ingest.change import Change, Context, Parsed
 from ingest.formats.decode import NotJson, decode
+from ingest.journal import encoding
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.journal import Journal
 
@@ -40,11 +43,15 @@ def replay(journal: Journal, warehouse: str, letters: Sequence[DeadLetter]) -> i
 
 def check(letter: DeadLetter, fixed: bytes) -> None:
     """Invalid if the fixed event cannot be read."""
-    _read(letter, fixed)
+    _read(letter, fixed, is_fixed=True)
 
 
 def _changes(letter: DeadLetter) -> list[Change]:
-    found = _read(letter, letter.replaced if letter.replaced is not None else letter.original)
+    known = _known(letter)
+    if letter.replaced is not None:
+        found = _read(letter, letter.replaced, is_fixed=True)
+    else:
+        found = [known] if known is not None else _read(letter, letter.original, is_fixed=False)
     for number, change in enumerate(found):
         change.source = letter.source or change.source
         change.position = letter.position or change.position
@@ -53,21 +60,41 @@ def _changes(letter: DeadLetter) -> list[Change]:
     return found
 
 
-def _read(letter: DeadLetter, body: bytes) -> list[Change]:
+def _read(letter: DeadLetter, body: bytes, *, is_fixed: bool) -> list[Change]:
     kept = _kept(letter, body)
     if kept is not None:
         return [kept]
-    # What named no table when it came may name one now that it is fixed.
-    parsed = formats.read(body, Context(table=None if letter.table == UNROUTED else letter.table))
+    parsed = formats.read(body, _context(letter, is_fixed=is_fixed))
     if parsed.rejects:
         raise Invalid(f"dead letter {letter.id} cannot be read: {parsed.rejects[0].reason}")
     return parsed.changes
 
 
+def _context(letter: DeadLetter, *, is_fixed: bool) -> Context:
+    """How the request was read that brought the event. A fixed event may have another format."""
+    given = dict(orjson.loads(letter.context)) if letter.context else {}
+    detected = given.pop("detected", "auto")
+    if not is_fixed:
+        given["format"] = detected
+    for name in ("key", "namespace"):
+        if given.get(name) is not None:
+            given[name] = tuple(given[name])
+    # What named no table when it came may name one now that it is fixed.
+    return Context(**given, table=None if letter.table == UNROUTED else letter.table)
+
+
+def _known(letter: DeadLetter) -> Change | None:
+    """The change, where it could be read when it came and did not fit its table."""
+    if letter.change is None:
+        return None
+    [change], _ = encoding.decode(letter.change, letter.table)
+    return change
+
+
 def _kept(letter: DeadLetter, body: bytes) -> Change | None:
-    """A change that was read well when it came, and did not fit its table."""
+    """The same as text, which people can read and fix."""
     try:
         event: Any = decode(body)
     except NotJson:
         return None
-    return from_kept(event, letter.table) if isinstance(event, dict) else None
+    return from_kept(event, letter.table, _known(letter)) if isinstance(event, dict) else None

@@ -21,6 +21,7 @@ from ingest.jobs.ahead import Ahead, Waiting
 from ingest.jobs.landings import Landing
 from ingest.jobs.lanes import STAGING_LEASE_S, Lanes
 from ingest.jobs.measures import Measures
+from ingest.journal.dead_letters import DeadLetters
 from ingest.landing.jobs import Jobs
 
 LEASE_S = 30.0
@@ -50,12 +51,14 @@ class Staging:
         stager: Stager,
         measures: Measures,
         delete: Callable[[Sequence[str]], None],
+        dead_letters: DeadLetters,
     ) -> None:
         self._jobs = jobs
         self._lanes = lanes
         self._stager = stager
         self._measures = measures
         self._delete = delete
+        self._dead_letters = dead_letters
         self._busy = threading.Lock()
         self.ahead = Ahead(jobs)
         # Why the last staging of a table failed, by warehouse and table, until one succeeds.
@@ -116,6 +119,7 @@ class Staging:
         landing = Landing(batch.commit_us, batch.files, batch.steps).encode()
         if not self._jobs.staged(cut.job_id, 1, description, landing, LEASE_S):
             self._delete(batch.files)
+            self._dead_letters.discard(cut.job_id)
             return None
         self.ahead.begun(cut, batch)
         answer: dict[str, Any] = orjson.loads(description)

@@ -11,7 +11,7 @@ import time
 
 from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
-from ingest.batches.cut import staged_folder
+from ingest.batches.cut import UNROUTED, staged_folder
 from ingest.jobs.recovery import unfinished_work
 from ingest.journal.journal import Journal
 from ingest.landing.jobs import Jobs
@@ -54,6 +54,8 @@ class Upkeep:
                 self.once()
             except CatalogError as error:
                 _log.warning("upkeep has to wait", extra={"reason": error.message})
+            except Exception:  # noqa: BLE001 - the thread must outlive a mistake in one round
+                _log.exception("a round of upkeep failed")
 
     def _log_recovered(self) -> None:
         try:
@@ -74,6 +76,7 @@ class Upkeep:
         # A journal that nobody writes to has nothing to forget after a while, and is left in peace.
         if any(heads.values()) and time.monotonic() - self._moved_s < SWEPT_FOR_S:
             self._journal.sweep(time.time_ns() // 1_000_000)
+        self._sweep_letters()
         for name in names:
             self._trim(name)
             self._catalog.transactions.sweep(name, self._catalog.now_ms())
@@ -92,6 +95,19 @@ class Upkeep:
             if self._jobs.state(job_id) in (None, "done"):
                 self._catalog.files.delete(files)
                 self._catalog.files.remove_empty_directory(f"{folder}/{job_id}")
+
+    def _sweep_letters(self) -> None:
+        """Open or delete the dead letters of a job that ended while the server crashed."""
+        letters = self._journal.dead_letters
+        for job_id, warehouse, table, journal_id in letters.staged():
+            state = self._jobs.state(job_id)
+            if state is None:  # the row of a published job goes after a day
+                key = () if table == UNROUTED else table
+                state = "done" if self._tables.one(warehouse, key).landed_id >= journal_id else "discarded"
+            if state == "done":
+                letters.open(job_id, warehouse, {})
+            elif state == "discarded":
+                letters.discard(job_id)
 
     def _trim(self, warehouse: str) -> None:
         """A crash between a publish and its trim leaves entries that have landed."""

@@ -1,12 +1,13 @@
 """Dead letters: events that could not land, kept with the reason and the original bytes.
 
-A letter is `open`; it is `fixed` when it got new bytes, and ends as `replayed` or `dropped`. Its id follows
-from its place in the journal, so that putting it in twice is harmless.
+A letter is `staged` with its batch and `open` once that is published; if the batch is cut again, its letters
+are deleted. It is `fixed` when it got new bytes, and ends as `replayed` or `dropped`. Its id follows from its
+place in the journal, so that putting it in twice is harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, get_args
@@ -20,9 +21,9 @@ from ingest.journal.keys import table_key, table_name
 from ingest.journal.schema import dead_letters as letters
 from ingest.journal.statements import among, listed, run_many
 
-State = Literal["open", "fixed", "replayed", "dropped"]
+State = Literal["staged", "open", "fixed", "replayed", "dropped"]
 STATES: tuple[State, ...] = get_args(State)
-WAITING: tuple[State, ...] = ("open", "fixed")
+WAITING: tuple[State, ...] = ("staged", "open", "fixed")
 LETTERS_PAGE = 1_000
 
 _COLUMNS = (
@@ -41,11 +42,32 @@ _COLUMNS = (
     "state",
     "replaced",
     "changed_ms",
+    "change",
+    "context",
+    "job_id",
 )
 _columns = [letters.c[name] for name in _COLUMNS]
+_RESTAGED = ("key", "code", "reason", "original", "change", "context", "job_id")
 _INSERT = sa.text(
     f"INSERT INTO journal_dead_letters ({', '.join(_COLUMNS)})"  # noqa: S608 - fixed names
-    f" VALUES ({', '.join(':' + name for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+    f" VALUES ({', '.join(':' + name for name in _COLUMNS)}) ON CONFLICT (id)"
+    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _RESTAGED)}"
+    " WHERE journal_dead_letters.state = 'staged'"
+)
+_of_job = (letters.c.job_id == sa.bindparam("job"), letters.c.state == "staged")
+_OPEN = sa.update(letters).where(*_of_job).values(state="open", changed_ms=sa.bindparam("now"))
+_DISCARD = sa.delete(letters).where(*_of_job)
+# What an attempt has left that was not published.
+_DISCARD_OTHERS = sa.delete(letters).where(
+    letters.c.warehouse == sa.bindparam("w"),
+    letters.c.table_key == sa.bindparam("t"),
+    letters.c.journal_id <= sa.bindparam("up_to"),
+    letters.c.state == "staged",
+)
+_STAGED = (
+    sa.select(letters.c.job_id, letters.c.warehouse, letters.c.table_key, sa.func.min(letters.c.journal_id))
+    .where(letters.c.state == "staged")
+    .group_by(letters.c.job_id, letters.c.warehouse, letters.c.table_key)
 )
 _ONE = sa.select(*_columns).where(letters.c.id == sa.bindparam("id"))
 _place = sa.tuple_(letters.c.journal_id, letters.c.ordinal, letters.c.id)
@@ -55,7 +77,10 @@ _ALL = (
     .where(
         letters.c.warehouse == sa.bindparam("w"),
         sa.or_(sa.bindparam("any_table", type_=sa.Integer) == 1, letters.c.table_key == sa.bindparam("t")),
-        sa.or_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state == sa.bindparam("s")),
+        sa.or_(
+            sa.and_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state != "staged"),
+            letters.c.state == sa.bindparam("s"),
+        ),
         _place
         > sa.tuple_(
             sa.bindparam("after_id", type_=sa.BigInteger),
@@ -68,7 +93,7 @@ _ALL = (
 )
 _COUNTS = (
     sa.select(letters.c.table_key, letters.c.state, sa.func.count())
-    .where(letters.c.warehouse == sa.bindparam("w"))
+    .where(letters.c.warehouse == sa.bindparam("w"), letters.c.state != "staged")
     .group_by(letters.c.table_key, letters.c.state)
 )
 _waits = sa.or_(letters.c.state == "open", letters.c.state == "fixed")
@@ -87,7 +112,7 @@ _OPEN_KEYS = (
     .where(
         letters.c.warehouse == sa.bindparam("w"),
         letters.c.table_key == sa.bindparam("t"),
-        _waits,
+        sa.or_(_waits, letters.c.state == "staged"),
         letters.c.key.is_not(None),
     )
     .distinct()
@@ -111,6 +136,9 @@ class DeadLetter:
     state: State = "open"
     replaced: bytes | None = None
     changed_ms: int = 0
+    change: bytes | None = None  # in the journal's encoding, where the event could be read
+    context: str | None = None  # JSON: how the request was read
+    job_id: str | None = None
 
 
 def letter_id(warehouse: str, table: TableName, journal_id: int, ordinal: int) -> str:
@@ -125,10 +153,29 @@ class DeadLetters:
         self._clock = clock
 
     def add(self, found: Iterable[DeadLetter]) -> None:
-        """Those that are there already stay as they are."""
+        """Those that were published stay as they are."""
         rows = [_row(letter) for letter in found]
         if rows:
             self._database.write(lambda connection: run_many(_INSERT, connection, rows))
+
+    def open(self, job_id: str, warehouse: str, landed: Mapping[TableName, int]) -> None:
+        """The job is published, up to these journal ids: its letters are open from now on."""
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(_OPEN, {"job": job_id, "now": self._clock()})
+            for table, up_to in landed.items():
+                connection.execute(_DISCARD_OTHERS, {"w": warehouse, "t": table_key(table), "up_to": up_to})
+
+        self._database.write(work)
+
+    def discard(self, job_id: str) -> None:
+        """The job is not going to be published."""
+        self._database.write(lambda connection: connection.execute(_DISCARD, {"job": job_id}))
+
+    def staged(self) -> list[tuple[str, str, TableName, int]]:
+        """(job, warehouse, table, first journal id) of letters that were neither opened nor discarded."""
+        rows = self._database.fetch_all(_STAGED, {})
+        return [(str(row[0]), row[1], table_name(row[2]), row[3]) for row in rows]
 
     def all(
         self,
@@ -139,7 +186,7 @@ class DeadLetters:
         limit: int = 100,
     ) -> list[DeadLetter]:
         """In the order of the journal; `after` is the id of the last one seen."""
-        last = self.get(after) if after is not None else None
+        last = self._find(after) if after is not None else None
         params = {
             "w": warehouse,
             "any_table": int(table is None),
@@ -154,7 +201,7 @@ class DeadLetters:
         return [_letter(row) for row in self._database.fetch_all(_ALL, params)]
 
     def waiting(self, warehouse: str, table: TableName) -> list[DeadLetter]:
-        """All of a table that are open or fixed, in the order of the journal."""
+        """All of a table that are open or fixed, or are about to be open, in the order of the journal."""
         found: list[DeadLetter] = []
         for state in WAITING:
             after = None
@@ -164,10 +211,14 @@ class DeadLetters:
         return sorted(found, key=lambda letter: (letter.journal_id, letter.ordinal))
 
     def get(self, id_: str) -> DeadLetter:
-        row = self._database.fetch_one(_ONE, {"id": id_})
-        if row is None:
+        found = self._find(id_)
+        if found is None or found.state == "staged":
             raise NotFound(f"Dead letter does not exist: {id_}")
-        return _letter(row)
+        return found
+
+    def _find(self, id_: str) -> DeadLetter | None:
+        row = self._database.fetch_one(_ONE, {"id": id_})
+        return None if row is None else _letter(row)
 
     def counts(self, warehouse: str) -> dict[TableName, dict[State, int]]:
         found: dict[TableName, dict[State, int]] = {}
@@ -198,7 +249,7 @@ class DeadLetters:
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
-    texts = ("key", "reason", "source", "position")
+    texts = ("key", "reason", "source", "position", "context")
     row = {name: getattr(letter, name) for name in _COLUMNS if name != "table_key"}
     row |= {name: _storable(row[name]) for name in texts}
     return row | {"table_key": table_key(letter.table), "changed_ms": letter.changed_ms or letter.received_ms}

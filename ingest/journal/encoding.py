@@ -77,6 +77,7 @@ def encode(changes: Sequence[Change], rejects: Sequence[Reject]) -> bytes:
                 r.position,
                 r.identity,
                 r.number,
+                r.context,
             )
             for r in rejects
         ]
@@ -257,7 +258,7 @@ def _revived_value(name: str, value: Any) -> Any:
 
 
 def _reject(row: list[Any], table: TableName) -> Reject:
-    index, reason, original, code, source, position, identity, number = row
+    index, reason, original, code, source, position, identity, number, *more = row
     return Reject(
         index=index,
         reason=reason,
@@ -268,4 +269,5 @@ def _reject(row: list[Any], table: TableName) -> Reject:
         position=position,
         identity=identity,
         number=number,
+        context=more[0] if more else None,  # entries of version 2 have none
     )

@@ -16,7 +16,7 @@ from catalog.store.database import Database, lift_time_limits
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
-VERSION = 2
+VERSION = 3
 LOCK = 4205339  # of PostgreSQL, for those who migrate at the same time
 
 metadata = sa.MetaData()
@@ -121,6 +121,9 @@ dead_letters = sa.Table(
     sa.Column("state", Text, nullable=False),
     sa.Column("replaced", sa.LargeBinary),
     sa.Column("changed_ms", sa.BigInteger, nullable=False),
+    sa.Column("change", sa.LargeBinary),  # in the journal's own encoding, where the event could be read
+    sa.Column("context", Text),  # JSON: how the request was read that brought the event
+    sa.Column("job_id", Text),  # of the batch that staged it
     sa.Index("journal_dead_letters_by_place", "warehouse", "table_key", "journal_id", "ordinal", unique=True),
     sa.Index("journal_dead_letters_by_age", "warehouse", "journal_id", "ordinal", "id"),
     sa.Index("journal_dead_letters_by_state", "warehouse", "state", "table_key"),
@@ -133,6 +136,11 @@ _UPGRADES = {
         "ALTER TABLE journal_transactions ADD COLUMN announced INTEGER NOT NULL DEFAULT 0",
         "DROP INDEX journal_transactions_open",
         "CREATE INDEX journal_transactions_open ON journal_transactions (warehouse, is_open, source)",
+    ),
+    2: (
+        "ALTER TABLE journal_dead_letters ADD COLUMN change {binary}",
+        "ALTER TABLE journal_dead_letters ADD COLUMN context TEXT",
+        "ALTER TABLE journal_dead_letters ADD COLUMN job_id TEXT",
     ),
 }
 
@@ -153,7 +161,8 @@ def migrate(database: Database) -> tuple[int, int]:
             connection.execute(sa.insert(journal_version).values(version=VERSION))
         for step in range(before or VERSION, VERSION):
             for statement in _UPGRADES[step]:
-                connection.execute(sa.text(statement))
+                binary = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+                connection.execute(sa.text(statement.format(binary=binary)))
             connection.execute(sa.update(journal_version).values(version=step + 1))
         return before, VERSION
 

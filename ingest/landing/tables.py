@@ -39,8 +39,13 @@ _LAND = (
         landed_id=sa.bindparam("to_id"),
         number=sa.bindparam("number"),
         commit_us=sa.bindparam("commit_us"),
-        mirror_snapshot_id=sa.bindparam("mirror"),
-        changes_snapshot_id=sa.bindparam("changes"),
+        # A batch of rejects alone writes neither table.
+        mirror_snapshot_id=sa.func.coalesce(
+            sa.bindparam("mirror", type_=sa.BigInteger), landing_tables.c.mirror_snapshot_id
+        ),
+        changes_snapshot_id=sa.func.coalesce(
+            sa.bindparam("changes", type_=sa.BigInteger), landing_tables.c.changes_snapshot_id
+        ),
         load_key=sa.bindparam("load_key"),
         events=landing_tables.c.events + sa.bindparam("events"),
         rejects=landing_tables.c.rejects + sa.bindparam("rejects"),

@@ -1,34 +1,34 @@
 """Catalog, journal and landing side in this process, and staging without a worker.
 
-`stage` does what the server does for a batch, and reads the staged rows back. `publish` moves the tables
-forward as a publish does, so that the next batch builds on it; no Iceberg snapshot is written.
+Jobs are leased and published as a worker does it, but staged in this process, and nothing is written to the
+tables.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-import sqlalchemy as sa
 
 from calve.bootstrap import Ingest, migrate_ingest, open_catalog, open_ingest, reach_database
 from calve.settings import Settings
 from catalog.identity.open import OpenIdentity
+from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from catalog.store.migrations import migrate
 from ingest import formats
-from ingest.batches.cut import Cut, Ground, StagedBatch
+from ingest.batches.cut import Ground
 from ingest.batches.stage import stage
-from ingest.change import Context, TableName
+from ingest.change import Context
+from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import Receipt
-from ingest.landing.tables import land
 
 WAREHOUSE = "main"
 
@@ -37,7 +37,6 @@ WAREHOUSE = "main"
 class StagingLake:
     catalog: Catalog
     ingest: Ingest
-    _jobs: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def ground(self) -> Ground:
@@ -51,34 +50,33 @@ class StagingLake:
         parsed = formats.read(body, Context(**context))
         return self.ingest.journal.submit(WAREHOUSE, parsed).result(timeout=60)
 
-    def stage(self, *tables: TableName) -> StagedBatch:
-        """All that is pending, of these tables or of all."""
-        landed = self.ingest.tables.all(WAREHOUSE)
-        spans = {
-            row.table: (landed[row.table].landed_id if row.table in landed else 0, row.last_id)
-            for row in self.ingest.journal.pending(WAREHOUSE)
-            if not tables or row.table in tables
-        }
-        return stage(self.ground, Cut(f"job-{next(self._jobs)}", WAREHOUSE, spans))
+    def lease(self) -> dict[str, Any]:
+        """The next job, in the hands of a worker."""
+        until_s = time.monotonic() + 60
+        while (job := self.ingest.dispatch.lease("w", [WAREHOUSE], {})) is None:
+            assert time.monotonic() < until_s, self.ingest.view.status(WAREHOUSE)["stalled"]
+            time.sleep(0.05)
+        return job | {"rows": {table["name"]: read_files(table["files"]) for table in job["tables"]}}
 
-    def publish(self, batch: StagedBatch) -> None:
-        def work(connection: sa.Connection) -> None:
-            for step in batch.steps:
-                land(connection, WAREHOUSE, step, number=1, commit_us=batch.commit_us, snapshots=(None, None))
+    def publish(self, job: dict[str, Any]) -> None:
+        """As a worker does that has written nothing."""
+        transactions.open_transaction(self.catalog, WAREHOUSE, "anonymous", "w-0", 60)
+        self.ingest.dispatch.publish(job["id"], job["epoch"], "w-0", "anonymous", {})
 
-        self.catalog.database.write(work)
-        self.ingest.journal.trim(WAREHOUSE, {step.table: step.to_id for step in batch.steps})
+    def land(self) -> dict[str, Any]:
+        """The next job, published."""
+        job = self.lease()
+        self.publish(job)
+        return job
 
-    def land(self) -> StagedBatch:
-        batch = self.stage()
-        self.publish(batch)
-        return batch
+    def letters(self) -> list[DeadLetter]:
+        return self.ingest.journal.dead_letters.all(WAREHOUSE)
 
 
-def staged_rows(batch: StagedBatch, table: str) -> list[dict[str, Any]]:
-    """The staged rows of one table, in order."""
-    [described] = [found for found in batch.tables if found["name"] == table]
-    return read_files(described["files"])
+def staged_rows(job: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    """The staged rows of one table, in order. Their file is deleted when the job is published."""
+    rows: list[dict[str, Any]] = job["rows"][table]
+    return rows
 
 
 def read_files(files: Sequence[str]) -> list[dict[str, Any]]:
@@ -89,7 +87,7 @@ def read_files(files: Sequence[str]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def opened(folder: Path, **settings: Any) -> Iterator[StagingLake]:
-    found = Settings(home=folder / "lake", flush_events=1, **settings)
+    found = Settings(home=folder / "lake", flush_events=1, freshness_target_ms=0, **settings)
     if "database" in settings:  # of PostgreSQL, which a server does not migrate by itself
         database = reach_database(found)
         migrate(database)
@@ -97,8 +95,10 @@ def opened(folder: Path, **settings: Any) -> Iterator[StagingLake]:
         database.close()
     catalog = open_catalog(found)
     ingest = open_ingest(found, catalog, OpenIdentity())
+    lake = StagingLake(catalog, ingest)
+    ingest.pool.stage = lambda cut: stage(lake.ground, cut)  # type: ignore[method-assign]
     try:
-        yield StagingLake(catalog, ingest)
+        yield lake
     finally:
         ingest.close()
         catalog.database.close()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+import sqlalchemy as sa
 
+from ingest.jobs import upkeep
+from ingest.jobs.replay import _changes, _context, replay
+from ingest.landing.tables import Step, land
 from tests.contract.ingest.staging_lake import WAREHOUSE, StagingLake, opened, staged_rows
 from tests.harness.postgres import PostgresServer
 
@@ -42,6 +48,115 @@ def test_a_source_and_a_position_with_nul_land_in_either_database(any_lake: Stag
     assert mark.position.startswith("bin\N{SYMBOL FOR NULL}log/")
     any_lake.post(debezium("u", {"id": 1, "x": "new"}, source=log | {"pos": 5}), key=("id",))
     any_lake.post(debezium("u", {"id": 1, "x": "old"}, source=log | {"pos": 3}), key=("id",))
-    batch = any_lake.land()
-    assert [row["x"] for row in staged_rows(batch, "t")] == ["old", "new"]
-    assert batch.tables[0]["late"] is True
+    job = any_lake.land()
+    assert [row["x"] for row in staged_rows(job, "t")] == ["old", "new"]
+    assert job["tables"][0]["late"] is True
+
+
+# -- dead letters
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {
+            "field": "after",
+            "type": "struct",
+            "fields": [
+                {"field": "id", "type": "int64", "optional": False},
+                {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTime"},
+                {"field": "bits", "type": "bytes", "name": "io.debezium.data.Bits"},
+                {"field": "n", "type": "int32"},
+            ],
+        }
+    ],
+}
+
+
+def typed(row: dict[str, Any], lsn: int) -> dict[str, Any]:
+    envelope = debezium("u", row, source={"lsn": lsn, "connector": "postgresql"})
+    return {"schema": SCHEMA, "payload": envelope}
+
+
+def test_a_replay_gives_what_the_first_try_would_have_given(any_lake: StagingLake) -> None:
+    """The types that the producer declared stay with the letter, also when the event is fixed by hand."""
+    row = {"id": 1, "at": 45_296_789_012, "bits": "AwI=", "n": 1}
+    any_lake.post(typed(row, 10), key=("id",))
+    good = staged_rows(any_lake.land(), "t")[0]
+    any_lake.post(typed({**row, "n": "many"}, 11), typed({**row, "n": "none"}, 12), key=("id",))
+    any_lake.land()
+    unchanged, fixed = any_lake.letters()
+    event = orjson.loads(fixed.original)
+    event["after"]["n"] = 3
+    any_lake.ingest.journal.dead_letters.fix(fixed.id, orjson.dumps(event))
+    assert [change.declared is not None for change in _changes(unchanged)] == [True]
+    assert replay(any_lake.ingest.journal, WAREHOUSE, any_lake.letters()[1:]) == 1
+    [again] = staged_rows(any_lake.land(), "t")
+    assert {name: again[name] for name in ("id", "at", "bits")} == {
+        name: good[name] for name in ("id", "at", "bits")
+    }
+    assert again["n"] == 3
+
+
+def test_dead_letters_are_open_when_their_batch_is_published(any_lake: StagingLake) -> None:
+    row = {"id": 1, "n": 1}
+    any_lake.post(typed(row, 10), typed({"id": None}, 11), key=("id",))
+    job = any_lake.lease()
+    assert any_lake.letters() == []
+    any_lake.ingest.dispatch.fail(job["id"], job["epoch"], "no", retry=False)
+    assert any_lake.ingest.journal.dead_letters.staged() == []
+    any_lake.land()
+    assert [letter.state for letter in any_lake.letters()] == ["open"]
+
+
+def test_letters_of_a_publish_that_a_crash_interrupted_are_opened(
+    lake: StagingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.post(typed({"id": None}, 11), key=("id",))
+    with monkeypatch.context() as patched:
+        patched.setattr(lake.ingest.dispatch, "_after", lambda job, landing: None)
+        lake.land()
+    assert lake.letters() == []
+    lake.ingest.upkeep.once()
+    assert [letter.state for letter in lake.letters()] == ["open"]
+    lake.post(typed({"id": None}, 12), key=("id",))
+    job = lake.lease()
+    lake.ingest.jobs.discard(lake.ingest.dispatch.get(job["id"]))  # and the letters stay behind
+    lake.ingest.upkeep.once()
+    assert lake.ingest.journal.dead_letters.staged() == []
+    assert len(lake.letters()) == 1
+
+
+def test_a_replay_reads_the_event_as_the_request_was_read(lake: StagingLake) -> None:
+    """`{"id": 1, "table": ...}` looks like another format, but the request said that these are rows."""
+    row = {"table": "x", "operation": "o", "rowId": "1"}
+    lake.post(row, format="rows", namespace=("other",), key=("rowId",))
+    lake.land()
+    [letter] = lake.letters()
+    assert letter.context is not None
+    context = _context(letter, is_fixed=False)
+    assert (context.format, context.key, context.namespace) == ("rows", ("rowId",), ("other",))
+
+
+def test_a_batch_of_rejects_alone_keeps_the_snapshot_of_the_mirror(lake: StagingLake) -> None:
+    def work(connection: sa.Connection) -> None:
+        step = Step(("shop", "t"), 0, 0, 1, 0, None, None, {})
+        land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(7, 8))
+
+    lake.catalog.database.write(work)
+    lake.post(typed({"id": None}, 11), key=("id",))
+    lake.land()
+    row = lake.ingest.tables.one(WAREHOUSE, ("shop", "t"))
+    assert (row.rejects, row.mirror_snapshot_id, row.changes_snapshot_id) == (1, 7, 8)
+
+
+def test_upkeep_outlives_a_mistake(lake: StagingLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = threading.Semaphore(0)
+
+    def fail() -> None:
+        rounds.release()
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    monkeypatch.setattr(lake.ingest.upkeep, "once", fail)
+    lake.ingest.upkeep.start()
+    assert all(rounds.acquire(timeout=30) for _ in range(2))

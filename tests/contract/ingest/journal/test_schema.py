@@ -57,6 +57,9 @@ def test_an_older_one_is_brought_up(url: str) -> None:
             "DROP INDEX journal_transactions_open",
             "ALTER TABLE journal_transactions DROP COLUMN announced",
             "CREATE INDEX journal_transactions_open ON journal_transactions (warehouse, source, is_open)",
+            "ALTER TABLE journal_dead_letters DROP COLUMN change",
+            "ALTER TABLE journal_dead_letters DROP COLUMN context",
+            "ALTER TABLE journal_dead_letters DROP COLUMN job_id",
             "UPDATE journal_version SET version = 1",
         ):
             connection.execute(sa.text(statement))

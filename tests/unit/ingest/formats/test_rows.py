@@ -22,7 +22,7 @@ def test_in_a_batch_with_a_name_the_place_is_the_identity() -> None:
     parsed = formats.read(b'{"id":1}\n{"id":\n{"id":3}', Context(table=("t",), batch="b-7"))
     assert parsed.format == "rows"
     assert [change.identity for change in parsed.changes] == ["t:b-7:0", "t:b-7:2"]
-    assert [reject.identity for reject in parsed.rejects] == ["b-7:1"]
+    assert [reject.identity for reject in parsed.rejects] == ["t:b-7:1"]
 
 
 def test_without_a_table() -> None:
