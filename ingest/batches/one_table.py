@@ -30,6 +30,7 @@ from ingest.change import Change, TableName
 from ingest.columns.schemas import offending
 from ingest.columns.staging import arrow_table
 from ingest.formats.contract import original_of
+from ingest.identity import uncounted
 from ingest.journal.keys import name_key
 from ingest.landing.settings import REJECTS_SUFFIX
 from ingest.landing.tables import Step
@@ -57,7 +58,7 @@ class OneTable:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered = without_repeats(in_order(after_loads(arrived, self._basis.watermarks)))
+        ordered = in_order(after_loads(arrived, self._basis.watermarks))
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = self._namespaces(table)
         notice = None
@@ -65,6 +66,9 @@ class OneTable:
             changes = [item.change for item in ordered]
             found = target(table, self._settings, self._basis.mirror, self._basis.changes, changes)
             notice = found.notice
+            if found.key:
+                _leave_counts_out(changes)
+            ordered = without_repeats(ordered)
             kept = self._write(found, ordered, refused, described, batch)
         else:
             kept = []
@@ -213,6 +217,12 @@ def _name_sources(changes: Sequence[Change]) -> None:
     if any(source != name for source, name in names.items()):
         for change in changes:
             change.source = names[change.source]
+
+
+def _leave_counts_out(changes: Sequence[Change]) -> None:
+    for change in changes:
+        if change.identity:
+            change.identity = uncounted(change.identity)
 
 
 def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str], bool]:

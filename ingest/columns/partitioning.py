@@ -38,6 +38,14 @@ def partition_spec(schema: dict[str, Any], partitioning: Sequence[str]) -> dict[
     return {"spec-id": 0, "fields": fields}
 
 
+def check_partitioning(partitioning: Sequence[str]) -> None:
+    """For a table that does not exist yet: `Invalid` if a text cannot be a partition of any table."""
+    for text in partitioning:
+        match = _CALL.fullmatch(text)
+        if match is not None:
+            _transform(text, match)
+
+
 def _read(text: str, index: SchemaIndex) -> tuple[str, str, str]:
     """The transform, the column, and the end of the field's name."""
     if text in index.ids_by_name:  # any name is one, also "days(x)"
@@ -45,6 +53,13 @@ def _read(text: str, index: SchemaIndex) -> tuple[str, str, str]:
     match = _CALL.fullmatch(text)
     if match is None:
         raise Invalid(f'Cannot partition by "{text}": no such column')
+    transform, column, suffix = _transform(text, match)
+    if column not in index.ids_by_name:
+        raise Invalid(f'Cannot partition by "{text}": no column "{column}"')
+    return transform, column, suffix
+
+
+def _transform(text: str, match: re.Match[str]) -> tuple[str, str, str]:
     word, width, column = match[1].lower(), match[2], match[3]
     known = _TRANSFORMS.get(word) or _TRANSFORMS.get(word.removesuffix("s"))
     if known is None:
@@ -56,8 +71,6 @@ def _read(text: str, index: SchemaIndex) -> tuple[str, str, str]:
     if (transform in _WITH_WIDTH) != (width is not None):
         form = f"{transform}(16, {column})" if transform in _WITH_WIDTH else f"{word}({column})"
         raise Invalid(f'Cannot partition by "{text}": write {form}')
-    if column not in index.ids_by_name:
-        raise Invalid(f'Cannot partition by "{text}": no column "{column}"')
     return f"{transform}[{width}]" if width is not None else transform, column, suffix
 
 

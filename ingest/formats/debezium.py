@@ -18,6 +18,7 @@ from ingest.formats.contract import Refused, fingerprint, reject, table_of, whol
 from ingest.formats.debezium_log import Place, place_of, transaction_id, transaction_of
 from ingest.formats.debezium_rows import row_of
 from ingest.formats.debezium_schema import Block, block_of_envelope
+from ingest.identity import counted
 
 NAME = "debezium"
 SIGNALS = "debezium_signal"  # the table that people steer a connector with
@@ -105,29 +106,32 @@ def identity_of(
 ) -> str:
     """What stays the same if Debezium sends the record again, after a restart and in other batches too.
 
-    Rows of a first load share their place, and so do those of one COPY: their content tells them apart. A row
-    that is there twice in a request is two rows.
+    Rows of a first load share their place, and so do those of one COPY: their content tells them apart. Equal
+    rows, which only a table without a key can have, differ in their number or in the time of their record.
     """
     parts = [source, str(envelope.source.get("db") or ""), ".".join(table), str(envelope.op)]
     if envelope.op == "r":
         found = "/".join([*parts, place.position, fingerprint(envelope.after)])
-        repeats[found] += 1
-        return found if repeats[found] == 1 else f"{found}#{repeats[found]}"
-    if place.mark is not None and (place.order is None or _has_no_key(envelope)):
-        return "/".join([*parts, place.mark, *([] if place.order is None else [str(place.order)])])
-    if place.mark is not None:
+        moment = _moment(envelope)
+        own = found if moment is None else counted(found, moment)
+        repeats[own] += 1
+        return own if repeats[own] == 1 else f"{own}#{repeats[own]}"
+    if place.mark is not None and place.order is None:
+        return "/".join([*parts, place.mark])
+    if place.mark is not None and place.order is not None:
         found = "/".join([*parts, place.mark, fingerprint(envelope.before, envelope.after)])
-        own = f"{found}@{place.order}"
-        if not repeats[own]:
-            repeats[found] += 1
-            repeats[own] = repeats[found]
-        return found if repeats[own] == 1 else f"{found}#{repeats[own]}"
+        return counted(found, place.order)
     return "/".join([*parts, place.position, fingerprint(envelope.before, envelope.after)])
 
 
-def _has_no_key(envelope: Envelope) -> bool:
-    """Surely: a key is never null. Such a table may hold equal rows."""
-    return envelope.block is not None and not envelope.block.declared.required
+def _moment(envelope: Envelope) -> int | None:
+    """When the record was made; the same when it is sent again."""
+    for fields in (envelope.ts, envelope.source):
+        for name in ("ts_ns", "ts_us", "ts_ms"):
+            moment = whole_number(fields.get(name))
+            if moment is not None:
+                return moment
+    return None
 
 
 def _change(index: int, envelope: Envelope, table: TableName, context: Context) -> Change:

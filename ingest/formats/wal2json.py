@@ -17,6 +17,7 @@ from ingest.change import Change, Context, Parsed, Row, TransactionBegin, Transa
 from ingest.formats import events as given
 from ingest.formats.contract import Refused, fingerprint, table_of
 from ingest.formats.wal2json_rows import RowChange, columns_of_tables, declared_of, key_of, row_change
+from ingest.identity import counted
 
 NAME = "wal2json"
 _ACTIONS = frozenset("IUDTBCM")
@@ -38,7 +39,7 @@ def recognises(event: object) -> bool:
 def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
     rows = {index: _rows(event) for index, event in events}
     columns = columns_of_tables(row for some in rows.values() for row in some)
-    reading = _Reading(given.source_of(context, NAME), columns)
+    reading = _Reading(given.source_of(context, NAME), columns, fingerprint([event for _, event in events]))
 
     def read_one(index: int, event: Row, context: Context, parsed: Parsed) -> None:
         if isinstance(event.get("change"), list):
@@ -63,6 +64,7 @@ class _Reading:
 
     source: str
     columns: dict[tuple[str, str], set[str]]
+    request: str  # the digest of all its events
     seen: Counter[str] = field(default_factory=Counter)
     open_name: str | None = None
     open_end: int | None = None
@@ -122,17 +124,19 @@ class _Reading:
             change.position = position_of(self.open_end, self.place)
             self.place += 1
         change.transaction = _name(event, None) or self.open_name
-        change.identity = self._identity(event)
+        change.identity = self._identity(event, has_key=bool(change.key))
         change.time_ms = given.time_ms_of(event.get("timestamp"))
         return change
 
-    def _identity(self, event: Row) -> str:
-        """Rows of one COPY share an lsn; equal ones among them are counted."""
+    def _identity(self, event: Row, *, has_key: bool) -> str:
+        """Rows of one COPY share an lsn. Equal ones among them, of a table that may have no key, are counted
+        in each request, which has the same content when it is sent again.
+        """
         if _lsn(event.get("lsn")) is None:
             return ""
         print_ = fingerprint(event)
         self.seen[print_] += 1
-        return print_ if self.seen[print_] == 1 else f"{print_}#{self.seen[print_]}"
+        return print_ if has_key else counted(print_, f"{self.request}{self.seen[print_]:x}")
 
     def _change(self, index: int, row: RowChange | Refused, context: Context) -> Change:
         if isinstance(row, Refused):

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
+from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
+from ingest.jobs.view import LandingView
 from ingest.landing.settings import AfterReject, Mode, Policy, TableSettings
 from ingest.landing.tables import LandingTables
 
@@ -36,7 +38,13 @@ def _tables(request: Request) -> LandingTables:
     return tables
 
 
+def _view(request: Request) -> LandingView:
+    view: LandingView = request.app.state.ingest.view
+    return view
+
+
 TablesOf = Annotated[LandingTables, Depends(_tables)]
+ViewOf = Annotated[LandingView, Depends(_view)]
 _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
 
 
@@ -48,12 +56,31 @@ def load_settings(tables: TablesOf, warehouse: ReaderWarehouse, identifier: Tabl
 
 @router.put(_PATH, operation_id="setIngestSettings", response_model=SettingsBody)
 def set_settings(
-    tables: TablesOf, warehouse: WriterWarehouse, identifier: TableDep, body: SettingsBody
+    tables: TablesOf, view: ViewOf, warehouse: WriterWarehouse, identifier: TableDep, body: SettingsBody
 ) -> Any:
-    """Set how changes of this table are treated, from the next batch on; the table need not exist yet."""
+    """Set how changes of this table are treated, from the next batch on; the table need not exist yet. 400 if
+    a setting cannot work, such as a partition by a column that the table does not have.
+    """
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
+    _check(settings, view.explain_table(warehouse, _name(identifier))["schema"])
     tables.set_settings(warehouse, _name(identifier), settings)
     return settings.as_json()
+
+
+def _check(settings: TableSettings, schema: dict[str, Any] | None) -> None:
+    """Invalid if no batch could be staged with these settings. `schema` is None for a table to come."""
+    from ingest.columns.partitioning import check_partitioning, partition_spec
+
+    added = settings.changes_partition or ()
+    check_partitioning([*settings.partition, *added])
+    if schema is None:
+        return
+    columns = {field["name"] for field in schema["fields"]}
+    for column in settings.key or ():
+        if column not in columns:
+            raise Invalid(f'key: the table has no column "{column}"')
+    for text in settings.partition:
+        partition_spec(schema, [text])
 
 
 def _name(identifier: Identifier) -> TableName:

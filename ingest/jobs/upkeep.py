@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Collection
 
 from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
@@ -77,6 +78,7 @@ class Upkeep:
         if any(heads.values()) and time.monotonic() - self._moved_s < SWEPT_FOR_S:
             self._journal.sweep(time.time_ns() // 1_000_000)
         self._sweep_letters()
+        self._forget_dropped(names)
         for name in names:
             self._trim(name)
             self._catalog.transactions.sweep(name, self._catalog.now_ms())
@@ -95,6 +97,21 @@ class Upkeep:
             if self._jobs.state(job_id) in (None, "done"):
                 self._catalog.files.delete(files)
                 self._catalog.files.remove_empty_directory(f"{folder}/{job_id}")
+
+    def _forget_dropped(self, names: Collection[str]) -> None:
+        """Changes of a warehouse that was dropped can never land, and would fill the journal for ever."""
+        for name in self._journal.warehouses():
+            if name in names or self._exists(name):
+                continue
+            self._tables.forget_warehouse(name)
+            events = self._journal.forget_warehouse(name, lambda name=name: not self._exists(name))  # type: ignore[misc]
+            if events:
+                _log.warning(
+                    "changes of a dropped warehouse were deleted", extra={"warehouse": name, "events": events}
+                )
+
+    def _exists(self, warehouse: str) -> bool:
+        return any(found.name == warehouse for found in self._catalog.warehouses.all())
 
     def _sweep_letters(self) -> None:
         """Open or delete the dead letters of a job that ended while the server crashed."""

@@ -27,6 +27,7 @@ _ADVANCE = (
 _SUM = sa.select(
     sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
 )
+_HELD = sa.select(heads.c.warehouse).where(sa.or_(heads.c.events > 0, heads.c.bytes > 0))
 _ID = sa.select(heads.c.id).where(_of_warehouse)
 
 
@@ -71,3 +72,8 @@ def pending(database: Database) -> tuple[int, int]:
 def newest(database: Database, warehouse: str) -> int:
     row = database.fetch_one(_ID, {"w": warehouse})
     return row[0] if row is not None else 0
+
+
+def warehouses(database: Database) -> list[str]:
+    """All that hold something."""
+    return [row[0] for row in database.fetch_all(_HELD, {})]

@@ -162,6 +162,16 @@ class Journal:
         trimming.trim(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
         self._set_fill(heads.pending(self._database))
 
+    def warehouses(self) -> list[str]:
+        """Those of which changes are pending."""
+        return heads.warehouses(self._database)
+
+    def forget_warehouse(self, warehouse: str, is_gone: Callable[[], bool]) -> int:
+        """Delete what is left of a dropped warehouse: see `trimming.forget_warehouse`."""
+        forgotten = trimming.forget_warehouse(self._database, warehouse, is_gone)
+        self._set_fill(heads.pending(self._database))
+        return forgotten
+
     def sweep(self, now_ms: int) -> None:
         """Forget identities whose window is over. To be called every few seconds, by any process."""
         trimming.sweep(self._database, now_ms)

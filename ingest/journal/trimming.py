@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
@@ -11,7 +11,7 @@ from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.journal import heads, reading, spanning
 from ingest.journal.keys import table_key
-from ingest.journal.schema import entries, marks
+from ingest.journal.schema import companions, dead_letters, entries, marks, ranges, transactions
 from ingest.journal.statements import among, listed
 
 ENTRIES_AT_A_TIME = 500
@@ -68,6 +68,25 @@ def _trim(connection: sa.Connection, warehouse: str, table: TableName, up_to: in
     connection.execute(_DELETE, where | {"first": rows[0][0], "last": rows[-1][0]})
     heads.advance(connection, warehouse, 0, -sum(row[1] for row in rows), -sum(row[2] for row in rows))
     return len(rows) == ENTRIES_AT_A_TIME
+
+
+def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], bool]) -> int:
+    """Delete what the journal holds of a warehouse that was dropped; how many events that were.
+
+    `is_gone` is asked while no append can commit. The counter stays: a new warehouse of the same name goes on
+    counting, so that its ids are above all that was ever landed.
+    """
+
+    def work(connection: sa.Connection) -> int:
+        head = heads.lock(connection, warehouse)
+        if not is_gone():
+            return 0
+        for table in (entries, marks, ranges, transactions, companions, dead_letters):
+            connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
+        heads.advance(connection, warehouse, 0, -head.events, -head.stored_bytes)
+        return head.events
+
+    return database.write(work)
 
 
 def sweep(database: Database, now_ms: int) -> None:

@@ -69,6 +69,8 @@ class TableSettings:
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) and part for part in value):
         raise Invalid(f"{name} must be a list of texts")
+    if len(set(value)) != len(value):
+        raise Invalid(f"{name} must be a list of different texts")
     return tuple(value)
 
 

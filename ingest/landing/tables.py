@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from catalog.errors import CommitFailed
 from catalog.store.database import Database
 from ingest.change import TableName
-from ingest.landing.schema import landing_tables, landing_watermarks
+from ingest.landing.schema import claims, jobs, landing_tables, landing_watermarks
 from ingest.landing.settings import TableSettings
 
 _of_table = (
@@ -147,6 +147,16 @@ class LandingTables:
             connection.execute(_ENSURE, where)
             text = orjson.dumps(settings.as_json()).decode()
             connection.execute(_SET_SETTINGS, where | {"settings": text})
+
+        self._database.write(work)
+
+    def forget_warehouse(self, warehouse: str) -> None:
+        """Delete the rows of a warehouse that was dropped."""
+
+        def work(connection: sa.Connection) -> None:
+            for table in (landing_tables, landing_watermarks, claims):
+                connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
+            connection.execute(sa.delete(jobs).where(jobs.c.warehouse == warehouse, jobs.c.state != "done"))
 
         self._database.write(work)
 

@@ -437,3 +437,25 @@ def test_the_tables_of_a_batch_have_properties_that_bound_their_metadata_files(d
     job = hand.lease(space)
     assert [table["requests"] for table in job["tables"]] == [[]]
     hand.land(job)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"partition": ["dayz(at)"]}, "no such transform"),
+        ({"partition": ["bucket(id)"]}, "write bucket(16, id)"),
+        ({"partition": ["days(typo)"]}, 'no column "typo"'),
+        ({"changes-partition": ["weeks(at)"]}, "no such transform"),
+        ({"key": ["tenant", "id"]}, 'no column "tenant"'),
+        ({"key": ["id", "id"]}, "different"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(desk: Stack, body: dict[str, Any], reason: str) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    path = f"main/namespaces/{space}/tables/t/ingest"
+    hand.post(f"{space}.t", {"id": 1})
+    hand.land(hand.lease(space))
+    refused = hand.rest.lake("PUT", path, json=body)
+    assert refused.status_code == 400
+    assert reason in refused.json()["error"]["message"]
+    assert hand.rest.lake("PUT", path, json={"partition": ["days(_commit_timestamp)"]}).status_code == 200

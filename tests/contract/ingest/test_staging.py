@@ -160,3 +160,28 @@ def test_upkeep_outlives_a_mistake(lake: StagingLake, monkeypatch: pytest.Monkey
     monkeypatch.setattr(lake.ingest.upkeep, "once", fail)
     lake.ingest.upkeep.start()
     assert all(rounds.acquire(timeout=30) for _ in range(2))
+
+
+# -- equal rows
+
+
+def test_equal_rows_of_a_table_without_a_key_all_land(lake: StagingLake) -> None:
+    """One to a request: first-load rows that differ in their time, and rows of one COPY."""
+    log = {"connector": "postgresql", "lsn": 5, "sequence": '["4","5"]'}
+    load = [debezium("r", {"name": "x"}, source=log, ts_ns=n) for n in (1, 2)]
+    copied = [
+        debezium("c", {"name": "x"}, source=log, transaction={"id": "9:5", "total_order": n})
+        for n in (1, 2, 3)
+    ]
+    for event in (*load, *copied, load[1], copied[2]):
+        lake.post(event)
+    lake.post({"status": "END", "id": "9:5", "event_count": 3})
+    assert len(staged_rows(lake.land(), "t")) == 5
+
+
+def test_a_keyed_event_that_is_counted_anew_is_one_event(lake: StagingLake) -> None:
+    log = {"connector": "postgresql", "lsn": 5, "sequence": '["4","5"]'}
+    for order in (7, 1):
+        event = debezium("c", {"id": 1}, source=log, transaction={"id": "9:5", "total_order": order})
+        lake.post(event, key=("id",))
+    assert len(staged_rows(lake.land(), "t")) == 1

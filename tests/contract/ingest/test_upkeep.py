@@ -14,7 +14,7 @@ from calve.bootstrap import Ingest, open_catalog, open_ingest
 from calve.settings import Settings
 from catalog.errors import Unavailable
 from catalog.identity.open import OpenIdentity
-from catalog.services import transactions
+from catalog.services import transactions, warehouses
 from catalog.services.catalog import Catalog
 from ingest import formats
 from ingest.api.explain import explain
@@ -22,6 +22,7 @@ from ingest.batches.cut import CannotStage, Cut, Ground, StagedBatch, staged_fol
 from ingest.batches.stage import stage
 from ingest.change import Context, TableName
 from ingest.jobs.ahead import Running, Waiting
+from ingest.journal import heads
 from ingest.landing.settings import TableSettings
 
 Opened = tuple[Catalog, Ingest]
@@ -48,10 +49,10 @@ def _leased(opened: Opened) -> dict[str, Any]:
     return job
 
 
-def _append(ingest: Ingest, table: str = "shop.t") -> None:
+def _append(ingest: Ingest, table: str = "shop.t", warehouse: str = "main") -> None:
     event = {"sequence": 1, "operation": "INSERT", "table": table, "rowId": "1", "after": {"id": 1}}
     body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
-    ingest.journal.submit("main", formats.read(body, Context(source=f"s-{table}")), priority=1).result()
+    ingest.journal.submit(warehouse, formats.read(body, Context(source=f"s-{table}")), priority=1).result()
 
 
 def test_a_batch_that_the_disk_does_not_have_is_not_published(
@@ -117,6 +118,21 @@ def test_staging_that_fails_leaves_no_files(opened: Opened) -> None:
         Path(name.removeprefix("file://")).exists()
         for name in stage(ground, Cut("good", "main", spans)).files
     ] == [True]
+
+
+def test_changes_of_a_dropped_warehouse_do_not_fill_the_journal(opened: Opened) -> None:
+    catalog, ingest = opened
+    warehouses.create(catalog, "gone", f"{catalog.warehouse('main').root}-gone")
+    for name in ("gone", "main"):
+        _append(ingest, warehouse=name)
+    head = ingest.journal.head("gone")
+    ingest.upkeep.once()
+    assert len(ingest.journal.pending("gone")) == 1
+    warehouses.drop(catalog, "gone")
+    ingest.upkeep.once()
+    assert ingest.journal.pending("gone") == []
+    assert heads.pending(ingest.journal.database)[0] == 1
+    assert (ingest.journal.head("gone"), ingest.tables.all("gone")) == (head, {})
 
 
 def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
