@@ -123,7 +123,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.catalog.purge_worker.start()
     if state.ingest is not None:
         state.ingest.upkeep.start()
-    state.query.warm_up()
+    state.query.watch_for_stop()
     yield
     await state.query.close()
     if state.ingest is not None:

@@ -36,7 +36,7 @@ NETWORK_PATHS = (
 
 
 def open_query(settings: Settings, catalog: Catalog, ingest: ApiContext | None) -> QueryService:
-    """The query service. Its processes start with the server, or with the first query."""
+    """The query service. Its processes start with the first query."""
     pool = ProcessPool(
         process_settings(settings, catalog),
         size=settings.query_processes_max,

@@ -1,4 +1,7 @@
-"""Warm query processes, and who may use one when.
+"""Query processes, and who may use one when.
+
+The first query starts a process: each takes 170 MB, which a server that is never asked need not spend. From
+then on a process is kept ready for the next query, within the size of the pool.
 
 A process runs one query at a time. A caller waits while all processes are busy, or while the caller has as
 many queries running as one caller may; callers are served in the order in which they came. A process that was
@@ -239,11 +242,6 @@ class ProcessPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._generation = 0  # of the settings
-
-    def warm_up(self) -> None:
-        """Start one process in the background, so that the first query need not wait for it."""
-        if self._count == 0:
-            self._start_one()
 
     def renew(self) -> None:
         """Start no query in a process that has the settings of before."""

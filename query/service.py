@@ -120,10 +120,8 @@ class QueryService:
         self._stopper: asyncio.Task[None] | None = None
         self.registry = Registry()
 
-    def warm_up(self) -> None:
+    def watch_for_stop(self) -> None:
         """Call it on the event loop when the server starts."""
-        if self._limits.sandbox_missing is None:
-            self._pool.warm_up()
         self._stopper = asyncio.get_running_loop().create_task(self._end_when_stopping())
 
     async def close(self) -> None:

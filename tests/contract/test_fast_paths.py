@@ -22,7 +22,6 @@ from catalog.identity.principals import PrincipalStore
 from catalog.models import Role
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
-from query.pool import ProcessPool
 from tests.harness.rest import SCHEMA, append_body
 from tests.harness.stacks import STACKS, Stacks
 
@@ -99,10 +98,8 @@ def both(
         yield made
         for client in clients:
             runner.run(client.aclose())
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ProcessPool, "warm_up", lambda _pool: None)  # no process is wanted just to be ended
-            for app in apps:
-                runner.run(_lifespan(app))
+        for app in apps:
+            runner.run(_lifespan(app))
 
 
 def _migrate(settings: Settings) -> None:
