@@ -35,8 +35,8 @@ from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
 from query import api as query_api
-from query import formats
-from query.tables import tables_router
+from query import media_types
+from query.tables.api import tables_router
 
 GZIP_BYTES_MIN = 16 * 1024  # below this size compression costs more than it saves
 
@@ -112,7 +112,7 @@ def assemble(
         GZipMiddleware,
         minimum_size=GZIP_BYTES_MIN,
         compresslevel=1,
-        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *formats.COMPACT_MEDIA_TYPES),
+        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *media_types.COMPACT_MEDIA_TYPES),
     )
     return app
 

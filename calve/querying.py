@@ -15,7 +15,7 @@ from query import sandbox
 from query.landing import Freshness
 from query.pool import ProcessPool, ProcessSettings
 from query.service import QueryLimits, QueryService
-from query.tables.opening import TableOpener
+from query.tables.access import TableOpener
 
 WAITING_MAX = 100  # queries that wait for a process
 THREADS_MAX = 4

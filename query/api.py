@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from catalog.api.dependencies import AdminWarehouse, CallerDep
 from catalog.errors import CatalogError, Invalid, Unsupported
-from query import formats
+from query import media_types
 from query.service import Answer, Cancelled, QueryRequest, QueryService
 
 router = APIRouter(tags=["Query"])
@@ -114,7 +114,7 @@ async def _service(request: Request) -> QueryService:
 ServiceDep = Annotated[QueryService, Depends(_service)]
 
 _CONTENT: dict[str, Any] = {
-    media: {} for media in dict.fromkeys(formats.MEDIA_TYPES.values()) if media != "application/json"
+    media: {} for media in dict.fromkeys(media_types.MEDIA_TYPES.values()) if media != "application/json"
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -130,6 +130,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The SQL or a parameter is wrong, or the SQL may not run here."},
     401: {"description": "No caller, or a token that is wrong or expired."},
     404: {"description": "There is no such table or warehouse."},
+    406: {"description": "Accept names no format that results have."},
     409: {"description": "The query was cancelled."},
     413: {"description": "The query needs too much memory, or its result is too large."},
     503: {"description": "No query process is free: try again later."},
@@ -222,7 +223,7 @@ async def _respond(request: Request, service: QueryService, caller: CallerDep, b
 
 
 def _response(answer: Answer, format_: str) -> Response:
-    media_type = formats.MEDIA_TYPES[format_]
+    media_type = media_types.MEDIA_TYPES[format_]
     headers = _headers(answer.summary)
     if answer.explained is not None:
         whole = {"columns": [], "rows": [], "rowCount": 0, **answer.summary, "explain": answer.explained}
@@ -254,7 +255,7 @@ async def _body(answer: Answer, format_: str) -> AsyncIterator[bytes]:
         async for piece in rest:
             yield piece
     except CatalogError as error:
-        end = formats.broken_off(
+        end = media_types.broken_off(
             format_, {"message": error.message, "type": error.type, "code": error.status}
         )
         if end is None:
@@ -282,8 +283,8 @@ def _ascii(value: Any) -> str:
 
 def _format(given: str | None, accept: str | None) -> str:
     if given is not None:
-        if given not in formats.FORMATS:
-            raise Invalid(f"format must be one of {', '.join(formats.FORMATS)}")
+        if given not in media_types.FORMATS:
+            raise Invalid(f"format must be one of {', '.join(media_types.FORMATS)}")
         return given
     if not accept:
         return "json"

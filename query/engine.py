@@ -19,7 +19,7 @@ from typing import IO, Any
 import duckdb
 import pyarrow as pa
 
-from query import attachments, formats, frames, profile, sandbox, sql
+from query import attachments, formats, frames, media_types, profile, sandbox, sql
 
 EXTENSIONS = ("avro", "httpfs", "iceberg")
 BATCH_ROWS = 4096
@@ -76,7 +76,7 @@ class Engine:
 
     def _warm_up(self) -> None:
         """Import what a query imports, while files can still be reached."""
-        for name in formats.FORMATS:
+        for name in media_types.FORMATS:
             request = {"sql": "SELECT 1 AS a, INTERVAL 1 DAY AS b, uuid() AS c", "format": name}
             for _ in self._pieces(self._duckdb.cursor(), str(request["sql"]), request | {"summary": {}}, {}):
                 pass

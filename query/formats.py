@@ -18,17 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-MEDIA_TYPES = {
-    "json": "application/json",
-    "compact": "application/json",
-    "ndjson": "application/x-ndjson",
-    "csv": "text/csv; charset=utf-8",
-    "arrow": "application/vnd.apache.arrow.stream",
-    "parquet": "application/vnd.apache.parquet",
-}
-FORMATS = tuple(MEDIA_TYPES)
-COMPACT_MEDIA_TYPES = (MEDIA_TYPES["arrow"], MEDIA_TYPES["parquet"])  # gzip would gain little
-
 
 class Format(Protocol):
     """Turns a schema and its batches into pieces of the response body."""
@@ -47,13 +36,6 @@ def writer(name: str, schema: pa.Schema, types: list[str]) -> Format:
     if name == "csv":
         return _Csv(schema)
     return _Stream(schema) if name == "arrow" else _Parquet(schema)
-
-
-def broken_off(name: str, error: dict[str, Any]) -> bytes | None:
-    """The end of a result that fails in the middle; None where the format has no place for an error."""
-    if name in ("json", "compact"):
-        return b'],"error":' + orjson.dumps(error) + b"}\n"
-    return orjson.dumps({"error": error}) + b"\n" if name == "ndjson" else None
 
 
 def columns(schema: pa.Schema, types: list[str]) -> list[dict[str, str]]:

@@ -3,103 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
 from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
-from catalog.api.dependencies import CatalogDep, ReaderWarehouse, TableDep
-from catalog.api.lake.history import EventAnswer, table_history
-from catalog.api.pagination import Page, Paged, PageDep
-from catalog.api.responses import json_response
+from catalog.api.pagination import Page
 from catalog.errors import Conflict, Invalid, NoSuchTable
 from ingest.landing.settings import CHANGES_SUFFIX
-from query.tables.dependencies import MOMENT_FORMS, TABLE, OpenerDep, ReaderTable
+from query.tables.access import TableAccess
 from query.tables.keys import key_filter, key_values, require_key, settings_of
 from query.tables.moments import TableMoment, commits_of_snapshots, moment_number, table_at
-from query.tables.opening import TableAccess
 from query.tables.reading import json_rows, planned, read_within, scan_at
-
-router = APIRouter()
 
 VERSIONS_MAX = 100_000  # of one row
 SNAPSHOT_ROWS_MAX = 1_000_000  # of one publish
 
 
-class VersionAnswer(BaseModel):
-    """One change of a row."""
-
-    operation: str
-    before: dict[str, Any] | None = Field(description="The row before it, as far as the source sent it")
-    after: dict[str, Any] | None = Field(description="The row after it; null for a delete")
-    commit_timestamp: str | None = Field(description="When it became visible")
-    source_timestamp: str | None = Field(description="When it happened at the source")
-    source: str | None
-    position: str | None = Field(description="Its position in the log of the source")
-    transaction: str | None
-    event_id: str | None
-
-
-class ChangeAnswer(VersionAnswer):
-    number: int | None = Field(description="The commit of the warehouse that published it")
-
-
-class HistoryAnswer(Paged):
-    """Of a table: `events`. Of a row (with `key`): `key` and `versions`."""
-
-    events: list[EventAnswer] | None = None
-    key: dict[str, Any] | None = None
-    versions: list[VersionAnswer] | None = None
-
-
-class ChangeList(Paged):
-    from_number: int
-    to_number: int
-    changes: list[ChangeAnswer]
-
-
-Key = Annotated[
-    list[str] | None,
-    Query(
-        description="A row: `17` for a key of one column, else `region=eu,id=17`, or a JSON object. "
-        "Without it the history of the table itself"
-    ),
-]
-From = Annotated[str | None, Query(alias="from", description=f"After this moment: {MOMENT_FORMS}")]
-To = Annotated[str | None, Query(description="Up to this moment, in the same forms. Default: the present")]
-
-
-@router.get(
-    TABLE + "/history",
-    operation_id="loadTableHistory",
-    response_model=HistoryAnswer,
-    response_model_exclude_unset=True,
-)
-def load_table_history(
-    catalog: CatalogDep,
-    warehouse: ReaderWarehouse,
-    identifier: TableDep,
-    opener: OpenerDep,
-    page: PageDep,
-    key: Key = None,
-) -> Any:
-    """Of a table: what happened to its name, newest first, also before it was dropped and made again.
-
-    Of a row (`key`): every version of it, oldest first.
-    """
-    if key is None:
-        return table_history(catalog, warehouse, identifier, page)
-    return json_response(_row_history(opener.access(warehouse, identifier), key, page))
-
-
-@router.get(TABLE + "/changes", operation_id="listChanges", response_model=ChangeList)
-def list_changes(access: ReaderTable, page: PageDep, from_: From = None, to: To = None) -> Response:
-    """Changes that became visible between two moments, in the order in which they did."""
+def list_changes(access: TableAccess, page: Page, from_: str | None, to: str | None) -> dict[str, Any]:
     start = moment_number(access, from_, "from") if from_ is not None else 0
     end = moment_number(access, to, "to")
     if start > end:
@@ -121,10 +45,10 @@ def list_changes(access: ReaderTable, page: PageDep, from_: From = None, to: To 
             break
     shown, token = page.cut(found, lambda entry: entry[0])
     answer = {"from_number": start, "to_number": end, "changes": [entry[1] for entry in shown]}
-    return json_response(answer | {"next-page-token": token})
+    return answer | {"next-page-token": token}
 
 
-def _row_history(access: TableAccess, key: list[str], page: Page) -> dict[str, Any]:
+def row_history(access: TableAccess, key: list[str], page: Page) -> dict[str, Any]:
     changes = _changes_table(access)
     mirror = access.current() if access.exists_now() else changes.current()
     schema = changes.current().schema()

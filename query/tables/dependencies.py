@@ -5,18 +5,26 @@ They build on those of the catalog. A warehouse in which the caller has no role 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 
 from catalog.api.dependencies import ReaderWarehouse, TableDep, WriteContextWithoutKey, WriterWarehouse
-from query.tables.opening import TableAccess, TableOpener
+from query.tables.access import TableAccess, TableOpener
 
 TABLE = "/{warehouse}/namespaces/{namespace}/tables/{table}"
 MOMENT_FORMS = (
     "a time (ISO 8601 or milliseconds since 1970), a number of the warehouse's history, `5 minutes ago`, "
     "or the id of a snapshot"
 )
+# Statuses of reads beside those that every read under /lake/v1 declares.
+NOT_VISIBLE: dict[int | str, dict[str, Any]] = {
+    409: {"description": "The moment is a token, and its changes are not visible yet."}
+}
+TOO_LARGE: dict[int | str, dict[str, Any]] = {
+    413: {"description": "The answer, or what must be read for it, is too large."}
+}
+PREDICATE_EXAMPLE = "status = 'new' AND amount > 10"
 
 
 async def get_opener(request: Request) -> TableOpener:

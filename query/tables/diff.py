@@ -9,82 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 
-from catalog.api.responses import json_response
 from catalog.errors import Conflict
 from query.formats import values as json_values
-from query.tables.changes import To
-from query.tables.dependencies import MOMENT_FORMS, TABLE, ReaderTable
+from query.tables.access import TableAccess
 from query.tables.keys import key_columns
 from query.tables.moments import TableMoment, table_at
 from query.tables.reading import json_rows, planned, read_within, scan_at, schema_at
-from query.tables.snapshots import MomentAnswer
-
-router = APIRouter()
 
 ROWS_MAX = 2_000_000  # of each side, in files that are not part of both states
 KEYLESS_ROWS_MAX = 200_000
-LIMIT_MAX = 10_000
 ADVICE = "choose moments that are closer together, or compare with /query"
 _OLD, _NEW = "__old", "__new"
 
 
-class ChangedRow(BaseModel):
-    key: dict[str, Any]
-    old: dict[str, Any] = Field(description="The columns that differ, before")
-    new: dict[str, Any] = Field(description="The same columns, after")
-
-
-class RowDifference(BaseModel):
-    key: list[str] | None = Field(description="The key columns; null: rows are compared as a whole")
-    added_count: int
-    removed_count: int
-    changed_count: int
-    added: list[dict[str, Any]]
-    removed: list[dict[str, Any]]
-    changed: list[ChangedRow]
-    truncated: bool = Field(description="The lists have `limit` rows each; the counts are whole")
-
-
-class ColumnChange(BaseModel):
-    column: str
-    change: str = Field(description="added, dropped, renamed, type, required, comment or moved")
-    old: Any = None
-    new: Any = None
-
-
-class FileDifference(BaseModel):
-    added: int
-    removed: int
-    kept: int
-    added_bytes: int
-    removed_bytes: int
-
-
-class DiffAnswer(BaseModel):
-    from_: MomentAnswer = Field(alias="from")
-    to: MomentAnswer
-    rows: RowDifference
-    schema_: list[ColumnChange] = Field(alias="schema")
-    files: FileDifference
-
-
-DiffFrom = Annotated[str, Query(alias="from", description=f"The earlier moment: {MOMENT_FORMS}")]
-Limit = Annotated[int, Query(ge=0, le=LIMIT_MAX, description="Most rows of each list")]
-
-
-@router.get(TABLE + "/diff", operation_id="diffTable", response_model=DiffAnswer)
-def diff_table(access: ReaderTable, from_: DiffFrom, to: To = None, limit: Limit = 100) -> Response:
-    """What is different between two moments: rows added, removed and changed, columns, files."""
+def diff_table(access: TableAccess, from_: str, to: str | None, limit: int) -> dict[str, Any]:
     old, new = table_at(access, from_, "from"), table_at(access, to, "to")
     if old.table.metadata.table_uuid != new.table.metadata.table_uuid:
         raise Conflict(
@@ -95,15 +41,13 @@ def diff_table(access: ReaderTable, from_: DiffFrom, to: To = None, limit: Limit
     schema = schema_at(max(old, new, key=lambda moment: moment.time_ms))
     key = key_columns(access, schema)
     only_old, only_new, files = _files(old, new)
-    return json_response(
-        {
-            "from": old.as_json(),
-            "to": new.as_json(),
-            "rows": _rows(_read(old, only_old, schema, key), _read(new, only_new, schema, key), key, limit),
-            "schema": list(schema_changes(schema_at(old), schema_at(new))),
-            "files": files,
-        }
-    )
+    return {
+        "from": old.as_json(),
+        "to": new.as_json(),
+        "rows": _rows(_read(old, only_old, schema, key), _read(new, only_new, schema, key), key, limit),
+        "schema": list(schema_changes(schema_at(old), schema_at(new))),
+        "files": files,
+    }
 
 
 def _files(

@@ -8,66 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from catalog import locations
-from catalog.api.dependencies import WriteSlot
 from catalog.errors import Conflict, FileNotFound, Invalid
-from query.tables.dependencies import MOMENT_FORMS, TABLE, WriterTable
+from query.tables.access import TableAccess
+from query.tables.api.files import ExportRequest, FilesRequest, OverwriteRequest
 from query.tables.moments import number_of_version, table_at
-from query.tables.opening import TableAccess, errors_as_catalog_errors
+from query.tables.opening import errors_as_catalog_errors
 from query.tables.predicates import parsed_where
 from query.tables.reading import batches, planned, require_columns, scan_at, schema_at
-from query.tables.snapshots import MomentAnswer
 
-router = APIRouter()
-
-FILES_MAX = 1000
 FILE_ROWS_MAX = 1_000_000  # of an exported file
 
 
-class FilesRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    files: list[str] = Field(
-        min_length=1,
-        max_length=FILES_MAX,
-        description="Locations of Parquet files below the warehouse's root",
-    )
-
-
-class OverwriteRequest(FilesRequest):
-    where: str | None = Field(None, description="Replace only the rows of this predicate; default: all")
-
-
-class FilesAnswer(BaseModel):
-    snapshot_id: int
-    number: int | None
-    files: int
-    rows: int = Field(description="Rows of the files")
-
-
-class ExportRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    location: str | None = Field(
-        None, description="A location of the warehouse that no table has; default: `exports` below its root"
-    )
-    as_of: str | int | None = Field(None, description=f"The moment: {MOMENT_FORMS}")
-    where: str | None = Field(None, description="Export only the rows of this predicate")
-    columns: list[str] | None = None
-
-
-class ExportAnswer(BaseModel):
-    as_of: MomentAnswer
-    files: list[str]
-    rows: int
-
-
-@router.post(TABLE + "/append-files", operation_id="appendFiles", response_model=FilesAnswer)
-def append_files(access: WriterTable, body: FilesRequest, _: WriteSlot) -> Any:
-    """Add Parquet files to a table as they are. Their columns are matched by name. All files or none."""
+def append_files(access: TableAccess, body: FilesRequest) -> dict[str, Any]:
     table = access.current()
     files, rows = _checked(access, table, body.files)
     with errors_as_catalog_errors("files"):
@@ -75,9 +31,7 @@ def append_files(access: WriterTable, body: FilesRequest, _: WriteSlot) -> Any:
     return _answer(access, table, files, rows)
 
 
-@router.post(TABLE + "/overwrite-files", operation_id="overwriteFiles", response_model=FilesAnswer)
-def overwrite_files(access: WriterTable, body: OverwriteRequest, _: WriteSlot) -> Any:
-    """Replace all rows, or those of a predicate, by the rows of Parquet files, in one commit."""
+def overwrite_files(access: TableAccess, body: OverwriteRequest) -> dict[str, Any]:
     table = access.current()
     where = parsed_where(body.where, table.schema())
     files, rows = _checked(access, table, body.files)
@@ -90,9 +44,7 @@ def overwrite_files(access: WriterTable, body: OverwriteRequest, _: WriteSlot) -
     return _answer(access, table, files, rows)
 
 
-@router.post(TABLE + "/export", operation_id="exportTable", response_model=ExportAnswer)
-def export_table(access: WriterTable, body: ExportRequest, _: WriteSlot) -> Any:
-    """Write the rows of one moment as Parquet files. If it fails, the files that were written are deleted."""
+def export_table(access: TableAccess, body: ExportRequest) -> dict[str, Any]:
     location = body.location or f"{access.warehouse.root.rstrip('/')}/exports"
     place = locations.require_below(access.warehouse, location, "location")
     for taken, _owner in access.catalog.records.overlapping(access.warehouse.name, place.canonical):

@@ -17,7 +17,7 @@ from pyiceberg.types import IcebergType
 
 from catalog.errors import Invalid
 from ingest.landing.settings import TableSettings
-from query.tables.opening import TableAccess
+from query.tables.access import TableAccess
 
 NO_KEY = (
     "{table} has no key: set identifier fields of the table, or a key with "

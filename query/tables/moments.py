@@ -18,7 +18,7 @@ from catalog.moments import AtNumber, AtTime, Now
 from catalog.names import Identifier, namespace_from_levels
 from catalog.services.catalog import Catalog
 from query.moments import AtToken, requested_moment
-from query.tables.opening import TableAccess
+from query.tables.access import TableAccess
 
 SNAPSHOT_PREFIX = "snapshot:"
 NUMBER_MAX = 2**62

@@ -5,99 +5,29 @@ a predicate leaves.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.transforms import parse_transform
 
-from catalog.api.dependencies import WriteSlot
-from catalog.api.responses import json_response
 from catalog.errors import Invalid, TooLarge
-from query.tables.dependencies import TABLE, AsOf, ReaderTable, WriterTable
+from query.tables.access import TableAccess
+from query.tables.api.partitions import SpecRequest
 from query.tables.moments import number_of_version, table_at
 from query.tables.opening import errors_as_catalog_errors
-from query.tables.predicates import EXAMPLE, parsed_where
+from query.tables.predicates import parsed_where
 from query.tables.reading import json_rows, planned, scan_at, schema_at
-from query.tables.snapshots import MomentAnswer
-
-router = APIRouter()
 
 PARTITIONS_MAX = 10_000
-FILES_MAX = 10_000
 _TRANSFORM = re.compile(
     r"(years?|months?|days?|hours?|bucket|truncate|identity|void)\((?:(\d{1,9})\s*,\s*)?([^(),]+)\)"
 )
 _SINGULAR = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 
 
-class PartitionColumn(BaseModel):
-    name: str
-    column: str
-    transform: str
-
-
-class PartitionRow(BaseModel):
-    partition: dict[str, Any] = Field(description="The values of the partition")
-    spec_id: int
-    rows: int
-    files: int
-    bytes: int
-    delete_files: int
-
-
-class PartitionList(BaseModel):
-    as_of: MomentAnswer
-    spec_id: int
-    spec: list[PartitionColumn]
-    partitions: list[PartitionRow]
-
-
-class SpecRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    add: list[str] = Field(
-        default_factory=list, description="`days(at)`, `bucket(16, id)`, `truncate(4, name)`, or a column"
-    )
-    drop: list[str] = Field(default_factory=list, description="Names of partition fields")
-    rename: dict[str, str] = Field(default_factory=dict, description="Names of partition fields, old to new")
-
-
-class SpecAnswer(BaseModel):
-    spec_id: int
-    spec: list[PartitionColumn]
-    number: int | None
-
-
-class FileAnswer(BaseModel):
-    path: str
-    format: str
-    rows: int
-    bytes: int
-    spec_id: int
-    delete_files: int
-
-
-class FileNumbers(BaseModel):
-    files: int
-    rows: int
-    bytes: int
-
-
-class FileList(BaseModel):
-    as_of: MomentAnswer
-    total: FileNumbers = Field(description="All data files of the table")
-    selected: FileNumbers = Field(description="Those that can have rows of the predicate")
-    files: list[FileAnswer]
-
-
-@router.get(TABLE + "/partitions", operation_id="listPartitions", response_model=PartitionList)
-def list_partitions(access: ReaderTable, as_of: AsOf = None) -> Response:
-    """How the table is partitioned, and the rows and bytes of each partition. Rows that delete files remove
-    are still counted.
-    """
+def list_partitions(access: TableAccess, as_of: str | None) -> dict[str, Any]:
     moment = table_at(access, as_of)
     rows = []
     if moment.snapshot is not None:
@@ -108,12 +38,10 @@ def list_partitions(access: ReaderTable, as_of: AsOf = None) -> Response:
         rows = [_partition(row) for row in json_rows(found)]
     spec = moment.table.spec()
     answer = {"spec_id": spec.spec_id, "spec": _spec(spec, moment.table.schema()), "partitions": rows}
-    return json_response({"as_of": moment.as_json()} | answer)
+    return {"as_of": moment.as_json()} | answer
 
 
-@router.post(TABLE + "/partitions", operation_id="evolvePartitions", response_model=SpecAnswer)
-def evolve_partitions(access: WriterTable, body: SpecRequest, _: WriteSlot) -> Any:
-    """Change how new files are partitioned. Files that are there stay as they are."""
+def evolve_partitions(access: TableAccess, body: SpecRequest) -> dict[str, Any]:
     table = access.current()
     before = table.metadata_location
     added = [_parsed(text) for text in body.add]
@@ -132,27 +60,16 @@ def evolve_partitions(access: WriterTable, body: SpecRequest, _: WriteSlot) -> A
     }
 
 
-@router.get(TABLE + "/files", operation_id="listFiles", response_model=FileList)
-def list_files(
-    access: ReaderTable,
-    filter_: Annotated[
-        str | None, Query(alias="filter", description=f"A predicate, such as `{EXAMPLE}`")
-    ] = None,
-    as_of: AsOf = None,
-    limit: Annotated[int, Query(ge=0, le=FILES_MAX)] = 1000,
-) -> Response:
-    """The data files that a predicate leaves after pruning, and the numbers before."""
+def list_files(access: TableAccess, filter_: str | None, as_of: str | None, limit: int) -> dict[str, Any]:
     moment = table_at(access, as_of)
     where = parsed_where(filter_, schema_at(moment), "filter")
     total, selected = planned(scan_at(moment)), planned(scan_at(moment, where))
-    return json_response(
-        {
-            "as_of": moment.as_json(),
-            "total": _numbers(total),
-            "selected": _numbers(selected),
-            "files": [_file(task) for task in selected[:limit]],
-        }
-    )
+    return {
+        "as_of": moment.as_json(),
+        "total": _numbers(total),
+        "selected": _numbers(selected),
+        "files": [_file(task) for task in selected[:limit]],
+    }
 
 
 def _spec(spec: PartitionSpec, schema: Schema) -> list[dict[str, str]]:

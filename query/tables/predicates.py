@@ -21,11 +21,11 @@ from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzTyp
 from pyparsing import ParseBaseException
 
 from catalog.errors import Invalid
+from query.tables.dependencies import PREDICATE_EXAMPLE
 from query.tables.opening import errors_as_catalog_errors
 
 WHERE_LENGTH_MAX = 10_000
 TIME_TYPES = (DateType, TimestampType, TimestamptzType)
-EXAMPLE = "status = 'new' AND amount > 10"
 
 
 def parsed_where(text: str | None, schema: Schema, what: str = "where") -> BooleanExpression:
@@ -38,7 +38,7 @@ def parsed_where(text: str | None, schema: Schema, what: str = "where") -> Boole
         found = parse(text)
     except (ParseBaseException, RecursionError, ValueError) as error:
         place = f" at character {error.column}" if isinstance(error, ParseBaseException) else ""
-        raise Invalid(f"{what}: cannot be read{place}. Write it as {EXAMPLE}") from error
+        raise Invalid(f"{what}: cannot be read{place}. Write it as {PREDICATE_EXAMPLE}") from error
     with errors_as_catalog_errors(what):
         bind(schema, found, case_sensitive=True)
     return found

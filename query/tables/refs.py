@@ -2,86 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 
-from catalog.api.dependencies import WriteSlot
 from catalog.errors import AlreadyExists, Conflict, Invalid, NotFound
 from catalog.names import decode_segment
-from query.tables.dependencies import MOMENT_FORMS, TABLE, ReaderTable, WriterTable
+from query.tables.access import TableAccess
+from query.tables.api.refs import RefRequest
 from query.tables.moments import NoSuchSnapshot, table_at
-from query.tables.opening import TableAccess, errors_as_catalog_errors
-
-router = APIRouter()
-
-NAME_LENGTH_MAX = 255
-RefSegment = Annotated[str, Path(description="The name of a tag or branch, percent-encoded")]
+from query.tables.opening import errors_as_catalog_errors
 
 
 class NoSuchRef(NotFound):
     type = "NoSuchRefException"
 
 
-class RefRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(min_length=1, max_length=NAME_LENGTH_MAX)
-    snapshot_id: int | None = Field(None, ge=0, description="Default: the current snapshot")
-    as_of: str | int | None = Field(None, description=f"The snapshot of a moment: {MOMENT_FORMS}")
-    max_ref_age_ms: int | None = Field(None, ge=1, description="Maintenance drops the name after this time")
-
-
-class RefAnswer(BaseModel):
-    name: str
-    snapshot_id: int
-    max_ref_age_ms: int | None
-    max_snapshot_age_ms: int | None
-    min_snapshots_to_keep: int | None
-
-
-class TagList(BaseModel):
-    tags: list[RefAnswer]
-
-
-class BranchList(BaseModel):
-    branches: list[RefAnswer]
-
-
-@router.get(TABLE + "/tags", operation_id="listTags", response_model=TagList)
-def list_tags(access: ReaderTable) -> Any:
-    """The tags of a table."""
+def list_tags(access: TableAccess) -> dict[str, Any]:
     return {"tags": _listed(access, SnapshotRefType.TAG)}
 
 
-@router.post(TABLE + "/tags", operation_id="createTag", response_model=RefAnswer)
-def create_tag(access: WriterTable, body: RefRequest, _: WriteSlot) -> Any:
-    """Give a snapshot a name. As long as the tag is there, maintenance keeps the snapshot."""
+def create_tag(access: TableAccess, body: RefRequest) -> dict[str, Any]:
     return _create(access, body, SnapshotRefType.TAG)
 
 
-@router.delete(TABLE + "/tags/{name}", operation_id="dropTag", status_code=204)
-def drop_tag(access: WriterTable, name: RefSegment, _: WriteSlot) -> None:
-    """Drop a tag. The snapshot stays until maintenance expires it."""
+def drop_tag(access: TableAccess, name: str) -> None:
     _drop(access, decode_segment(name), SnapshotRefType.TAG)
 
 
-@router.get(TABLE + "/branches", operation_id="listBranches", response_model=BranchList)
-def list_branches(access: ReaderTable) -> Any:
-    """The branches of a table, `main` too."""
+def list_branches(access: TableAccess) -> dict[str, Any]:
     return {"branches": _listed(access, SnapshotRefType.BRANCH)}
 
 
-@router.post(TABLE + "/branches", operation_id="createBranch", response_model=RefAnswer)
-def create_branch(access: WriterTable, body: RefRequest, _: WriteSlot) -> Any:
-    """Begin a branch at a snapshot. Engines write to it by its name."""
+def create_branch(access: TableAccess, body: RefRequest) -> dict[str, Any]:
     return _create(access, body, SnapshotRefType.BRANCH)
 
 
-@router.delete(TABLE + "/branches/{name}", operation_id="dropBranch", status_code=204)
-def drop_branch(access: WriterTable, name: RefSegment, _: WriteSlot) -> None:
-    """Drop a branch. Snapshots that are on no other branch stay until maintenance expires them."""
+def drop_branch(access: TableAccess, name: str) -> None:
     _drop(access, decode_segment(name), SnapshotRefType.BRANCH)
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, Field
 from pyiceberg.schema import Schema
 
-from catalog.api.pagination import Paged, PageDep
-from catalog.api.responses import json_response
+from catalog.api.pagination import Page
 from catalog.errors import TooLarge
 from catalog.names import decode_segment
-from query.tables.dependencies import TABLE, AsOf, ReaderTable
+from query.tables.access import TableAccess
 from query.tables.keys import key_filter, key_values, require_key
 from query.tables.moments import SNAPSHOT_PREFIX, table_at
-from query.tables.predicates import EXAMPLE, date_range, parsed_where
+from query.tables.predicates import date_range, parsed_where
 from query.tables.reading import (
     json_columns,
     json_rows,
@@ -26,81 +23,34 @@ from query.tables.reading import (
     scan_at,
     schema_at,
 )
-from query.tables.snapshots import MomentAnswer
 
-router = APIRouter()
-
-LIMIT_MAX = 10_000
-LIMIT_DEFAULT = 1000
 BYTES_MAX = 64 * 1024 * 1024
 
 
-class ColumnAnswer(BaseModel):
-    name: str
-    type: str
-
-
-class RowAnswer(BaseModel):
-    as_of: MomentAnswer
-    columns: list[ColumnAnswer]
-    row: dict[str, Any] | None = Field(description="null: the table has no such row at this moment")
-
-
-class RowList(Paged):
-    as_of: MomentAnswer
-    columns: list[ColumnAnswer]
-    rows: list[dict[str, Any]]
-    truncated: bool = Field(description="There are more rows: `next-page-token` leads to them")
-    files: int = Field(description="How many data files are left after pruning")
-
-
-Columns = Annotated[str | None, Query(description="Names of columns with commas between; default: all")]
-Where = Annotated[str | None, Query(description=f"A predicate, such as `{EXAMPLE}`")]
-
-
-@router.get(TABLE + "/rows/{key}", operation_id="loadRow", response_model=RowAnswer)
-def load_row(
-    access: ReaderTable,
-    key: Annotated[str, Path(description="`17`, or `region=eu,id=17`, or a JSON object, percent-encoded")],
-    columns: Columns = None,
-    as_of: AsOf = None,
-) -> Response:
-    """The row of a key."""
+def load_row(access: TableAccess, key: str, columns: str | None, as_of: str | None) -> dict[str, Any]:
     moment = table_at(access, as_of)
     schema = schema_at(moment)
     values = key_values(require_key(access, schema), [decode_segment(key)])
     scan = scan_at(moment, key_filter(schema, values), _selected(columns, schema))
     found = read(scan, planned(scan), 1)
     rows = json_rows(_bounded(found))
-    return json_response(
-        {
-            "as_of": moment.as_json(),
-            "columns": json_columns(scan.projection()),
-            "row": rows[0] if rows else None,
-        }
-    )
+    return {
+        "as_of": moment.as_json(),
+        "columns": json_columns(scan.projection()),
+        "row": rows[0] if rows else None,
+    }
 
 
-@router.get(TABLE + "/rows", operation_id="listRows", response_model=RowList)
-def list_rows(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
-    access: ReaderTable,
-    page: PageDep,
-    where: Where = None,
-    columns: Columns = None,
-    as_of: AsOf = None,
-    from_date: Annotated[str | None, Query(description="From this date or time on")] = None,
-    to_date: Annotated[
-        str | None, Query(description="Up to this date (the whole day) or time, included")
-    ] = None,
-    date_column: Annotated[
-        str | None, Query(description="The column of the dates; default: the only one, or the partition's")
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most rows of a page")] = LIMIT_DEFAULT,
-) -> Response:
-    """Rows that a predicate and a range of dates select, in no certain order. Files that cannot have such
-    rows are not read. Later pages are of the same snapshot as the first.
-    """
-    page.size = limit
+def list_rows(
+    access: TableAccess,
+    page: Page,
+    where: str | None,
+    columns: str | None,
+    as_of: str | None,
+    from_date: str | None,
+    to_date: str | None,
+    date_column: str | None,
+) -> dict[str, Any]:
     pinned, first_file, first_row = page.after("", 0, 0)
     moment = table_at(access, f"{SNAPSHOT_PREFIX}{pinned}" if pinned else as_of)
     schema = schema_at(moment)
@@ -116,16 +66,14 @@ def list_rows(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
         if len(rows) == page.rows_max:
             break
     shown, token = page.cut(rows, lambda entry: entry[0])
-    return json_response(
-        {
-            "as_of": moment.as_json(),
-            "columns": json_columns(scan.projection()),
-            "rows": [row for _, row in shown],
-            "truncated": token is not None,
-            "files": len(tasks),
-            "next-page-token": token,
-        }
-    )
+    return {
+        "as_of": moment.as_json(),
+        "columns": json_columns(scan.projection()),
+        "rows": [row for _, row in shown],
+        "truncated": token is not None,
+        "files": len(tasks),
+        "next-page-token": token,
+    }
 
 
 def _selected(columns: str | None, schema: Schema) -> tuple[str, ...]:

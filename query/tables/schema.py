@@ -2,111 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 
-from catalog.api.dependencies import WriteSlot
-from catalog.api.responses import json_response
 from catalog.errors import Invalid
 from catalog.moments import AtTime
-from query.tables.dependencies import TABLE, AsOf, ReaderTable, WriterTable
-from query.tables.diff import ColumnChange, schema_changes
+from query.tables.access import TableAccess
+from query.tables.api.schema import EvolveRequest, Move, ProposedSchema, SchemaColumn
+from query.tables.diff import schema_changes
 from query.tables.moments import number_of_version, table_at, versions
-from query.tables.opening import TableAccess, errors_as_catalog_errors
+from query.tables.opening import errors_as_catalog_errors
 from query.tables.reading import schema_at
-from query.tables.snapshots import MomentAnswer
 
-router = APIRouter()
-
-COLUMNS_MAX = 10_000
 _TYPE: TypeAdapter[IcebergType] = TypeAdapter(IcebergType)
 
 
-class SchemaColumn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(min_length=1)
-    type: str | dict[str, Any] = Field(description="An Iceberg type: `long`, `decimal(10, 2)`, or an object")
-    required: bool = False
-    doc: str | None = None
-
-
-class AddedColumn(SchemaColumn):
-    first: bool = False
-    after: str | None = Field(None, description="Put it behind this column; default: at the end")
-
-
-class Move(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    column: str
-    first: bool = False
-    before: str | None = None
-    after: str | None = None
-
-
-class ProposedSchema(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    columns: list[SchemaColumn] = Field(min_length=1, max_length=COLUMNS_MAX)
-
-
-class EvolveRequest(BaseModel):
-    """Changes in the order of these fields. A column inside a struct is named `struct.column`."""
-
-    model_config = ConfigDict(extra="forbid")
-    rename: dict[str, str] = Field(default_factory=dict, description="Old name to new name")
-    drop: list[str] = Field(default_factory=list)
-    widen: dict[str, str] = Field(
-        default_factory=dict, description="Column to its wider type: int to long, float to double, decimals"
-    )
-    optional: list[str] = Field(default_factory=list, description="Columns that may be null from now on")
-    comment: dict[str, str] = Field(default_factory=dict)
-    add: list[AddedColumn] = Field(default_factory=list, max_length=COLUMNS_MAX)
-    reorder: list[Move] = Field(default_factory=list)
-    dry_run: bool = Field(False, description="Only say what would be done")
-
-
-class SchemaVersion(BaseModel):
-    schema_id: int
-    is_current: bool
-    columns: list[dict[str, Any]]
-    identifier_columns: list[str]
-    number: int | None = Field(description="The commit of the warehouse that made it current first")
-    time: str | None
-    principal: str | None
-
-
-class SchemaList(BaseModel):
-    as_of: MomentAnswer
-    current_schema_id: int
-    versions: list[SchemaVersion]
-
-
-class CheckedColumn(BaseModel):
-    column: str
-    compatible: bool
-    action: Literal["none", "add", "widen", "optional", "comment", "keep", "refuse"]
-    reason: str
-
-
-class CheckAnswer(BaseModel):
-    compatible: bool
-    columns: list[CheckedColumn]
-
-
-class EvolveAnswer(BaseModel):
-    schema_id: int
-    changes: list[ColumnChange]
-    number: int | None = Field(description="The commit; null for a dry run or no change")
-
-
-@router.get(TABLE + "/schema", operation_id="loadSchema", response_model=SchemaList)
-def load_schema(access: ReaderTable, as_of: AsOf = None) -> Any:
-    """The versions of the schema, with when and by whom each became current."""
+def load_schema(access: TableAccess, as_of: str | None) -> dict[str, Any]:
     moment = table_at(access, as_of)
     first = _first_commits(access)
     current = schema_at(moment).schema_id
@@ -120,9 +36,7 @@ def load_schema(access: ReaderTable, as_of: AsOf = None) -> Any:
     }
 
 
-@router.post(TABLE + "/schema/check", operation_id="checkSchema", response_model=CheckAnswer)
-def check_schema(access: ReaderTable, body: ProposedSchema) -> Any:
-    """Whether rows of a proposed schema fit into the table, and what would be done for each column."""
+def check_schema(access: TableAccess, body: ProposedSchema) -> dict[str, Any]:
     table = access.current()
     proposed = [_field(column) for column in body.columns]
     names = {field.name for field in proposed}
@@ -134,9 +48,7 @@ def check_schema(access: ReaderTable, body: ProposedSchema) -> Any:
     return {"compatible": all(one["compatible"] for one in found), "columns": found}
 
 
-@router.post(TABLE + "/schema/evolve", operation_id="evolveSchema", response_model=EvolveAnswer)
-def evolve_schema(access: WriterTable, body: EvolveRequest, _: WriteSlot) -> Response:
-    """Change the schema: rename, drop, widen, make optional, comment, add, reorder; all or nothing."""
+def evolve_schema(access: TableAccess, body: EvolveRequest) -> dict[str, Any]:
     table = access.current()
     before = table.schema()
     with errors_as_catalog_errors("schema"):
@@ -145,11 +57,10 @@ def evolve_schema(access: WriterTable, body: EvolveRequest, _: WriteSlot) -> Res
             _apply(update, body)
         changes = list(schema_changes(before, transaction.table_metadata.schema()))
         if body.dry_run or not changes:
-            answer = {"schema_id": before.schema_id, "changes": changes, "number": None}
-            return json_response(answer)
+            return {"schema_id": before.schema_id, "changes": changes, "number": None}
         transaction.commit_transaction()
     number = number_of_version(access, table.metadata_location)
-    return json_response({"schema_id": table.schema().schema_id, "changes": changes, "number": number})
+    return {"schema_id": table.schema().schema_id, "changes": changes, "number": number}
 
 
 def _apply(update: UpdateSchema, body: EvolveRequest) -> None:

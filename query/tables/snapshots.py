@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from catalog.api.dependencies import WriteSlot
-from catalog.api.pagination import INTEGER_MAX, Paged, PageDep
+from catalog.api.pagination import INTEGER_MAX, Page
 from catalog.errors import Conflict, Invalid
 from catalog.moments import AtTime
 from ingest.landing.settings import CHANGES_SUFFIX
-from query.tables.dependencies import MOMENT_FORMS, TABLE, AsOf, ReaderTable, SnapshotId, WriterTable
+from query.tables.access import TableAccess
+from query.tables.api.snapshots import RollbackRequest
 from query.tables.moments import (
     NoSuchSnapshot,
     TableMoment,
@@ -22,54 +20,10 @@ from query.tables.moments import (
     number_of_version,
     table_at,
 )
-from query.tables.opening import TableAccess, errors_as_catalog_errors
-
-router = APIRouter()
+from query.tables.opening import errors_as_catalog_errors
 
 
-class SnapshotAnswer(BaseModel):
-    snapshot_id: int
-    parent_id: int | None
-    time: str
-    time_ms: int
-    operation: str | None
-    summary: dict[str, str]
-    is_current: bool
-    schema_id: int | None
-    refs: list[str] = Field(description="Tags and branches that point to it")
-    number: int | None = Field(description="The commit of the warehouse that added it")
-    principal: str | None = Field(description="The caller of that commit")
-
-
-class MomentAnswer(BaseModel):
-    number: int | None
-    time: str
-    snapshot_id: int | None
-
-
-class SnapshotList(Paged):
-    as_of: MomentAnswer
-    snapshots: list[SnapshotAnswer] = Field(description="The newest first")
-
-
-class RollbackRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    snapshot_id: int | None = Field(None, ge=0, description="The snapshot to set the table back to")
-    as_of: str | int | None = Field(None, description=f"The moment to set it back to: {MOMENT_FORMS}")
-    dry_run: bool = Field(False, description="Only say what would be undone")
-
-
-class RollbackAnswer(BaseModel):
-    snapshot_id: int = Field(description="The snapshot that is current now")
-    previous_snapshot_id: int | None
-    undone: list[SnapshotAnswer] = Field(description="Snapshots that are no longer part of the table")
-    number: int | None = Field(description="The commit of the rollback; null for a dry run or no change")
-    notice: str | None = Field(description="What the rollback means for ingest")
-
-
-@router.get(TABLE + "/snapshots", operation_id="listSnapshots", response_model=SnapshotList)
-def list_snapshots(access: ReaderTable, page: PageDep, as_of: AsOf = None) -> Any:
-    """The snapshots that a table has, or had at a moment, the newest first."""
+def list_snapshots(access: TableAccess, page: Page, as_of: str | None) -> dict[str, Any]:
     moment = table_at(access, as_of)
     before_ms, before_id = page.after(INTEGER_MAX, "")
     before = (before_ms, int(before_id or 0))
@@ -79,9 +33,7 @@ def list_snapshots(access: ReaderTable, page: PageDep, as_of: AsOf = None) -> An
     return {"as_of": moment.as_json(), "snapshots": rows, "next_page_token": token}
 
 
-@router.get(TABLE + "/snapshots/{snapshot_id}", operation_id="loadSnapshot", response_model=SnapshotAnswer)
-def load_snapshot(access: ReaderTable, snapshot_id: SnapshotId) -> Any:
-    """One snapshot."""
+def load_snapshot(access: TableAccess, snapshot_id: int) -> dict[str, Any]:
     moment = table_at(access, None)
     snapshot = moment.table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -89,9 +41,7 @@ def load_snapshot(access: ReaderTable, snapshot_id: SnapshotId) -> Any:
     return _answers(access, moment, [snapshot])[0]
 
 
-@router.post(TABLE + "/rollback", operation_id="rollback", response_model=RollbackAnswer)
-def rollback(access: WriterTable, body: RollbackRequest, _: WriteSlot) -> Any:
-    """Set a table back to a snapshot or a moment. This is a new commit: history and snapshots stay."""
+def rollback(access: TableAccess, body: RollbackRequest) -> dict[str, Any]:
     now = table_at(access, None)
     target = _target(access, now.table, body)
     undone = _answers(access, now, _undone(now, target))

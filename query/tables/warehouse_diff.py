@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
-
-from catalog.api.dependencies import CatalogDep, ReaderWarehouse
-from catalog.api.pagination import Paged, PageDep
+from catalog.api.pagination import Page
 from catalog.errors import Invalid, TooLarge
 from catalog.models import CatalogEntry, PastEntry
 from catalog.moments import AtTime
 from catalog.names import Namespace
 from catalog.services.catalog import Catalog
-from query.tables.changes import To
-from query.tables.dependencies import MOMENT_FORMS
 from query.tables.moments import warehouse_moment
-
-router = APIRouter()
 
 COMMITS_MAX = 100_000
 CHUNK_COMMITS = 1000
@@ -28,42 +20,9 @@ KINDS = ("table", "view")
 Name = tuple[str, str]  # the key of a namespace, and a name in it
 
 
-class EntryDifference(BaseModel):
-    namespace: list[str]
-    name: str
-    uuid: str
-    kind: str
-    change: str = Field(description="created, dropped, renamed or changed")
-    renamed_from: list[str] | None = Field(description="The levels of its namespace and its name before")
-    commits: int = Field(description="How many commits touched it")
-    operations: list[str]
-    principals: list[str]
-    snapshots_added: int
-    old_snapshot_id: int | None
-    new_snapshot_id: int | None
-    schema_changed: bool
-
-
-class WarehouseMoment(BaseModel):
-    number: int
-    time: str
-
-
-class WarehouseDiff(Paged):
-    from_: WarehouseMoment = Field(alias="from", serialization_alias="from")
-    to: WarehouseMoment
-    commits: int
-    entries: list[EntryDifference] = Field(description="By namespace and name")
-
-
-DiffFrom = Annotated[str, Query(alias="from", description=f"The earlier moment: {MOMENT_FORMS}")]
-
-
-@router.get("/{warehouse}/diff", operation_id="diffWarehouse", response_model=WarehouseDiff)
 def diff_warehouse(
-    catalog: CatalogDep, warehouse: ReaderWarehouse, page: PageDep, from_: DiffFrom, to: To = None
-) -> Any:
-    """The tables and views that are different between two moments, and how."""
+    catalog: Catalog, warehouse: str, page: Page, from_: str, to: str | None
+) -> dict[str, Any]:
     start, start_ms = warehouse_moment(catalog, warehouse, from_, "from")
     end, end_ms = warehouse_moment(catalog, warehouse, to or "now", "to")
     if start > end:

@@ -235,3 +235,39 @@ def test_nothing_heavy_is_imported_to_serve(tmp_path: Path) -> None:
     child = Child([sys.executable, "-c", code], log=tmp_path / "imports.log", folder=components.ROOT)
     child.start(lambda: True)
     assert child.wait(120) == 0, child.tail()
+
+
+def process_tree(pid: int) -> Iterator[int]:
+    yield pid
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield from process_tree(int(child))
+
+
+def loaded_libraries(server: CalveServer) -> set[str]:
+    """Which of these libraries the processes of a server have loaded. PyIceberg loads Arrow."""
+    maps = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in process_tree(server.pid))
+    return set(re.findall(r"/(libarrow|_duckdb|numpy|pandas)\b[^\n]*\.so", maps))
+
+
+def test_a_server_loads_arrow_and_duckdb_when_it_is_asked_for_rows(tmp_path: Path) -> None:
+    with CalveServer.started(tmp_path) as server, httpx.Client(base_url=server.url, timeout=120) as client:
+        tables = "/v1/main/namespaces/shop/tables"
+        schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+        change = {"updates": [{"action": "set-properties", "updates": {"owner": "me"}}], "requirements": []}
+        for path, body in {
+            "/v1/main/namespaces": {"namespace": ["shop"]},
+            tables: {"name": "orders", "schema": schema},
+            f"{tables}/orders": change,
+            "/cdc/shop/customers": {"id": 1},
+        }.items():
+            client.post(path, json=body).raise_for_status()
+        client.get(f"{tables}/orders").raise_for_status()
+        client.get("/lake/v1/main/namespaces/shop/tables/orders/history").raise_for_status()
+        assert loaded_libraries(server) == set()
+        assert list(process_tree(server.pid)) == [server.pid]
+
+        client.get("/lake/v1/main/namespaces/shop/tables/orders/snapshots").raise_for_status()
+        assert "libarrow" in loaded_libraries(server)
+        assert "_duckdb" not in loaded_libraries(server)
+        client.post("/query", json={"sql": "SELECT count(*) FROM shop.orders"}).raise_for_status()
+        assert "_duckdb" in loaded_libraries(server)

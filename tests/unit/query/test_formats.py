@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 
-from query import formats
+from query import formats, media_types
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -192,9 +192,9 @@ def test_a_result_that_breaks_off_is_recognised() -> None:
     table = pa.table({"a": [1]})
     for name in ("json", "compact"):
         out = formats.writer(name, table.schema, ["BIGINT"])
-        body = out.head() + out.rows(table.to_batches()[0]) + (formats.broken_off(name, error) or b"")
+        body = out.head() + out.rows(table.to_batches()[0]) + (media_types.broken_off(name, error) or b"")
         assert orjson.loads(body)["error"] == error
         assert "rowCount" not in orjson.loads(body)
-    assert orjson.loads(formats.broken_off("ndjson", error) or b"") == {"error": error}
+    assert orjson.loads(media_types.broken_off("ndjson", error) or b"") == {"error": error}
     for name in ("csv", "arrow", "parquet"):
-        assert formats.broken_off(name, error) is None
+        assert media_types.broken_off(name, error) is None

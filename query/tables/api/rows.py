@@ -1,0 +1,86 @@
+"""Rows without SQL: one by its key, or those of a predicate and a range of dates, as of any moment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, Field
+
+from catalog.api.pagination import Paged, PageDep
+from catalog.api.responses import json_response
+from query.tables.api.snapshots import MomentAnswer
+from query.tables.dependencies import NOT_VISIBLE, PREDICATE_EXAMPLE, TABLE, TOO_LARGE, AsOf, ReaderTable
+
+router = APIRouter()
+
+LIMIT_MAX = 10_000
+LIMIT_DEFAULT = 1000
+
+
+class ColumnAnswer(BaseModel):
+    name: str
+    type: str
+
+
+class RowAnswer(BaseModel):
+    as_of: MomentAnswer
+    columns: list[ColumnAnswer]
+    row: dict[str, Any] | None = Field(description="null: the table has no such row at this moment")
+
+
+class RowList(Paged):
+    as_of: MomentAnswer
+    columns: list[ColumnAnswer]
+    rows: list[dict[str, Any]]
+    truncated: bool = Field(description="There are more rows: `next-page-token` leads to them")
+    files: int = Field(description="How many data files are left after pruning")
+
+
+Columns = Annotated[str | None, Query(description="Names of columns with commas between; default: all")]
+
+
+Where = Annotated[str | None, Query(description=f"A predicate, such as `{PREDICATE_EXAMPLE}`")]
+
+
+@router.get(
+    TABLE + "/rows/{key}", operation_id="loadRow", response_model=RowAnswer, responses=NOT_VISIBLE | TOO_LARGE
+)
+def load_row(
+    access: ReaderTable,
+    key: Annotated[str, Path(description="`17`, or `region=eu,id=17`, or a JSON object, percent-encoded")],
+    columns: Columns = None,
+    as_of: AsOf = None,
+) -> Response:
+    """The row of a key."""
+    from query.tables import rows
+
+    return json_response(rows.load_row(access, key, columns, as_of))
+
+
+@router.get(
+    TABLE + "/rows", operation_id="listRows", response_model=RowList, responses=NOT_VISIBLE | TOO_LARGE
+)
+def list_rows(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
+    access: ReaderTable,
+    page: PageDep,
+    where: Where = None,
+    columns: Columns = None,
+    as_of: AsOf = None,
+    from_date: Annotated[str | None, Query(description="From this date or time on")] = None,
+    to_date: Annotated[
+        str | None, Query(description="Up to this date (the whole day) or time, included")
+    ] = None,
+    date_column: Annotated[
+        str | None, Query(description="The column of the dates; default: the only one, or the partition's")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most rows of a page")] = LIMIT_DEFAULT,
+) -> Response:
+    """Rows that a predicate and a range of dates select, in no certain order. Files that cannot have such
+    rows are not read. Later pages are of the same snapshot as the first.
+    """
+    from query.tables import rows
+
+    page.size = limit
+    found = rows.list_rows(access, page, where, columns, as_of, from_date, to_date, date_column)
+    return json_response(found)
