@@ -21,6 +21,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY calve calve
 COPY catalog catalog
 COPY ingest ingest
+COPY maintenance maintenance
 COPY query query
 COPY spark_jobs spark_jobs
 RUN /opt/calve/venv/bin/pip install --no-deps .

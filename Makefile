@@ -14,7 +14,7 @@ ARGS ?=
 PLAIN_TESTS := $(addprefix tests/contract/test_,commits.py tables.py transactions.py namespaces.py warehouses.py)
 
 BIN := .venv/bin
-SOURCES := $(wildcard calve catalog ingest query spark_jobs tests bench scripts)
+SOURCES := $(wildcard calve catalog ingest maintenance query spark_jobs tests bench scripts)
 PYTEST := $(BIN)/pytest -q -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 # One line for each stage with its time; the output of a command is shown only if it fails.

@@ -20,6 +20,7 @@ from calve.bootstrap import (
     reader_connections,
 )
 from calve.http import wrap
+from calve.maintaining import open_maintenance
 from calve.openapi import describe
 from calve.pages import add_pages
 from calve.querying import open_query, open_tables, readiness
@@ -87,6 +88,7 @@ def assemble(
     app.state.commit_queue = CommitQueue() if settings.fast_paths else None
     app.state.write_slots = CapacityLimiter(WRITERS_MAX)
     app.state.ingest = ingest
+    app.state.maintenance = open_maintenance(settings, catalog, ingest)
     app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
 
@@ -123,8 +125,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.catalog.purge_worker.start()
     if state.ingest is not None:
         state.ingest.upkeep.start()
+    state.maintenance.start()
     state.query.watch_for_stop()
     yield
+    state.maintenance.stop()
     await state.query.close()
     if state.ingest is not None:
         state.ingest.close()

@@ -119,6 +119,7 @@ def open_catalog(settings: Settings) -> Catalog:
         drop_retention_s=settings.drop_retention_s,
         transaction_ttl_s=settings.transaction_ttl_s,
         idempotency_lifetime_s=settings.idempotency_lifetime_s,
+        pin_s=settings.reader_pin_s,
         page_size_max=settings.page_size_max,
         namespace_separator=settings.namespace_separator_text,
     )

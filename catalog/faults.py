@@ -35,6 +35,16 @@ POINTS = (
 )
 # Points in ingest: the files of a job are staged; inside its publish; after its publish.
 INGEST_POINTS = ("job.staged", "job.finished", "job.published")
+# Points in maintenance: the files of expired snapshots are queued; each kind of file is deleted.
+MAINTENANCE_POINTS = (
+    "expire.queued",
+    "expire.committed",
+    "cleanup.data-files",
+    "cleanup.manifests",
+    "cleanup.manifest-lists",
+    "cleanup.others",
+)
+_KNOWN = (*POINTS, *INGEST_POINTS, *MAINTENANCE_POINTS)
 
 
 def armed(text: str) -> Callable[[str], None]:
@@ -44,11 +54,10 @@ def armed(text: str) -> Callable[[str], None]:
     for part in text.split(","):
         name, _, action = part.strip().partition("=")
         verb, _, times = action.partition(":")
-        known = name == ANY or name in POINTS or name in INGEST_POINTS
+        known = name == ANY or name in _KNOWN
         if not known or verb != "kill" or not (times or "1").isdigit():
             raise ValueError(
-                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of "
-                f"{', '.join(POINTS + INGEST_POINTS)}"
+                f"{VARIABLE}: {part!r} is not NAME=kill:TIMES with a name of {', '.join(_KNOWN)}"
             )
         left[name] = int(times or "1")
 

@@ -175,11 +175,14 @@ class Resolver:
                 raise Invalid(
                     f"as_of: {name} has no commit {moment.number} yet; its newest commit is {newest}"
                 )
-            return moment.number, self._time_of(name, moment.number)
+            return self._kept(name, moment.number), self._time_of(name, moment.number)
         ms = self._time_of(self._warehouse.name, moment.number) if isinstance(moment, AtNumber) else moment.ms
         if ms > self._now_ms:
             raise Invalid(f"as_of: {AtTime(ms)} is in the future")
-        return self._catalog.history.number_at(name, ms), ms
+        return self._kept(name, self._catalog.history.number_at(name, ms)), ms
+
+    def _kept(self, name: str, number: int) -> int:
+        return self._catalog.resolve(WarehouseRef(name, at=str(number)))
 
     def _time_of(self, name: str, number: int) -> int:
         rows = self._catalog.history.events(name, number - 1, 1) if number else []

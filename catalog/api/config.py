@@ -14,6 +14,7 @@ from catalog.names import WarehouseRef, warehouse_ref
 from catalog.services.catalog import Catalog
 
 DEFAULT_WAREHOUSE = "main"
+MOMENT_HEADER = "Calve-Moment"  # the number of the moment that a response shows
 
 router = APIRouter(tags=["Configuration API"])
 
@@ -32,10 +33,14 @@ def get_config(
 ) -> Response:
     ref = _warehouse_ref(catalog, caller, warehouse or DEFAULT_WAREHOUSE)
     visible_role(caller, ref.name)
-    prefix = str(_pinned(catalog, caller, ref))
+    pinned = _pinned(catalog, caller, ref)
+    prefix = str(pinned)
     properties: dict[str, Any] = dict(catalog.client_properties(catalog.warehouse(ref.name).root))
+    if pinned.at is not None:
+        # A request between two kept moments gets the earlier one, and is told so.
+        properties |= {"calve.moment.requested": str(ref.at), "calve.moment.number": str(pinned.at)}
     overrides = {"prefix": prefix, "namespace-separator": request.app.state.encoded_separator}
-    return json_response(
+    response = json_response(
         {
             "defaults": properties,
             "overrides": overrides,
@@ -43,6 +48,9 @@ def get_config(
             "idempotency-key-lifetime": f"PT{catalog.limits.idempotency_lifetime_s}S",
         }
     )
+    if pinned.at is not None:
+        response.headers[MOMENT_HEADER] = str(pinned.at)
+    return response
 
 
 def _warehouse_ref(catalog: Catalog, caller: Caller, text: str) -> WarehouseRef:
@@ -54,9 +62,11 @@ def _warehouse_ref(catalog: Catalog, caller: Caller, text: str) -> WarehouseRef:
 
 
 def _pinned(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseRef:
-    """Resolve a moment to a number once, so that a client reads all tables as of one number."""
+    """Resolve a moment to a number once, so that a client reads all tables as of one number, and keep that
+    moment for the client.
+    """
     if ref.at is not None:
-        return WarehouseRef(ref.name, at=str(catalog.resolve(ref)))
+        return WarehouseRef(ref.name, at=str(catalog.pin(ref)))
     if ref.transaction is not None:
         state_for(catalog, caller, ref)
     return ref

@@ -22,6 +22,7 @@ from catalog.storage.base import Files
 from catalog.store.database import Database
 from catalog.store.entries import EntryStore
 from catalog.store.history import HistoryStore
+from catalog.store.moments import MomentStore
 from catalog.store.records import RecordStore
 from catalog.store.transactions import TransactionStore
 from catalog.store.warehouses import WarehouseStore
@@ -38,6 +39,7 @@ class Limits:
     transaction_ttl_s: int = 3600
     idempotency_lifetime_s: int = 1800
     report_retention_s: int = 30 * 24 * 3600
+    pin_s: int = 3600  # how long a moment is kept for a reader after its last request
     page_size_max: int = 1000
     namespace_separator: str = LEVEL_SEPARATOR  # the character itself, not percent-encoded
 
@@ -58,6 +60,7 @@ class Catalog:
         self.documents = documents or Documents()
         self.entries = EntryStore(database)
         self.history = HistoryStore(database)
+        self.moments = MomentStore(database)
         self.transactions = TransactionStore(database)
         self.warehouses = WarehouseStore(database)
         self.records = RecordStore(database)
@@ -83,8 +86,8 @@ class Catalog:
         return TransactionState(base, self.transactions, transaction)
 
     def resolve(self, ref: WarehouseRef) -> int:
-        """The commit number that a reference with a moment selects. NoSuchWarehouse if it is in the
-        future.
+        """The number of the last kept moment at or before the one that a reference names. NoSuchWarehouse if
+        it is in the future, or older than every kept moment.
         """
         head = self.entries.number(ref.name)
         if head is None:
@@ -95,12 +98,39 @@ class Catalog:
                 raise NoSuchWarehouse(
                     f"Warehouse does not exist: {ref} (the newest commit is number {head[0]})"
                 )
-            return moment.number
+            return self._kept(ref, moment.number)
         if isinstance(moment, AtTime):
             if moment.ms > self.now_ms():
                 raise NoSuchWarehouse(f"Warehouse does not exist: {ref} (that time has not come yet)")
-            return self.history.number_at(ref.name, moment.ms)
+            return self._kept(ref, self.history.number_at(ref.name, moment.ms))
         return head[0]
+
+    def _kept(self, ref: WarehouseRef, number: int) -> int:
+        kept = self.kept_number(ref.name, number)
+        if kept is None:
+            oldest = self.moments.oldest(ref.name)
+            from_then = f": the oldest is {oldest[0]}, of {AtTime(oldest[1])}" if oldest else ""
+            raise NoSuchWarehouse(
+                f"Warehouse does not exist: {ref} (this moment is not kept any more{from_then})"
+            )
+        return kept
+
+    def kept_number(self, warehouse: str, number: int) -> int | None:
+        """The last kept moment at or before a number. None if there is none.
+
+        A pin on it is renewed while it is read.
+        """
+        found = self.moments.at(warehouse, number)
+        now_ms, pin_ms = self.now_ms(), self.limits.pin_s * 1000
+        if found.number is not None and 0 < found.pinned_until_ms - now_ms < pin_ms // 2:
+            self.moments.pin(warehouse, found.number, now_ms + pin_ms)
+        return found.number
+
+    def pin(self, ref: WarehouseRef) -> int:
+        """Resolve a reference with a moment, and keep that moment for its reader."""
+        number = self.resolve(ref)
+        pinned = self.moments.pin(ref.name, number, self.now_ms() + self.limits.pin_s * 1000)
+        return number if pinned is None else pinned
 
     def open_transaction(self, warehouse: str, name: str) -> Transaction:
         """The open transaction with this name.

@@ -15,6 +15,7 @@ A commit is refused with 409 in three ways:
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +93,41 @@ def commit_tables(
     if outdated and not state.is_transaction:
         remove_outdated(catalog, outdated)
     return entries
+
+
+def commit_computed(
+    catalog: Catalog,
+    state: WarehouseState,
+    context: WriteContext,
+    identifier: Identifier,
+    compute: Callable[[dict[str, Any]], list[dict[str, Any]]],
+) -> CatalogEntry | None:
+    """Apply updates that are computed from the table's own document. They are computed again after a
+    concurrent commit, so they need no requirements. None if there is no such table.
+    """
+    key, outdated = (identifier.namespace.key, identifier.name), list[str]()
+
+    def make_plan() -> WritePlan[CatalogEntry | None]:
+        outdated.clear()
+        entry = state.load(*key)
+        if entry is None or entry.kind != "table":
+            return WritePlan(result=None)
+        before = _parsed(catalog, entry)
+        commit = TableCommit(identifier, [], compute(before))
+        after = _applied(catalog, commit, before, entry.metadata_location) if commit.updates else before
+        if after is before:
+            return WritePlan(result=entry)
+        change, text = _change(catalog, state, commit, entry, before, after)
+        assert change.after is not None
+        outdated.extend(outdated_files(before, after))
+        return WritePlan(change.after, [change], [(str(change.after.metadata_location), text)])
+
+    entry = write_with_retry(catalog, state, context, make_plan)
+    if entry is not None:
+        _cache(catalog, entry)
+    if outdated:
+        remove_outdated(catalog, outdated)
+    return entry
 
 
 def not_committed(error: NotWritten) -> CommitFailed:

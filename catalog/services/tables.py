@@ -330,6 +330,9 @@ def undrop(
             entry, namespace=identifier.namespace.key, name=identifier.name, version=UNNUMBERED
         )
         summary = summarize(orjson.loads(entry.document or b"{}")) if entry.kind == "table" else {}
+        former = Identifier(Namespace.from_key(entry.namespace), entry.name)
+        if former != identifier:
+            summary["from"] = _to_json(former)
         change = EntryChange(
             f"undrop-{entry.kind}",
             entry.kind,

@@ -27,6 +27,7 @@ _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _CHECKSUM_BYTES = 4
 _VARINT_BYTES_MAX = 10
+_DELETED = 2  # the status of a manifest entry
 _SIZED = frozenset(("boolean", "int", "long", "float", "double", "bytes", "string"))
 _ITEMS = {"array": "items", "map": "values"}
 
@@ -37,15 +38,22 @@ class NotAvro(ValueError):
     """Not an Avro file, damaged, or not a file that a writer of Iceberg would produce."""
 
 
-def strings(data: bytes, path: tuple[str, ...], *, block_bytes_max: int = BLOCK_BYTES_MAX) -> Iterator[str]:
-    """The string at `path` of every record."""
+def strings(
+    data: bytes, path: tuple[str, ...], *, block_bytes_max: int = BLOCK_BYTES_MAX, live_only: bool = False
+) -> Iterator[str]:
+    """The string at `path` of every record. With `live_only`, entries of a manifest that are marked deleted
+    are left out.
+    """
     cursor = _Cursor(data)
     meta = _header(cursor)
     sync = cursor.take(_SYNC_BYTES)
     try:
         schema = orjson.loads(meta.get("avro.schema", b""))
         _may_be_empty(schema, set())
-        writer, reader = fastavro.parse_schema(schema), fastavro.parse_schema(_pruned(schema, path))
+        writer, reader = (
+            fastavro.parse_schema(schema),
+            fastavro.parse_schema(_pruned(schema, path, live_only)),
+        )
     except (ValueError, KeyError, TypeError, RecursionError, fastavro.schema.SchemaParseException) as error:
         raise NotAvro(f"the schema cannot be read: {error}") from error
     codec = meta.get("avro.codec", b"null").decode(errors="replace")
@@ -56,16 +64,18 @@ def strings(data: bytes, path: tuple[str, ...], *, block_bytes_max: int = BLOCK_
             raise NotAvro("a block does not end with the file's marker")
         if not 0 <= count <= len(block):
             raise NotAvro("a block counts more records than it has bytes")
-        yield from _decoded(block, count, writer, reader, path)
+        yield from _decoded(block, count, writer, reader, path, live_only)
 
 
 def _decoded(
-    block: bytes, count: int, writer: Schema, reader: Schema, path: tuple[str, ...]
+    block: bytes, count: int, writer: Schema, reader: Schema, path: tuple[str, ...], live_only: bool
 ) -> Iterator[str]:
     stream = io.BytesIO(block)
     for _ in range(count):
         try:
             value: Any = fastavro.schemaless_reader(stream, writer, reader)
+            if live_only and value["status"] == _DELETED:
+                continue
             for name in path:
                 value = value[name]
         except (ArithmeticError, EOFError, LookupError, MemoryError, TypeError, ValueError) as error:
@@ -168,12 +178,13 @@ def _plain_varint(block: memoryview) -> int:
     return value
 
 
-def _pruned(schema: Schema, path: tuple[str, ...]) -> Schema:
+def _pruned(schema: Schema, path: tuple[str, ...], with_status: bool) -> Schema:
     """The schema of the record reduced to `path`, so that the decoder skips the other fields."""
     name, rest = path[0], path[1:]
     (field,) = (field for field in schema["fields"] if field["name"] == name)
-    kept = {**field, "type": _pruned(field["type"], rest)} if rest else field
-    return {**schema, "fields": [kept]}
+    kept = {**field, "type": _pruned(field["type"], rest, with_status=False)} if rest else field
+    status = [field for field in schema["fields"] if field["name"] == "status"] if with_status else []
+    return {**schema, "fields": [*status, kept]}
 
 
 def _may_be_empty(schema: Schema, named: set[str]) -> bool:

@@ -77,7 +77,7 @@ def purge(
             continue
         while chunk := list(islice(group, _CHUNK)):
             check()
-            deleted += _deleted(files, own_locations, own_locations.select(chunk))
+            deleted += delete_own(files, own_locations, own_locations.select(chunk))
     _remove_directories(files, own_locations)
     return PurgeReport(
         deleted=deleted,
@@ -98,7 +98,8 @@ def _remove_directories(files: Files, own_locations: TableLocations) -> None:
             log.warning("left an empty directory behind", extra={"reason": error.message})
 
 
-def _deleted(files: Files, own_locations: TableLocations, locations: list[str]) -> int:
+def delete_own(files: Files, own_locations: TableLocations, locations: list[str]) -> int:
+    """Delete files of a table, with the checksums that Hadoop wrote beside them. Returns how many."""
     try:
         files.delete(list(_checksums(locations)))
         return files.delete(locations)

@@ -6,6 +6,8 @@ name did not exist.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -86,9 +88,22 @@ _CLOSE = (
     .where(heads.c.warehouse == sa.bindparam("w"), heads.c.time_ms < sa.bindparam("earliest_ms"))
     .values(time_ms=sa.bindparam("earliest_ms"))
 )
+# The numbers of old commits have gaps: maintenance deletes the rows that no kept moment needs.
+_numbers = (
+    sa.select(history.c.number)
+    .where(_warehouse, history.c.number > sa.bindparam("after"))
+    .group_by(history.c.number)
+    .order_by(history.c.number)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+    .subquery()
+)
 READ_EVENTS = (
     sa.select(history)
-    .where(_warehouse, history.c.number > sa.bindparam("after"), history.c.number <= sa.bindparam("until"))
+    .where(
+        _warehouse,
+        history.c.number > sa.bindparam("after"),
+        history.c.number <= sa.select(sa.func.max(_numbers.c.number)).scalar_subquery(),
+    )
     .order_by(history.c.number, history.c.ordinal)
 )
 READ_VERSIONS = (
@@ -103,8 +118,65 @@ READ_VERSIONS = (
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
 
+READ_TABLES_BETWEEN = (
+    sa.select(history.c.namespace, history.c.name)
+    .where(
+        _warehouse,
+        history.c.number > sa.bindparam("after"),
+        history.c.number <= sa.bindparam("until"),
+        history.c.kind == "table",
+    )
+    .distinct()
+)
+READ_ROWS_OF_NAME = (
+    sa.select(history.c.number, history.c.present, history.c.uuid, history.c.detail)
+    .where(_warehouse, _namespace, history.c.name == sa.bindparam("name"))
+    .order_by(history.c.number)
+)
+_same_name = (
+    _older.c.warehouse == history.c.warehouse,
+    _older.c.namespace == history.c.namespace,
+    _older.c.name == history.c.name,
+)
+SCAN = (
+    sa.select(
+        history.c.number,
+        history.c.ordinal,
+        history.c.kind,
+        history.c.present,
+        history.c.uuid,
+        history.c.metadata_location,
+        history.c.detail,
+        sa.select(sa.func.min(_older.c.number))
+        .where(*_same_name, _older.c.number > history.c.number)
+        .scalar_subquery(),
+        sa.exists().where(*_same_name, _older.c.number < history.c.number),
+    )
+    .where(_warehouse, history.c.number > sa.bindparam("after"), history.c.number <= sa.bindparam("until"))
+    .order_by(history.c.number, history.c.ordinal)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+_DELETE_ROW = sa.delete(history).where(
+    _warehouse, history.c.number == sa.bindparam("n"), history.c.ordinal == sa.bindparam("o")
+)
+
 CHUNK_ROWS = 1000
 NUMBER_MAX = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A row of the history, with the number of the next row of its name, if there is one."""
+
+    number: int
+    ordinal: int
+    kind: Kind
+    present: bool
+    uuid: str
+    metadata_location: str | None
+    detail: dict[str, Any]
+    next_number: int | None
+    is_first: bool  # no earlier row of its name is left
 
 
 class HistoryStore:
@@ -175,9 +247,7 @@ class HistoryStore:
 
     def events(self, warehouse: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Commits after a number, whole and in order: at most `limit` numbers."""
-        rows = self._database.fetch_all(
-            READ_EVENTS, {"warehouse": warehouse, "after": after, "until": after + limit}
-        )
+        rows = self._database.fetch_all(READ_EVENTS, {"warehouse": warehouse, "after": after, "limit": limit})
         return [_event(row) for row in rows]
 
     def written_with(
@@ -194,6 +264,42 @@ class HistoryStore:
                     return {(event["namespace"], event["name"]) for event in found}
             before = rows[-1]["number"]
         return set()
+
+    def rows_of(
+        self, warehouse: str, namespace: str, name: str
+    ) -> list[tuple[int, bool, str, dict[str, Any]]]:
+        """(number, present, uuid, detail) of all rows of a name, in order."""
+        params = {"warehouse": warehouse, "namespace": namespace, "name": name}
+        rows = self._database.fetch_all(READ_ROWS_OF_NAME, params)
+        return [(row[0], bool(row[1]), row[2], orjson.loads(row[3])) for row in rows]
+
+    def newest_before(self, warehouse: str, time_ms: int) -> int:
+        """The newest number at or before a time, as of now: unlike `number_at`, a later call may return
+        another one.
+        """
+        row = self._database.fetch_one(READ_NUMBER_AT, {"warehouse": warehouse, "time_ms": time_ms})
+        return row[0] if row else 0
+
+    def tables_between(self, warehouse: str, after: int, until: int) -> list[tuple[str, str]]:
+        """(namespace key, name) of the tables that were changed in (after, until]."""
+        params = {"warehouse": warehouse, "after": after, "until": until}
+        return [(row[0], row[1]) for row in self._database.fetch_all(READ_TABLES_BETWEEN, params)]
+
+    def scan(self, warehouse: str, after: int, until: int, limit: int) -> list[HistoryRow]:
+        """The rows of the numbers in (after, until], in order."""
+        params = {"warehouse": warehouse, "after": after, "until": until, "limit": limit}
+        return [
+            HistoryRow(
+                row[0], row[1], row[2], bool(row[3]), row[4], row[5], orjson.loads(row[6]), row[7], not row[8]
+            )
+            for row in self._database.fetch_all(SCAN, params)
+        ]
+
+    def delete(self, warehouse: str, rows: Sequence[HistoryRow]) -> None:
+        """Delete rows that no kept moment needs."""
+        params = [{"warehouse": warehouse, "n": row.number, "o": row.ordinal} for row in rows]
+        if params:
+            self._database.write(lambda connection: connection.execute(_DELETE_ROW, params))
 
     def versions(
         self, warehouse: str, namespace: str, name: str, before: int, limit: int

@@ -208,3 +208,58 @@ tokens = sa.Table(
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
     sa.Index("tokens_by_expiry", "expires_ms"),
 )
+
+# Maintenance of a warehouse. Every number above `thinned_number` is a kept moment; at or below it, those in
+# `moments` are. `lease_until_ms` is the lease of the server process that maintains the warehouse.
+maintenance = sa.Table(
+    "maintenance",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("thinned_number", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("lease_holder", Text, nullable=False),
+    sa.Column("lease_until_ms", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+# Kept moments, and moments that readers have pinned until a time.
+moments = sa.Table(
+    "moments",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("time_ms", sa.BigInteger, nullable=False),
+    sa.Column("pinned_until_ms", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+# Policies of a warehouse (empty namespace), a namespace (empty name) or a table.
+maintenance_policies = sa.Table(
+    "maintenance_policies",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("namespace", Text, primary_key=True),
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("policy", Text, nullable=False),
+)
+
+# What maintenance has done to a table: one row for each table, deleted with it.
+maintenance_tables = sa.Table(
+    "maintenance_tables",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("uuid", Text, primary_key=True),
+    sa.Column("files_after", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("requested", Text, nullable=False),
+    sa.Column("retry_after_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("done", Text, nullable=False, server_default="{}"),
+)
+
+# Files to delete: those that only expired snapshots refer to, found when the row is processed.
+expired_files = sa.Table(
+    "expired_files",
+    metadata,
+    sa.Column("id", Serial, primary_key=True, autoincrement=True),
+    sa.Column("warehouse", Text, nullable=False),
+    sa.Column("uuid", Text, nullable=False),
+    sa.Column("due_ms", sa.BigInteger, nullable=False),
+    sa.Column("files", sa.LargeBinary, nullable=False),
+    sa.Index("expired_files_by_table", "warehouse", "uuid", "due_ms"),
+)

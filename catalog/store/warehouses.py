@@ -11,11 +11,16 @@ from catalog.store.database import Database
 from catalog.store.schema import (
     dropped,
     entries,
+    expired_files,
     grants,
     heads,
     history,
     idempotency,
     locations,
+    maintenance,
+    maintenance_policies,
+    maintenance_tables,
+    moments,
     reports,
     staged,
     transactions,
@@ -27,6 +32,22 @@ READ_WAREHOUSE = sa.select(warehouses.c.root, warehouses.c.created_ms).where(
 )
 READ_WAREHOUSES = sa.select(warehouses.c.warehouse, warehouses.c.root, warehouses.c.created_ms).order_by(
     warehouses.c.warehouse
+)
+# The tables whose rows are deleted with a warehouse.
+_OF_WAREHOUSE = (
+    grants,
+    transactions,
+    dropped,
+    reports,
+    history,
+    locations,
+    moments,
+    maintenance,
+    maintenance_policies,
+    maintenance_tables,
+    expired_files,
+    heads,
+    warehouses,
 )
 
 
@@ -92,7 +113,7 @@ class WarehouseStore:
             transaction_ids = sa.select(transactions.c.id).where(transactions.c.warehouse == name)
             connection.execute(sa.delete(staged).where(staged.c.transaction_id.in_(transaction_ids)))
             connection.execute(sa.delete(idempotency).where(idempotency.c.target.startswith(f"{name}:")))
-            for table in (grants, transactions, dropped, reports, history, locations, heads, warehouses):
+            for table in _OF_WAREHOUSE:
                 connection.execute(sa.delete(table).where(table.c.warehouse == name))
 
         self._database.write(work)

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import Conflict, Invalid, NoSuchTable, NotFound
 from catalog.moments import AtNumber, AtTime, Now
-from catalog.names import Identifier, namespace_from_levels
+from catalog.names import Identifier, WarehouseRef, namespace_from_levels
 from catalog.services.catalog import Catalog
 from query.moments import AtToken, requested_moment
 from query.tables.access import TableAccess
@@ -89,10 +89,15 @@ def warehouse_moment(
     if isinstance(moment, AtNumber):
         if moment.number > head:
             raise Invalid(f"{what}: {warehouse} has no commit {moment.number} yet; its newest is {head}")
-        return moment.number, time_of(catalog, warehouse, moment.number)
+        return _kept(catalog, warehouse, moment.number), time_of(catalog, warehouse, moment.number)
     if moment.ms > now_ms:
         raise Invalid(f"{what}: {moment} is in the future")
-    return catalog.history.number_at(warehouse, moment.ms), moment.ms
+    return _kept(catalog, warehouse, catalog.history.number_at(warehouse, moment.ms)), moment.ms
+
+
+def _kept(catalog: Catalog, warehouse: str, number: int) -> int:
+    """The last kept moment at or before the number."""
+    return catalog.resolve(WarehouseRef(warehouse, at=str(number)))
 
 
 def time_of(catalog: Catalog, warehouse: str, number: int) -> int:

@@ -12,7 +12,7 @@ from calve.settings import Settings
 from calve.settings_sources import TOOLING, variable
 from tests.harness.components import ROOT
 
-PACKAGES = ("calve", "catalog", "ingest", "query", "spark_jobs")
+PACKAGES = ("calve", "catalog", "ingest", "maintenance", "query", "spark_jobs")
 
 
 def _instructions() -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness.components import ROOT
 
-PARTS = ("calve", "catalog", "ingest", "query", "spark_jobs")
+PARTS = ("calve", "catalog", "ingest", "maintenance", "query", "spark_jobs")
 # The pure core: everything may use it, it uses nobody, and orjson is its only guest.
 CORE = ("metadata", "models.py", "names.py", "locations.py", "moments.py", "errors.py")
 CORE_MODULES = {f"catalog.{part.removesuffix('.py')}" for part in CORE}

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from scripts import pin
 
-PARTS = ("calve", "catalog", "ingest", "query", "spark_jobs")
+PARTS = ("calve", "catalog", "ingest", "maintenance", "query", "spark_jobs")
 OURS = {*PARTS, "tests", "bench", "scripts"}
 PIN = re.compile(r"[a-z0-9][a-z0-9-]*==[0-9][0-9a-z.]*")
 

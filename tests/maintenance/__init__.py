@@ -1,0 +1,1 @@
+"""Tests of maintenance on a catalog, a server and a worker."""
