@@ -19,6 +19,7 @@ from calve.bootstrap import (
     open_ingest,
     reader_connections,
 )
+from calve.feeding import open_feed
 from calve.http import wrap
 from calve.maintaining import open_maintenance
 from calve.openapi import describe
@@ -37,6 +38,7 @@ from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
 from query import api as query_api
 from query import media_types
+from query.feed import api as feed_api
 from query.tables.api import tables_router
 
 GZIP_BYTES_MIN = 16 * 1024  # below this size compression costs more than it saves
@@ -91,6 +93,7 @@ def assemble(
     app.state.maintenance = open_maintenance(settings, catalog, ingest)
     app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
+    app.state.feed = open_feed(settings, catalog, identity, app.state.tables)
 
     def notes() -> dict[str, str]:
         worker = ingest.view.readiness() if ingest is not None else {}
@@ -106,6 +109,7 @@ def assemble(
         for router in ingest_routers():
             app.include_router(router)
     app.include_router(query_api.router)
+    app.include_router(feed_api.router)
     app.include_router(tables_router())
     add_pages(app)
     describe(app)
@@ -129,6 +133,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.query.watch_for_stop()
     yield
     state.maintenance.stop()
+    state.feed.close()
     await state.query.close()
     if state.ingest is not None:
         state.ingest.close()

@@ -202,6 +202,10 @@ class Settings(BaseSettings):
         "`require` or run no query, `off`.",
     )
 
+    subscriptions_max: int = Field(
+        10_000, ge=1, description="Subscriptions that one server process holds open."
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
         description="Least level that is logged; successful reads are logged at `debug`, "

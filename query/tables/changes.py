@@ -39,7 +39,7 @@ def list_changes(access: TableAccess, page: Page, from_: str | None, to: str | N
         number = commits.get(snapshot.snapshot_id, {}).get("number")
         first = after[1] if order == after[0] else 0
         rows = _published_rows(moment, snapshot, names).slice(first, page.rows_max - len(found))
-        versions = enumerate(_versions(rows, names), first + 1)
+        versions = enumerate(change_versions(rows, names), first + 1)
         found += [((order, row), version | {"number": number}) for row, version in versions]
         if len(found) >= page.rows_max:
             break
@@ -58,7 +58,7 @@ def row_history(access: TableAccess, key: list[str], page: Page) -> dict[str, An
     wanted = key_filter(schema, values) | is_truncate
     scan = scan_at(table_at(changes, None), wanted)
     found = read_within(scan, planned(scan), VERSIONS_MAX, "this row has too many versions; use /query")
-    versions = _versions(found.sort_by(names["commit-timestamp"]), names)
+    versions = change_versions(found.sort_by(names["commit-timestamp"]), names)
     if all(version["operation"] == "truncate" for version in versions):
         versions = []  # no change of this row: it was never there
     (after,) = page.after(0)
@@ -115,7 +115,7 @@ def _published_rows(moment: TableMoment, snapshot: Snapshot, names: Mapping[str,
     return found.sort_by([(names["commit-timestamp"], "ascending"), (names["position"], "ascending")])
 
 
-def _versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str, Any]]:
+def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Rows of a changes table as changes."""
     told = set(names.values())
     versions = []

@@ -82,6 +82,7 @@ def described(name: str, *, random: int, borders: bool = True, seed: int = 1) ->
                 **{f"path.{key}": {"dictionary": key, "probability": NAMED} for key in NAMES},
                 "query.wait_s": 0,  # long polls are tested elsewhere
                 "query.wait-s": 0,
+                "query.timeout-s": 0,  # of a stream without end
                 "query.wait": "journal",
             },
             "phases": {"coverage": {"enabled": borders}},

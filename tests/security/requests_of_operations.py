@@ -386,6 +386,8 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "queryByUrl": lambda m: {"query": f"sql=SELECT%201&warehouse={m.warehouse}"},
     "cancelQuery": lambda m: {"query_id": uuid.uuid4().hex},
     "listQueries": lambda m: {},
+    "subscribe": lambda m: {"query": f"warehouse={m.warehouse}&timeout-s=0"},
+    "listWarehouseChanges": lambda m: {},
     # Changes, jobs and dead letters
     "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
     "postTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},

@@ -1,0 +1,93 @@
+"""Messages to subscribers, and their form as server-sent events.
+
+A change is encoded once for all subscribers that want all of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from catalog.moments import AtTime
+from query.feed.cursors import Cursor, Place
+from query.feed.filters import Filter
+
+if TYPE_CHECKING:
+    from query.feed.publishes import ChangedTable, Publish, TableChanges
+
+Kind = Literal["change", "begin", "progress", "snapshot-end", "must-refetch", "slow-consumer", "error"]
+HEARTBEAT = b": heartbeat\n\n"
+# Fields of a change beside its table and its rows, with the names that ingest has for them.
+FIELDS = ("commit-timestamp", "source-timestamp", "source", "position", "transaction", "event-id")
+
+
+class Message:
+    """One message. `cursor` is where to go on after it."""
+
+    __slots__ = ("_frame", "cursor", "data", "kind")
+
+    def __init__(self, kind: Kind, data: Mapping[str, Any], cursor: Cursor) -> None:
+        self.kind = kind
+        self.data = data
+        self.cursor = cursor
+        self._frame: bytes | None = None
+
+    @property
+    def frame(self) -> bytes:
+        """As a server-sent event. The id is the token, which a browser sends back as Last-Event-ID."""
+        if self._frame is None:
+            self._frame = b"id: %b\nevent: %b\ndata: %b\n\n" % (
+                self.cursor.token.encode(),
+                self.kind.encode(),
+                orjson.dumps(self.data),
+            )
+        return self._frame
+
+    def with_columns(self, wanted: Filter) -> Message:
+        """The change with the wanted columns only."""
+        if not wanted.columns:
+            return self
+        rows = {name: wanted.shown(self.data[name]) for name in ("before", "after")}
+        return Message(self.kind, {**self.data, **rows}, self.cursor)
+
+
+def changes_of(
+    former: Cursor, publish: Publish, changed: ChangedTable, found: TableChanges, first: int, count: int
+) -> list[Message]:
+    """Some changes of a table as messages. `former` is the cursor before the publish."""
+    from query.tables.changes import change_versions
+
+    versions = change_versions(found.rows.slice(first, count), found.names)
+    return [
+        Message(
+            "change",
+            {
+                "table": changed.name,
+                "operation": version["operation"],
+                "before": version["before"],
+                "after": version["after"],
+                "number": publish.number,
+                **{name: version[name] for name in (field.replace("-", "_") for field in FIELDS)},
+            },
+            Cursor(former.generation, former.number, former.time_ms, Place(changed.key, place)),
+        )
+        for place, version in enumerate(versions, first + 1)
+    ]
+
+
+def begin(cursor: Cursor, publish: Publish) -> Message:
+    data = {"number": publish.number, "time": str(AtTime(publish.time_ms))}
+    return Message("begin", data, cursor)
+
+
+def progress(cursor: Cursor, changes: int, head: int) -> Message:
+    """Nothing at or below the number will come any more."""
+    data = {
+        "number": cursor.number,
+        "time": str(AtTime(cursor.time_ms)),
+        "changes": changes,
+        "head": head,
+    }
+    return Message("progress", data, cursor)

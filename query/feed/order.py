@@ -1,0 +1,58 @@
+"""The order of the changes of one table in one publish.
+
+A task of the worker writes the changes of its share of the keys into files of its own, in the order in which
+they apply. So the files in the order of their names keep the order of each key. Changes of one source also
+have positions, which sort in the order of that source: then all changes are sorted by position. With several
+sources, a truncate must not overtake changes in the files of other shares: all changes of its source that
+have a lower position come before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def change_order(sizes: Sequence[int], rows: pa.Table, names: Mapping[str, str]) -> list[int] | None:
+    """The indices of the rows in order; None if they are in order. `sizes` are the rows of each file."""
+    if rows.num_rows < 2:
+        return None
+    sources, positions, operations = (
+        _texts(rows, names[name]) for name in ("source", "position", "operation")
+    )
+    if len(set(sources)) == 1 and all(positions):
+        found = sorted(range(rows.num_rows), key=positions.__getitem__)  # stable
+    elif "truncate" in operations:
+        found = _around_truncates(sizes, sources, positions, operations)
+    else:
+        return None
+    return None if found == list(range(rows.num_rows)) else found
+
+
+def _texts(rows: pa.Table, column: str) -> list[str]:
+    if column not in rows.column_names:
+        return [""] * rows.num_rows
+    values: list[Any] = rows.column(column).to_pylist()
+    return [value or "" for value in values]
+
+
+def _around_truncates(
+    sizes: Sequence[int], sources: Sequence[str], positions: Sequence[str], operations: Sequence[str]
+) -> list[int]:
+    files, first = [], 0
+    for size in sizes:
+        files.append(deque(row for row in range(first, first + size) if operations[row] != "truncate"))
+        first += size
+    found: list[int] = []
+    for truncate in (row for row, operation in enumerate(operations) if operation == "truncate"):
+        for rows in files:
+            while rows and not (
+                sources[rows[0]] == sources[truncate] and positions[rows[0]] > positions[truncate]
+            ):
+                found.append(rows.popleft())
+        found.append(truncate)
+    return [*found, *(row for rows in files for row in rows)]

@@ -1,0 +1,178 @@
+"""Reads what a commit of the warehouse changed: from the history, and from the changes tables.
+
+A publish of ingest appends a snapshot to the changes table of each table, under one number. These functions
+block: they read SQL and files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from catalog.errors import FileNotFound, NoSuchTable
+from catalog.names import Identifier, Namespace
+from catalog.services.catalog import Catalog
+from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from query.feed.errors import MustRefetch
+from query.feed.order import change_order
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from query.tables.opening import TableAccess, TableOpener
+
+ROWS_MAX = 1_000_000  # of one table in one publish
+GONE = (
+    "The changes after this token are no longer all there: they were expired, or the warehouse was created "
+    "or restored anew. Read the tables again (snapshot=true) and go on from there"
+)
+RESET = "Its rows were changed by another way than /cdc: read the table again at this number"
+DROPPED = "It was dropped or renamed"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTable:
+    """A table whose changes table got new snapshots."""
+
+    levels: tuple[str, ...]  # of the table itself
+    snapshot_ids: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        return "\x1f".join(self.levels)
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class TableReset:
+    """A table whose rows changed without changes that say how."""
+
+    levels: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """One commit of the warehouse, as subscribers see it."""
+
+    number: int
+    time_ms: int
+    tables: tuple[ChangedTable, ...]  # by key
+    resets: tuple[TableReset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """The changes of one table in one publish, in order."""
+
+    rows: pa.Table
+    schema: Schema
+    names: dict[str, str]  # of the columns that ingest adds
+
+
+def read_publishes(catalog: Catalog, opener: TableOpener, warehouse: str, after: int) -> list[Publish]:
+    """The commits after a number, at most `CHUNK_COMMITS`. MustRefetch if the history begins later."""
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for row in catalog.history.events(warehouse, after, CHUNK_COMMITS):
+        rows.setdefault(row["number"], []).append(row)
+    if rows and min(rows) != after + 1:
+        raise MustRefetch(GONE)
+    return [_publish(opener, warehouse, number, found) for number, found in sorted(rows.items())]
+
+
+CHUNK_COMMITS = 200
+
+
+def _publish(opener: TableOpener, warehouse: str, number: int, rows: Sequence[dict[str, Any]]) -> Publish:
+    tables = {(row["namespace"], row["name"]): row for row in rows if row["kind"] == "table"}
+    changed, resets = [], []
+    for (namespace, name), row in sorted(tables.items()):
+        levels = (*Namespace.from_key(namespace).levels, name.removesuffix(CHANGES_SUFFIX))
+        added = row["detail"].get("added-snapshots", ())
+        if name.endswith(CHANGES_SUFFIX):
+            if added and row["present"]:
+                changed.append(ChangedTable(levels, tuple(added)))
+        elif not name.endswith(REJECTS_SUFFIX) and (namespace, name + CHANGES_SUFFIX) not in tables:
+            reason = _reset(opener, warehouse, number, levels, row)
+            if reason is not None:
+                resets.append(TableReset(levels, reason))
+    return Publish(number, int(rows[0]["time_ms"]), tuple(changed), tuple(resets))
+
+
+def _reset(
+    opener: TableOpener, warehouse: str, number: int, levels: tuple[str, ...], row: dict[str, Any]
+) -> str | None:
+    """Why a table that has a changes table must be read again after a commit; None if it need not be."""
+    is_moved = "set-snapshot-ref" in row["detail"].get("updates", ())
+    if row["present"] and not is_moved:
+        return None  # its properties or its schema
+    access = changes_access(opener, warehouse, levels)
+    if not access.exists_at(number - 1) and not access.exists_at(number):
+        return None  # nobody can follow it
+    if not row["present"]:
+        return DROPPED
+    from pyiceberg.table.snapshots import Operation
+
+    mirror = opener.access(warehouse, _identifier(levels)).at(number)
+    added = [mirror.snapshot_by_id(id_) for id_ in row["detail"].get("added-snapshots", ())]
+    is_rewrite = bool(added) and all(_operation(one) == Operation.REPLACE for one in added)
+    return None if is_rewrite else RESET
+
+
+def changes_access(opener: TableOpener, warehouse: str, levels: tuple[str, ...]) -> TableAccess:
+    """The changes table of a table."""
+    return opener.access(warehouse, _identifier(levels)).beside(CHANGES_SUFFIX)
+
+
+def _identifier(levels: tuple[str, ...]) -> Identifier:
+    return Identifier(Namespace(levels[:-1]), levels[-1])
+
+
+def _operation(snapshot: Snapshot | None) -> Any:
+    return snapshot.summary.operation if snapshot is not None and snapshot.summary is not None else None
+
+
+def read_changes(
+    opener: TableOpener, warehouse: str, publish: Publish, changed: ChangedTable
+) -> TableChanges:
+    """The changes of one table. MustRefetch if their files or snapshots are gone."""
+    import pyarrow as pa
+
+    from query.tables.keys import settings_of
+
+    access = opener.access(warehouse, _identifier(changed.levels))
+    names = dict(settings_of(access).names)
+    try:
+        table = access.beside(CHANGES_SUFFIX).at(publish.number)
+        parts = [part for id_ in changed.snapshot_ids for part in _appended(table, id_)]
+    except (FileNotFound, NoSuchTable) as error:
+        raise MustRefetch(GONE) from error
+    empty = table.schema().as_arrow().empty_table()
+    whole = pa.concat_tables([empty, *parts], promote_options="permissive")
+    order = change_order([part.num_rows for part in parts], whole, names)
+    return TableChanges(whole if order is None else whole.take(order), table.schema(), names)
+
+
+def _appended(table: Table, snapshot_id: int) -> list[pa.Table]:
+    """The rows that a snapshot added, one part for each file."""
+    from pyiceberg.table.snapshots import Operation
+
+    from query.tables.reading import planned, read_within
+
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise MustRefetch(GONE)
+    if _operation(snapshot) != Operation.APPEND:
+        return []  # a compaction: the same rows in other files
+    scan = table.incremental_append_scan().to_snapshot_id_inclusive(snapshot_id)
+    if snapshot.parent_snapshot_id is not None:
+        scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
+    advice = "one publish has more changes than this; use /query"
+    return [read_within(scan, [task], ROWS_MAX, advice) for task in planned(scan)]

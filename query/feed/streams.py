@@ -1,0 +1,130 @@
+"""A subscription as a stream of server-sent events, with heartbeats and a bound for slow consumers.
+
+The stream reads ahead of its client by one piece of `PIECE_BYTES` and by the send buffer of the connection.
+A client that accepts nothing for `SLOW_S` is told so as soon as it reads again, with the token to go on from,
+and the stream ends. A client that accepts nothing for `GONE_S` more is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from catalog.errors import CatalogError
+from catalog.shutdown import stopping
+from query.feed.cursors import Cursor
+from query.feed.errors import MustRefetch
+from query.feed.events import HEARTBEAT, Message
+from query.feed.subscription import Subscription
+
+PIECE_BYTES = 64 * 1024
+HEARTBEAT_S = 20.0
+SLOW_S = 30.0
+GONE_S = 60.0
+RETRY_MS = 1000
+SLOW = "The client did not read for a while. Subscribe again with this token, or read faster"
+
+
+def error_message(error: CatalogError, cursor: Cursor) -> Message:
+    """How a stream that has begun ends with an error."""
+    body = {"message": error.message, "type": error.type, "code": error.status}
+    return Message("must-refetch" if isinstance(error, MustRefetch) else "error", body, cursor)
+
+
+async def frames(
+    subscription: Subscription, timeout_s: float | None = None, heartbeat_s: float = HEARTBEAT_S
+) -> AsyncGenerator[bytes]:
+    """The stream in pieces, until its time is over, the server stops, or it ends with an error."""
+    until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while not stopping.is_set():
+            piece: list[bytes] = []
+            size = 0
+            async for message in subscription.pending():
+                piece.append(message.frame)
+                size += len(piece[-1])
+                if size >= PIECE_BYTES:
+                    yield b"".join(piece)
+                    piece, size = [], 0
+            if piece:
+                yield b"".join(piece)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            is_more = await subscription.wait(min(left_s, heartbeat_s))
+            if not is_more and left_s > heartbeat_s and not stopping.is_set():
+                yield HEARTBEAT
+    except CatalogError as error:
+        yield error_message(error, subscription.cursor).frame
+
+
+async def send_all(
+    subscription: Subscription,
+    write: Callable[[bytes], Awaitable[None]],
+    timeout_s: float | None = None,
+    *,
+    slow_s: float = SLOW_S,
+    gone_s: float = GONE_S,
+) -> None:
+    """Write the stream to a client until either side ends it. TimeoutError if the client does not read."""
+    sent = subscription.cursor
+    pieces = frames(subscription, timeout_s)
+    try:
+        async for piece in pieces:
+            try:
+                async with asyncio.timeout(slow_s):
+                    await write(piece)
+            except TimeoutError:
+                async with asyncio.timeout(gone_s):
+                    await write(Message("slow-consumer", {"message": SLOW}, sent).frame)
+                return
+            sent = subscription.cursor
+    finally:
+        await pieces.aclose()
+
+
+class EventStream(Response):
+    """The response of a subscription. It has no length and ends with the connection."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, subscription: Subscription, timeout_s: float | None, on_end: Callable[[], None]
+    ) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._subscription = subscription
+        self._timeout_s = timeout_s
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        streaming = asyncio.ensure_future(self._stream(send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({streaming, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if streaming.done():
+                streaming.result()
+        finally:
+            self._on_end()
+            streaming.cancel()
+            gone.cancel()
+            await asyncio.gather(streaming, gone, return_exceptions=True)
+
+    async def _stream(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+
+        async def body(piece: bytes) -> None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+        await body(b"retry: %d\n\n" % RETRY_MS)
+        await send_all(self._subscription, body, self._timeout_s)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,177 @@
+"""One subscriber: what it is to get, and how far it has read.
+
+subscription = await feed.open(request)
+while True:
+    async for message in subscription.pending():   # everything there is now
+        ...
+    await subscription.wait(20)                     # for the next commit
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from catalog.errors import Invalid, NoSuchWarehouse
+from catalog.models import Warehouse
+from query.feed import events
+from query.feed.change_log import CHUNK_ROWS, ChangeLog, Chunk
+from query.feed.cursors import Cursor
+from query.feed.errors import MustRefetch
+from query.feed.events import Message
+from query.feed.filters import Filter, Predicate, never, predicate
+from query.feed.heads import Head, Heads
+from query.feed.publishes import GONE, ChangedTable, Publish
+from query.feed.rights import Rights
+from query.feed.snapshot_rows import SnapshotRows
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all subscriptions of a process share."""
+
+    heads: Heads
+    log: ChangeLog
+    snapshots: SnapshotRows
+    threads: Executor
+
+
+class Subscription:
+    def __init__(
+        self, shared: Shared, rights: Rights, warehouse: Warehouse, wanted: Filter, cursor: Cursor, head: Head
+    ) -> None:
+        self.warehouse = warehouse
+        self.cursor = cursor
+        self._wanted = wanted
+        self._head = head
+        self._rights = rights
+        self._heads, self._log = shared.heads, shared.log
+        self._snapshots, self._threads = shared.snapshots, shared.threads
+        self._predicates: dict[tuple[str, int], Predicate] = {}
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Until there is a commit that was not read; False if there is none after the timeout, or if the
+        server stops.
+        """
+        if self.cursor.number < self._head.number:
+            return True
+        found = await self._heads.wait(self.warehouse.name, self._head, timeout_s)
+        if found is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {self.warehouse.name}")
+        self._head = found
+        return self.cursor.number < found.number
+
+    async def prepare(self) -> None:
+        """Raise now what the first message would raise, such as MustRefetch: a response has not begun."""
+        if self.cursor.is_snapshot:
+            return
+        former = Cursor(self.cursor.generation, self.cursor.number, self.cursor.time_ms)
+        while former.number < self._head.number:
+            publish = await self._publish_after(former)
+            wanted = [one for one in publish.tables if self._wanted.matches_table(one.levels)]
+            for changed in wanted:
+                await self._log.chunk(self.warehouse, former, publish, changed, 0)
+            if wanted:
+                return  # what follows was published later, and is kept for longer
+            former = Cursor(former.generation, publish.number, publish.time_ms)
+
+    async def _publish_after(self, former: Cursor) -> Publish:
+        publish = await self._log.publish_after(self.warehouse, former.number)
+        if publish is None:
+            raise MustRefetch(GONE)  # the head is newer: the history has lost this commit
+        return publish
+
+    async def pending(self) -> AsyncIterator[Message]:
+        """Everything that was published and not read yet, in order. Ends when there is nothing more."""
+        await self._rights.check()
+        self._require_same_history()
+        if self.cursor.is_snapshot:
+            async for message in self._snapshots.messages(self.warehouse, self._wanted, self.cursor):
+                self.cursor = message.cursor
+                yield message
+        while self.cursor.number < self._head.number:
+            async for message in self._next_publish():
+                self.cursor = message.cursor
+                yield message
+            await self._rights.check()
+
+    def _require_same_history(self) -> None:
+        if self._head.generation != self.cursor.generation or self.cursor.number > self._head.number:
+            raise MustRefetch(GONE)
+
+    async def _next_publish(self) -> AsyncIterator[Message]:
+        """The changes of the next commit with its borders. Of several commits without any change that is
+        wanted, the last one is reported.
+        """
+        former, count = self.cursor, 0
+        while True:
+            publish = await self._publish_after(former)
+            async for message in self._of_publish(former, publish):
+                count += message.kind == "change"
+                yield message
+            former = Cursor(former.generation, publish.number, publish.time_ms)
+            if count or publish.number >= self._head.number:
+                yield events.progress(former, count, self._head.number)
+                return
+
+    async def _of_publish(self, former: Cursor, publish: Publish) -> AsyncIterator[Message]:
+        is_begun = former.place is not None
+        for reset in publish.resets:
+            if self._wanted.matches_table(reset.levels) and not is_begun:
+                data = {"table": ".".join(reset.levels), "number": publish.number, "reason": reset.reason}
+                yield Message("must-refetch", data, former)
+        for changed in publish.tables:
+            if not self._wanted.matches_table(changed.levels):
+                continue
+            async for message in self._of_table(former, publish, changed):
+                if not is_begun:
+                    is_begun = True
+                    yield events.begin(former, publish)
+                yield message
+
+    async def _of_table(
+        self, former: Cursor, publish: Publish, changed: ChangedTable
+    ) -> AsyncIterator[Message]:
+        place = former.place
+        if place is not None and changed.key < place.table:
+            return
+        skipped = place.count if place is not None and changed.key == place.table else 0
+        start = Cursor(former.generation, former.number, former.time_ms)
+        first, is_last = skipped // CHUNK_ROWS * CHUNK_ROWS, False
+        while not is_last:
+            chunk = await self._log.chunk(self.warehouse, start, publish, changed, first)
+            for message in await self._selected(changed, chunk):
+                if message.cursor.place is not None and message.cursor.place.count > skipped:
+                    yield message.with_columns(self._wanted)
+            first, is_last = first + CHUNK_ROWS, chunk.is_last
+
+    async def _selected(self, changed: ChangedTable, chunk: Chunk) -> list[Message]:
+        wanted = self._wanted
+        found = [one for one in chunk.messages if wanted.matches_operation(one.data["operation"])]
+        if wanted.where is None:
+            return found
+        holds = self._predicate(changed, chunk.schema)
+
+        def is_wanted(change: Message) -> bool:
+            row = change.data
+            return row["operation"] == "truncate" or holds(row["after"]) or holds(row["before"])
+
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: [change for change in found if is_wanted(change)]
+        )
+
+    def _predicate(self, changed: ChangedTable, schema: Schema) -> Predicate:
+        """The predicate for a table. A table without its columns has no row for which it holds."""
+        key = (changed.key, schema.schema_id)
+        if key not in self._predicates:
+            try:
+                self._predicates[key] = predicate(self._wanted.where, schema)
+            except Invalid:
+                self._predicates[key] = never
+        return self._predicates[key]
