@@ -32,7 +32,7 @@ COMMANDS = {
     "history": "Show every version of a row, oldest first.",
     "diff": "Show the rows that differ between two moments.",
     "rollback": "Set a table back to a moment or a snapshot.",
-    "tail": "Print changes of a table as they become visible.",
+    "tail": "Print changes as they become visible.",
     "status": "Show what waits, and how far each table is.",
     "load": "Load CSV, JSON and Parquet files into a table.",
     "export": "Copy a table at one moment into a local file.",

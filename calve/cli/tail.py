@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import Any
@@ -11,18 +12,24 @@ import click
 from calve.cli.connection import MomentType, lake_options
 from calve.cli.history import difference
 from calve.cli.output import moment_text
-from calve.client import Lake
-from calve.client.times import Moment
+from calve.client import Change, Lake
 
-WAIT_S = 20.0
 COLOURS = {"insert": "green", "read": "green", "update": "yellow", "delete": "red", "truncate": "red"}
 
 
 @click.command()
-@click.argument("table")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @click.option(
-    "--from", "from_", type=MomentType(), metavar="MOMENT", help="Begin with the changes after this. [now]"
+    "--from",
+    "from_",
+    type=MomentType(),
+    metavar="MOMENT",
+    help="Begin with the changes after this moment, or after a token. [now]",
 )
+@click.option("--snapshot", is_flag=True, help="Print the rows of the tables first.")
+@click.option("--operations", metavar="LIST", help="Some of insert, update, delete, truncate. [all]")
+@click.option("--where", metavar="PREDICATE", help="Only changes of such rows: \"status = 'new'\".")
+@click.option("--columns", metavar="LIST", help="Only these columns, with commas between. [all]")
 @click.option(
     "--format",
     "form",
@@ -30,44 +37,37 @@ COLOURS = {"insert": "green", "read": "green", "update": "yellow", "delete": "re
     help="How to print. [lines on a terminal, else ndjson]",
 )
 @lake_options
-def command(lake: Lake, table: str, from_: Moment | None, form: str | None) -> int:
-    """Print changes of a table as they become visible.
+def command(lake: Lake, tables: tuple[str, ...], form: str | None, columns: str | None, **more: Any) -> int:
+    """Print changes as they become visible, of tables, of patterns such as `shop.*`, or of all.
 
-    It ends with Ctrl-C.
+    It ends with Ctrl-C, and connects again if the server restarts.
 
     \b
     Examples:
       calve tail shop.orders
-      calve tail shop.orders --from "1 minute ago" --format ndjson
+      calve tail "shop.*" --from "1 minute ago" --format ndjson
+      calve tail shop.orders --snapshot --where "status = 'new'"
     """
     is_for_people = form == "lines" or (form is None and sys.stdout.isatty())
+    chosen = [name.strip() for name in columns.split(",")] if columns else None
     try:
-        follow(lake, table, from_, is_for_people)
+        for batch in lake.subscribe(tables, columns=chosen, **more):
+            for change in batch.events:
+                print(line(change, with_table=len(tables) != 1) if is_for_people else json_line(change))
+            sys.stdout.flush()
     except KeyboardInterrupt:
         if is_for_people:
             print()
     return 0
 
 
-def follow(lake: Lake, table: str, from_: Moment | None, is_for_people: bool) -> None:
-    """Ask for changes after each commit of the warehouse."""
-    found = lake.table(table)
-    after: Moment = "now" if from_ is None else from_
-    while True:
-        page = found.changes(after)
-        for change in page["changes"]:
-            print(
-                line(change) if is_for_people else json.dumps(change, ensure_ascii=False, default=str),
-                flush=True,
-            )
-        after = page["to_number"]
-        while lake.events(page["to_number"], limit=1, wait_s=WAIT_S)["head"] <= page["to_number"]:
-            pass
+def json_line(change: Change) -> str:
+    return json.dumps(dataclasses.asdict(change), ensure_ascii=False, default=str)
 
 
-def line(change: dict[str, Any]) -> str:
+def line(change: Change, *, with_table: bool = False) -> str:
     """One change on one line."""
-    operation = change["operation"]
-    shown = click.style(f"{operation:8}", fg=COLOURS.get(operation))
-    when = moment_text(change["commit_timestamp"] or "-")
-    return f"{when}  {shown}  {difference(change['before'], change['after'])}"
+    shown = click.style(f"{change.operation:8}", fg=COLOURS.get(change.operation))
+    when = moment_text(change.commit_timestamp or "-")
+    where = f"{change.table}  " if with_table else ""
+    return f"{when}  {shown}  {where}{difference(change.before, change.after)}"

@@ -6,12 +6,15 @@ from calve.client.async_lake import AsyncLake, AsyncTransaction, connect_async
 from calve.client.async_table import AsyncTable
 from calve.client.lake import Lake, Transaction, connect
 from calve.client.results import Result, WriteResult
+from calve.client.subscriptions import Batch, Change
 from calve.client.table import Table
 
 __all__ = [
     "AsyncLake",
     "AsyncTable",
     "AsyncTransaction",
+    "Batch",
+    "Change",
     "Lake",
     "Result",
     "Table",

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx
 
-from calve.client import operations, transactions
+from calve.client import operations, subscriptions, transactions
 from calve.client.async_table import AsyncTable
 from calve.client.calls import AsyncConnection, client_arguments
 from calve.client.files import rows_of_data
@@ -17,6 +17,7 @@ from calve.client.names import TableName, levels_of
 from calve.client.operations import Params, Progress, Wait, WarehouseAddress
 from calve.client.results import Result, WriteResult
 from calve.client.rows import Row, Source
+from calve.client.subscriptions import Batch
 from calve.client.table_operations import TableOperations
 from calve.client.times import Moment
 from calve.client.transactions import OpenTransaction
@@ -132,6 +133,41 @@ class AsyncLake:
         The result has `events`, `next` (pass it as `after` to go on) and `head` (the newest commit).
         """
         return await self._connection.run(operations.events(self._address, after, limit, wait_s))
+
+    def subscribe(
+        self,
+        tables: TableName | Sequence[TableName] | None = None,
+        operations: Sequence[str] | str | None = None,
+        *,
+        from_: Moment | None = None,
+        snapshot: bool = False,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        every_commit: bool = False,
+    ) -> AsyncIterator[Batch]:
+        """Changes as they are published, one batch for each commit. It connects again by itself.
+
+        `tables` are names and patterns (`shop.*`), `operations` some of insert, update, delete, truncate.
+        `from_` is the token of a batch, or a moment; without it, now. With `snapshot`, the rows of the tables
+        come first. A change is sent if `where` holds for its row before or after it. Gone says that the
+        changes after the token are no longer all there. With `every_commit` there are batches for commits
+        without such changes too.
+
+        >>> async for batch in lake.subscribe("shop.orders", from_=token):
+        ...     for event in batch.events:
+        ...         print(event.operation, event.after)
+        """
+        wanted = subscriptions.subscriber(
+            self._address.warehouse,
+            tables,
+            operations,
+            from_=from_,
+            snapshot=snapshot,
+            where=where,
+            columns=columns,
+            every_commit=every_commit,
+        )
+        return subscriptions.follow_async(self._connection.client, wanted)
 
     # -- writing
 

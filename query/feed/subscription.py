@@ -54,6 +54,7 @@ class Subscription:
         self._heads, self._log = shared.heads, shared.log
         self._snapshots, self._threads = shared.snapshots, shared.threads
         self._predicates: dict[tuple[str, int], Predicate] = {}
+        self._is_told = cursor.is_snapshot  # a subscriber has a token from the beginning
 
     async def wait(self, timeout_s: float) -> bool:
         """Until there is a commit that was not read; False if there is none after the timeout, or if the
@@ -95,6 +96,9 @@ class Subscription:
             async for message in self._snapshots.messages(self.warehouse, self._wanted, self.cursor):
                 self.cursor = message.cursor
                 yield message
+        if not self._is_told:
+            self._is_told = True
+            yield events.progress(self.cursor, 0, self._head.number)
         while self.cursor.number < self._head.number:
             async for message in self._next_publish():
                 self.cursor = message.cursor
