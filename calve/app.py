@@ -39,6 +39,7 @@ from catalog.services.catalog import Catalog
 from query import api as query_api
 from query import media_types
 from query.feed import api as feed_api
+from query.feed.websocket import WebSocketFeed
 from query.tables.api import tables_router
 
 GZIP_BYTES_MIN = 16 * 1024  # below this size compression costs more than it saves
@@ -94,6 +95,8 @@ def assemble(
     app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
     app.state.feed = open_feed(settings, catalog, identity, app.state.tables)
+    if ingest is not None:
+        ingest.api.subscriptions = WebSocketFeed(app.state.feed)
 
     def notes() -> dict[str, str]:
         worker = ingest.view.readiness() if ingest is not None else {}

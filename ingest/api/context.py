@@ -19,7 +19,7 @@ from catalog.shutdown import stopping
 from ingest import formats
 from ingest.api.access import Access
 from ingest.api.metrics import IngestMetrics
-from ingest.api.ports import Landing
+from ingest.api.ports import Landing, Subscriptions
 from ingest.api.responses import RequestSummary
 from ingest.api.settings import ApiSettings
 from ingest.api.sources import Sources
@@ -78,6 +78,7 @@ class ApiContext:
         self.visibility = VisibilityWaiter(landing, self.query_threads, settings.visibility_poll_ms)
         self.sources = Sources(settings.sources_remembered_max)
         self.connections = Connections(settings)
+        self.subscriptions: Subscriptions | None = None  # None: /ws is for producers only
         self.last_usage = Fill(0, 0, 1, 0.0)  # of the journal's buffer, as of the last append or look
         self.failures = 0  # requests in a row that the journal could not store
         self._parsing_bytes = 0  # of bodies that wait for a thread, or are being parsed

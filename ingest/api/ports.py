@@ -6,7 +6,7 @@ raise `Unavailable` if the database does not answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from ingest.change import TableName
@@ -61,4 +61,20 @@ class Landing(Protocol):
         """What is known of a table, which need not exist yet; None if nothing is.
 
         `schema` (an Iceberg schema, or null), `key` (its key columns, or null), `settings` (of the table).
+        """
+
+
+class Subscriptions(Protocol):
+    """The change feed, for clients of /ws that subscribe."""
+
+    async def run(
+        self,
+        message: Mapping[str, Any],
+        warehouse: str,
+        authorization: str | None,
+        send: Callable[[list[dict[str, Any]]], Awaitable[None]],
+    ) -> None:
+        """Send the messages of a subscription until it is cancelled or ends. CatalogError if it is refused.
+
+        Rights are checked here, and again while it runs.
         """

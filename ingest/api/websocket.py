@@ -52,7 +52,9 @@ async def _accept(websocket: WebSocket, api: ApiContext, client: str | None) -> 
             raise Unavailable("the server is stopping: connect again in a moment")
         warehouse = websocket.query_params.get("warehouse", api.settings.default_warehouse)
         priority = priority_of(websocket.headers.get("x-priority"))
-        await api.run_parse(0, lambda: api.access.writer(authorization, warehouse))
+        # Whoever may read can subscribe. The role for a batch is checked with each batch.
+        check = api.access.writer if api.subscriptions is None else api.access.reader
+        await api.run_parse(0, lambda: check(authorization, warehouse))
     except CatalogError as error:
         body = error_body(error.message, error.type, error.status)
         await websocket.send_denial_response(Response(body, error.status, media_type=JSON))

@@ -28,6 +28,7 @@ from ingest.api.status import short_status
 from ingest.api.websocket_limits import MessageLimit
 from ingest.api.websocket_messages import Batch, Json, Malformed, NackReason
 from ingest.api.websocket_send_queue import Send, SendQueue
+from ingest.api.websocket_subscriptions import ConnectionSubscriptions
 from ingest.change import Context
 from ingest.formats import read, read_events
 from ingest.formats.decode import is_sound, may_be_deep
@@ -122,6 +123,7 @@ class Connection(_Sender):
         "_priority",
         "_receive",
         "_shard",
+        "_subscriptions",
         "_warehouse",
         "source",
     )
@@ -148,10 +150,18 @@ class Connection(_Sender):
         self._in_flight = 0
         self._capacity: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._subscriptions: ConnectionSubscriptions | None = None
         self.source: str | None = client  # the source that the connection counts for
 
     async def serve(self) -> None:
         """Until either side ends it."""
+        try:
+            await self._serve()
+        finally:
+            if self._subscriptions is not None:
+                self._subscriptions.close()
+
+    async def _serve(self) -> None:
         while not self.closing:
             message = await self._receive()
             if message["type"] != "websocket.receive":
@@ -302,6 +312,8 @@ class Connection(_Sender):
             await self._connect(message)
         elif kind == "flush_request":
             self._flush(message)
+        elif kind in messages.SUBSCRIBE_KINDS:
+            self._subscribe(message)
         else:
             await self._disconnect()
 
@@ -317,6 +329,12 @@ class Connection(_Sender):
             self.nack("internal_error", error.message, correlation=messages.correlation_of(message))
             return
         self.send(messages.status(message, now_ms(), fields))
+
+    def _subscribe(self, message: Json) -> None:
+        if self._subscriptions is None:
+            given = (self._api.subscriptions, self.out, self._warehouse, self._authorization)
+            self._subscriptions = ConnectionSubscriptions(*given)
+        self._subscriptions.answer(message)
 
     def _flush(self, message: Json) -> None:
         if self._flushing is not None:

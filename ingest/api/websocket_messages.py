@@ -42,7 +42,8 @@ NackReason = Literal[
     "ip_limit",
 ]
 RETRYABLE = frozenset({"buffer_full", "rate_limited", "internal_error", "shutting_down", "load_shedding"})
-KINDS = frozenset({"connect", "cdc_batch", "heartbeat", "flush_request", "disconnect"})
+SUBSCRIBE_KINDS = frozenset({"subscribe", "unsubscribe"})
+KINDS = frozenset({"connect", "cdc_batch", "heartbeat", "flush_request", "disconnect"}) | SUBSCRIBE_KINDS
 FLUSH_REASONS = frozenset({"manual", "shutdown", "buffer_full", "time_threshold"})
 TEXT_CHARS_MAX = 255
 # The caller has lost its rights, so the connection ends.

@@ -35,56 +35,64 @@ def error_message(error: CatalogError, cursor: Cursor) -> Message:
     return Message("must-refetch" if isinstance(error, MustRefetch) else "error", body, cursor)
 
 
-async def frames(
+Write = Callable[[list[Message]], Awaitable[None]]  # an empty list is a heartbeat
+
+
+async def pieces(
     subscription: Subscription, timeout_s: float | None = None, heartbeat_s: float = HEARTBEAT_S
-) -> AsyncGenerator[bytes]:
-    """The stream in pieces, until its time is over, the server stops, or it ends with an error."""
+) -> AsyncGenerator[list[Message]]:
+    """The messages in pieces, until the time is over, the server stops, or the subscription fails."""
     until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     try:
         while not stopping.is_set():
-            piece: list[bytes] = []
+            piece: list[Message] = []
             size = 0
             async for message in subscription.pending():
-                piece.append(message.frame)
-                size += len(piece[-1])
+                piece.append(message)
+                size += len(message.frame)
                 if size >= PIECE_BYTES:
-                    yield b"".join(piece)
+                    yield piece
                     piece, size = [], 0
             if piece:
-                yield b"".join(piece)
+                yield piece
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
             is_more = await subscription.wait(min(left_s, heartbeat_s))
             if not is_more and left_s > heartbeat_s and not stopping.is_set():
-                yield HEARTBEAT
+                yield []
     except CatalogError as error:
-        yield error_message(error, subscription.cursor).frame
+        yield [error_message(error, subscription.cursor)]
 
 
 async def send_all(
     subscription: Subscription,
-    write: Callable[[bytes], Awaitable[None]],
+    write: Write,
     timeout_s: float | None = None,
     *,
+    is_queued: bool = False,
     slow_s: float = SLOW_S,
     gone_s: float = GONE_S,
 ) -> None:
-    """Write the stream to a client until either side ends it. TimeoutError if the client does not read."""
+    """Write the messages to a client until either side ends it. TimeoutError if the client does not read.
+
+    `is_queued`: what `write` was given is sent at some time, even if `write` is cancelled.
+    """
     sent = subscription.cursor
-    pieces = frames(subscription, timeout_s)
+    found = pieces(subscription, timeout_s)
     try:
-        async for piece in pieces:
+        async for piece in found:
             try:
                 async with asyncio.timeout(slow_s):
                     await write(piece)
             except TimeoutError:
+                last = subscription.cursor if is_queued else sent
                 async with asyncio.timeout(gone_s):
-                    await write(Message("slow-consumer", {"message": SLOW}, sent).frame)
+                    await write([Message("slow-consumer", {"message": SLOW}, last)])
                 return
             sent = subscription.cursor
     finally:
-        await pieces.aclose()
+        await found.aclose()
 
 
 class EventStream(Response):
@@ -120,8 +128,11 @@ class EventStream(Response):
         async def body(piece: bytes) -> None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
+        async def write(messages: list[Message]) -> None:
+            await body(b"".join(message.frame for message in messages) or HEARTBEAT)
+
         await body(b"retry: %d\n\n" % RETRY_MS)
-        await send_all(self._subscription, body, self._timeout_s)
+        await send_all(self._subscription, write, self._timeout_s)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
