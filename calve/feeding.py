@@ -11,7 +11,7 @@ from catalog.services.catalog import Catalog
 from query.feed.feed import Feed
 
 if TYPE_CHECKING:
-    from query.tables.opening import TableOpener
+    from query.tables.access import TableOpener
 
 
 def open_feed(settings: Settings, catalog: Catalog, identity: Identity, tables: TableOpener) -> Feed:

@@ -21,7 +21,7 @@ from query.feed.publishes import ChangedTable, Publish, TableChanges, read_chang
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-    from query.tables.opening import TableOpener
+    from query.tables.access import TableOpener
 
 CHUNK_ROWS = 500
 PUBLISHES_MAX = 2000

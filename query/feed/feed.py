@@ -24,7 +24,7 @@ from query.feed.subscription import Shared, Subscription
 from query.moments import AtToken, requested_moment
 
 if TYPE_CHECKING:
-    from query.tables.opening import TableOpener
+    from query.tables.access import TableOpener
 
 THREADS_MAX = 4
 NO_ACKNOWLEDGEMENT = (

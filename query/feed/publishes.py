@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-    from query.tables.opening import TableAccess, TableOpener
+    from query.tables.access import TableAccess, TableOpener
 
 ROWS_MAX = 1_000_000  # of one table in one publish
 GONE = (

@@ -23,7 +23,7 @@ from query.feed.publishes import GONE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from query.tables.opening import TableOpener
+    from query.tables.access import TableOpener
 
 CHUNK_ROWS = 500
 LISTED_AT_ONCE = 1000

@@ -1,8 +1,8 @@
 """A warehouse that is written to, aged and maintained at random, beside a model that remembers everything.
 
 After each round of maintenance, every number is read. The warehouse must show the last kept moment at or
-before it, with exactly the tables, snapshots and tags that the model has for that moment; and no table may have a
-snapshot that nothing needs.
+before it, with exactly the tables, snapshots and tags that the model has for that moment; and no table may
+have a snapshot that nothing needs.
 """
 
 from __future__ import annotations
