@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import json
 import shutil
 import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from spark_jobs import task
-from spark_jobs.commit import IcebergTable
+from spark_jobs.commit import committer_of
 from spark_jobs.data_files import file_io
 from spark_jobs.messages import KeyFileSettings, TableJob, WorkItem
 from spark_jobs.session import spark_session
@@ -81,29 +81,53 @@ def warm_up(spark: SparkSession, rounds: int = 2) -> None:
     if not str(context.master).startswith("local"):
         context.parallelize(range(cores), cores).map(_nothing).collect()
         return
-    session, name = spark.newSession(), f"warm_{uuid.uuid4().hex[:8]}"
+    committer = committer_of(context)
     with tempfile.TemporaryDirectory(prefix="calve-warm-") as folder:
-        prefix = f"spark.sql.catalog.{name}"
-        session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-        session.conf.set(f"{prefix}.type", "hadoop")
-        session.conf.set(f"{prefix}.warehouse", Path(folder).as_uri())
-        table = f"{name}.warm.up"
-        session.sql(f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, _commit_timestamp TIMESTAMP)")
+        document = _warm_document(folder)
         for number in range(rounds):
-            item = _warm_item(Path(folder), number)
+            item = _warm_item(Path(folder), document, number)
             results = context.parallelize([item] * cores, cores).map(task.run).collect()
-            IcebergTable(session, table).commit(results[0].files["up"], truncated=False, summary={})
+            made = committer.prepare(document, committer.file_io({}), results[0].files["up"])
+            assert made is not None
+            snapshot = made.updates[0]["snapshot"]
+            document |= {
+                "snapshots": [snapshot],
+                "current-snapshot-id": snapshot["snapshot-id"],
+                "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
+                "last-sequence-number": snapshot["sequence-number"],
+            }
 
 
 def _nothing(number: int) -> int:
     return number
 
 
-def _warm_item(folder: Path, number: int) -> WorkItem:
+def _warm_document(folder: str) -> dict[str, Any]:
+    columns = {"id": "long", "name": "string", "_commit_timestamp": "timestamptz"}
+    fields = [
+        {"id": number, "name": name, "type": type_, "required": name == "id"}
+        for number, (name, type_) in enumerate(columns.items(), 1)
+    ]
+    return {
+        "format-version": 2,
+        "table-uuid": str(uuid.uuid4()),
+        "location": f"{folder}/up",
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": len(columns),
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
+        "current-schema-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "default-spec-id": 0,
+        "last-partition-id": 999,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "properties": {},
+    }
+
+
+def _warm_item(folder: Path, document: Mapping[str, Any], number: int) -> WorkItem:
     """Two rows for the table, of which the second round replaces one."""
-    metadata = folder / "warm" / "up" / "metadata"
-    version = (metadata / "version-hint.text").read_text().strip()
-    document = json.loads((metadata / f"v{version}.metadata.json").read_text())
     rows = pa.table(
         {
             "id": pa.array([1, 2 + number], pa.int64()),

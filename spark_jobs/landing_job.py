@@ -1,10 +1,13 @@
 """A batch from its lease to its publish.
 
-    open a transaction -> prepare the tables -> one Spark job writes all files -> commit -> publish
+    plan -> one Spark job writes all files -> prepare one commit for each table -> publish all of them
 
-Nothing is visible before the publish, all of it after. If a table changed meanwhile, the work is done again
-in a new transaction; if the lease is lost, it is given up. Rows never pass through the driver: Spark tasks
-read the staged files and write all data and delete files.
+The lease has the tables, and the publish has the commits: a batch makes two requests. Nothing is visible
+before the publish, all of it after. If a table changed meanwhile, the work is done again; if the lease is
+lost, it is given up. Rows never pass through the driver: Spark tasks read the staged files and write all data
+and delete files.
+
+Tables that tasks cannot write are merged by SQL in an open transaction, which then has all commits.
 """
 
 from __future__ import annotations
@@ -12,25 +15,32 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
 from spark_jobs import task
-from spark_jobs.commit import BATCH_ID, IcebergTable, quoted
+from spark_jobs.commit import BATCH_ID, Prepared, quoted
 from spark_jobs.compact import Compacted, compact
 from spark_jobs.merge import merge
-from spark_jobs.messages import BadJob, ItemResult, Job, KeyFileSettings, TableJob, TableState, WorkItem
-from spark_jobs.server_client import LostLease, Server, ServerError, TableChanged
+from spark_jobs.messages import (
+    BadJob,
+    ItemResult,
+    Job,
+    KeyFileSettings,
+    LeasedTable,
+    TableJob,
+    WorkItem,
+)
+from spark_jobs.planning import Planner, TablePlan
+from spark_jobs.server_client import LostLease, Server, ServerError, TableChange, TableChanged
 from spark_jobs.slot_session import SlotSession
-from spark_jobs.table_state import NotServed, TableStates
+from spark_jobs.table_state import TableStates
 
 TRIES_MAX = 5
-TASK_ROWS = 50_000  # a batch of more is shared by several tasks, as long as there are cores
-TASK_ROWS_MAX = 250_000  # whatever the number of cores
 
 
 class TaskFailed(Exception):
@@ -44,6 +54,7 @@ class Progress:
         self._facts: dict[str, Any] = {"stage": "leased"}
         self._lost: str | None = None
         self._lock = threading.Lock()
+        self.transaction: str | None = None  # the open transaction of a MERGE
 
     def set(self, **facts: Any) -> None:
         with self._lock:
@@ -72,22 +83,6 @@ class Outcome:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _TablePlan:
-    """The work on one table: items for tasks, and, where tasks cannot write it, an item for MERGE and why."""
-
-    table: TableJob
-    items: list[WorkItem]
-    merged: WorkItem | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def written(self) -> list[str]:
-        """The tables that tasks write to."""
-        states = [state for item in self.items[:1] for state in (item.mirror, item.changes, item.rejects)]
-        return [state.name for state in states if state is not None]
-
-
 class LandingJob:
     """Lands jobs in one worker slot. `pool`, `states` and `compacted` are shared by all slots."""
 
@@ -100,183 +95,143 @@ class LandingJob:
         compacted: Compacted,
         key_files: KeyFileSettings | None = None,
     ) -> None:
-        self._server = server
-        self._slot = slot
-        self._pool = pool
-        self._states = states
-        self._compacted = compacted
-        self._key_files = key_files or KeyFileSettings()
+        self.server = server
+        self.slot = slot
+        self.pool = pool
+        self.states = states
+        self.compacted = compacted
+        self.key_files = key_files or KeyFileSettings()
+        self._unsure: _Try | None = None
 
     def run(self, job: Job, progress: Progress) -> Outcome:
-        """LostLease, BadJob, or the error of Spark or of the server; nothing is left behind then."""
+        """LostLease, BadJob, or the error of Spark or of the server. `discard` then deletes what is left."""
         if job.kind != "commit":
             raise BadJob(f"this worker knows no jobs of kind {job.kind}")
         if not job.tables:
             raise BadJob("the job has no tables")
         for tried in range(1, TRIES_MAX + 1):
+            attempt = _Try(self, job, progress, tried)
             try:
-                return _Try(self, job, progress, tried).run()
-            except TableChanged:
-                if tried == TRIES_MAX:
+                return attempt.run()
+            except BaseException as error:
+                self._unsure = None if attempt.discard_after(error) else attempt
+                if not isinstance(error, TableChanged) or tried == TRIES_MAX:
                     raise
+            job = self.server.renewed(job)
         raise AssertionError("unreachable")
+
+    def discard(self) -> None:
+        """Delete the files of the last try. Only after the server took the job back: then a publish whose
+        answer was lost has not happened, and will not.
+        """
+        attempt, self._unsure = self._unsure, None
+        if attempt is not None:
+            attempt.discard()
 
 
 class _Try:
-    """One try of a job, in a transaction of its own."""
+    """One try of a job."""
 
     def __init__(self, landing: LandingJob, job: Job, progress: Progress, tried: int) -> None:
-        self._server = landing._server  # noqa: SLF001 - parts of one class
-        self._slot = landing._slot  # noqa: SLF001
-        self._pool = landing._pool  # noqa: SLF001
-        self._states = landing._states  # noqa: SLF001
-        self._compacted = landing._compacted  # noqa: SLF001
-        self._key_files = landing._key_files  # noqa: SLF001
+        self._server = landing.server
+        self._slot = landing.slot
+        self._pool = landing.pool
+        self._states = landing.states
+        self._compacted = landing.compacted
+        self._key_files = landing.key_files
         self._job = job
         self._progress = progress
         self._outcome = Outcome(None, tried)
         self._paths: list[str] = []  # of all files that tasks wrote
-        self._prefix = ""
+        self._prepared: list[Prepared] = []
+        self._compact_facts: dict[str, dict[str, Any]] = {}
+        self._is_sent = False
+        self._transaction: str | None = None  # the name of the open transaction, where there is one
 
     def run(self) -> Outcome:
-        job, outcome = self._job, self._outcome
-        requests = [request for table in job.tables for request in table.requests]
-        with self._stage("open"):
-            for request in requests:
-                if request.is_outside:
-                    self._server.prepare(job.warehouse, "", request)
-            self._prefix = self._server.open_transaction(job.warehouse, self._slot.transaction)
-        try:
-            with self._stage("prepare"):
-                for request in requests:
-                    if not request.is_outside:
-                        self._server.prepare(job.warehouse, self._prefix, request)
-            with self._stage("plan"):
-                plans = self._each(job.tables, self._plan)
-            self._write(plans)
+        outcome = self._outcome
+        tables = self._compact()
+        with self._stage("plan"):
+            planner = Planner(
+                self._states,
+                self._io(),
+                self._slot.spark.sparkContext.defaultParallelism,
+                WorkItem(
+                    job=self._job.tables[0],
+                    commit_us=self._job.commit_timestamp_us,
+                    io=self._slot.stores.io_properties(self._job.warehouse),
+                    key_files=self._key_files,
+                ),
+            )
+            plans = self._each(tables, planner.plan)
+            for plan in plans:
+                plan.facts |= self._compact_facts.get(plan.table.label, {})
+        results = self._write(plans)
+        self._progress.check()
+        with self._stage("commit"):
+            changes = self._changes(plans, results)
+        merged = [plan for plan in plans if plan.merged is not None]
+        if merged:
+            with self._stage("merge"):
+                self._merge(merged, changes)
             self._progress.check()
-            with self._stage("publish"):
-                outcome.tables = {plan.table.label: plan.facts for plan in plans}
-                metrics = {
-                    "tries": outcome.tries,
-                    "stages-ms": outcome.stages,
-                    "write-ms": outcome.stages["write"],
-                    "tables": outcome.tables,
-                }
-                outcome.number = self._server.publish(job, self._slot.transaction, metrics)
-        except BaseException:
-            if self._abort():
-                self._discard()
-            raise
+        with self._stage("publish"):
+            outcome.tables = {plan.table.label: plan.facts for plan in plans}
+            metrics = {
+                "tries": outcome.tries,
+                "stages-ms": outcome.stages,
+                "write-ms": outcome.stages["write"],
+                "tables": outcome.tables,
+            }
+            self._is_sent = True
+            outcome.number = self._server.publish(self._job, changes, metrics, transaction=self._transaction)
         return outcome
 
-    # -- planning
+    def _compact(self) -> Sequence[TableJob]:
+        """The tables of the job, after a compaction of those that are due. It is published at once."""
+        due = {
+            self._where(table, name): table.label
+            for table in self._job.tables
+            for name in (table.mirror, table.changes)
+            if name is not None
+            and self._compacted.is_due(self._where(table, name), table.states[name].metadata)
+        }
+        if not due:
+            return self._job.tables
+        warehouse, transaction = self._job.warehouse, self._slot.transaction
+        self._server.open_transaction(warehouse, transaction)
+        for where, label in due.items():
+            started_s = time.monotonic()
+            failure = compact(self._slot.spark, self._slot.catalog(warehouse), where)
+            facts = self._compact_facts.setdefault(label, {})
+            facts |= {"compact-failure": failure} if failure is not None else {}
+            facts["compact-ms"] = round((time.monotonic() - started_s) * 1000)
+        self._server.publish_transaction(warehouse, transaction)
+        tables = self._server.renewed(self._job).tables
+        for table in tables:
+            for name, state in table.states.items():
+                if self._where(table, name) in due:
+                    self._compacted.note(self._where(table, name), state.metadata)
+        return tables
 
-    def _plan(self, table: TableJob) -> _TablePlan:
-        plan = _TablePlan(table, [], facts={"events": table.events} if table.files else {})
-        whole = WorkItem(
-            job=table,
-            commit_us=self._job.commit_timestamp_us,
-            io=self._slot.stores.io_properties(self._job.warehouse),
-            key_files=self._key_files,
-        )
-        if table.files and (table.mirror is not None or table.changes is not None):
-            mirror = self._document(table, table.mirror, plan.facts)
-            changes = self._document(table, table.changes, plan.facts)
-            try:
-                plan.items = self._shares(whole, mirror, changes)
-            except NotServed as error:
-                known = self._changes(table, changes) if table.late else None
-                plan.merged = whole.model_copy(update={"changes": known})
-                plan.facts |= {"by": "merge", "why": str(error)}
-        if table.rejects is not None and table.rejects.files:
-            rejects = self._states.appended(table.rejects.name, self._load(table, table.rejects.name))
-            if not plan.items:
-                plan.items = [whole.model_copy(update={"job": table.model_copy(update={"files": ()})})]
-            plan.items[0] = plan.items[0].model_copy(update={"rejects": rejects})
-        return plan
-
-    def _shares(
-        self, whole: WorkItem, mirror: dict[str, Any] | None, changes: dict[str, Any] | None
-    ) -> list[WorkItem]:
-        """The items of a table. NotServed if tasks cannot write it."""
-        table = whole.job
-        state = self._states.mirror(str(table.mirror), mirror, self._io(), table) if mirror else None
-        states = {"mirror": state, "changes": self._changes(table, changes)}
-        shares = self._share_count(table)
-        return [
-            whole.model_copy(update={**states, "share": share, "shares": shares}) for share in range(shares)
-        ]
-
-    def _changes(self, table: TableJob, document: dict[str, Any] | None) -> TableState | None:
-        if document is None:
-            return None
-        return self._states.appended(str(table.changes), document, is_read=table.late)
-
-    def _document(self, table: TableJob, name: str | None, facts: dict[str, Any]) -> dict[str, Any] | None:
-        """The metadata of a table, after a compaction if one is due."""
-        if name is None:
-            return None
-        document = self._load(table, name)
-        where = (self._job.warehouse, *table.namespace, name)
-        if not self._compacted.is_due(where, document):
-            return document
-        started_s = time.monotonic()
-        failure = compact(self._slot.spark, self._slot.catalog(self._job.warehouse), where)
-        if failure is not None:
-            facts["compact-failure"] = failure
-        document = self._load(table, name)
-        self._compacted.note(where, document)
-        facts["compact-ms"] = round((time.monotonic() - started_s) * 1000)
-        return document
-
-    def _load(self, table: TableJob, name: str) -> dict[str, Any]:
-        return self._server.load_table(self._prefix, table.namespace, name)
+    def _where(self, table: TableJob, name: str) -> tuple[str, ...]:
+        return (self._job.warehouse, *table.namespace, name)
 
     def _io(self) -> Any:
         return self._slot.stores.io(self._job.warehouse)
 
-    def _share_count(self, table: TableJob) -> int:
-        """How many tasks the batch of a table asks for."""
-        if table.has_absent and table.has_moves:
-            return 1  # a value may come from the row of any other key
-        if table.late and table.counts["truncate"]:
-            return 1  # it looks at all keys of the mirror
-        cores = self._slot.spark.sparkContext.defaultParallelism
-        wanted = min(-(-table.events // TASK_ROWS), cores)
-        return max(1, wanted, -(-table.events // TASK_ROWS_MAX))
-
     # -- writing
 
-    def _write(self, plans: Sequence[_TablePlan]) -> None:
-        by_tasks = [plan for plan in plans if plan.items]
-        items = [item for plan in by_tasks for item in plan.items]
+    def _write(self, plans: Sequence[TablePlan]) -> list[ItemResult]:
+        items = [item for plan in plans for item in plan.items]
         self._progress.set(stage="write", tables=len(plans), tasks=len(items))
         with self._stage("write"):
-            # Iceberg's library loads the tables while the tasks run.
-            loading = {
-                (plan.table.label, name): self._pool.submit(self._loaded, plan.table, name)
-                for plan in by_tasks
-                for name in plan.written
-            }
             results = self._run_tasks(items) if items else []
             self._paths += [path for result in results for path in result.paths]
-            for bad in (result.bad_job for result in results if result.bad_job is not None):
-                raise BadJob(bad)
-        self._progress.check()
-        self._progress.set(stage="commit", files=len(self._paths), bytes=sum(r.bytes for r in results))
-        with self._stage("commit"):
-            self._each(by_tasks, lambda plan: self._commit(plan, results, loading))
-        for plan in plans:
-            if plan.merged is not None:
-                with self._stage("merge"):
-                    self._merge(plan, plan.merged)
-
-    def _loaded(self, table: TableJob, name: str) -> IcebergTable:
-        return IcebergTable(self._slot.spark, self._sql_name(table, name))
-
-    def _sql_name(self, table: TableJob, name: str) -> str:
-        return quoted(self._slot.catalog(self._job.warehouse), *table.namespace, name)
+        for bad in (result.bad_job for result in results if result.bad_job is not None):
+            raise BadJob(bad)
+        self._progress.set(files=len(self._paths), bytes=sum(result.bytes for result in results))
+        return results
 
     def _run_tasks(self, items: Sequence[WorkItem]) -> list[ItemResult]:
         """One Spark job for all tables."""
@@ -288,34 +243,59 @@ class _Try:
         except Py4JJavaError as error:
             raise TaskFailed(_error_of_task(error)) from error
 
-    def _commit(
-        self,
-        plan: _TablePlan,
-        results: Sequence[ItemResult],
-        loading: Mapping[tuple[str, str], Future[IcebergTable]],
-    ) -> None:
-        """The snapshots of one table: its changes, its mirror, its rejects."""
-        own = [result for result in results if result.table == plan.table.label]
-        summary = {BATCH_ID: self._job.batch_id}
+    def _changes(self, plans: Sequence[TablePlan], results: Sequence[ItemResult]) -> list[TableChange]:
+        """The commits of all tables that tasks wrote to. Nothing is sent."""
+        own: dict[str, list[ItemResult]] = {}
+        for result in results:
+            own.setdefault(result.table, []).append(result)
+        work = [(plan.table, name, own[plan.table.label]) for plan in plans for name in plan.written]
+        made = self._each(work, lambda one: self._change(*one))
+        for plan in plans:
+            if plan.items:
+                plan.facts = _facts_of(own[plan.table.label]) | plan.facts
+        return [change for change in made if change is not None]
 
-        def commit(name: str) -> None:
-            described = [text for result in own for text in result.files.get(name, ())]
-            truncated = name == plan.table.mirror and any(result.truncated for result in own)
-            loading[plan.table.label, name].result().commit(described, truncated=truncated, summary=summary)
+    def _change(self, table: TableJob, name: str, results: Sequence[ItemResult]) -> TableChange | None:
+        state = table.states[name]
+        prepared = self._slot.committer.prepare(
+            state.metadata,
+            self._slot.java_io(self._job.warehouse),
+            [text for result in results for text in result.files.get(name, ())],
+            truncated=name == table.mirror and any(result.truncated for result in results),
+            summary={BATCH_ID: self._job.batch_id},
+        )
+        if prepared is not None:
+            self._prepared.append(prepared)
+        return table_change(table.namespace, name, state, prepared)
 
-        for name in plan.written:
-            commit(name)
-        plan.facts = _facts_of(own) | plan.facts
-
-    def _merge(self, plan: _TablePlan, item: WorkItem) -> None:
-        """A table that tasks cannot write."""
-        table = plan.table
-        mirror = self._sql_name(table, table.mirror) if table.mirror is not None else None
-        changes = self._sql_name(table, table.changes) if table.changes is not None else None
-        started_s = time.monotonic()
+    def _merge(self, plans: Sequence[TablePlan], changes: Sequence[TableChange]) -> None:
+        """Tables that tasks cannot write; the commits of the others go into the same transaction."""
+        warehouse, self._transaction = self._job.warehouse, self._slot.transaction
+        prefix = self._server.open_transaction(warehouse, self._transaction)
+        self._progress.transaction = self._transaction
+        prepared = [
+            table_change(plan.table.namespace, name, plan.table.states[name], None)
+            for plan in plans
+            for name in (plan.table.mirror, plan.table.changes)
+            if name is not None
+        ]
+        together = [*changes, *(change for change in prepared if change is not None)]
+        if together:
+            self._server.commit(prefix, together)
         self._slot.mark({BATCH_ID: self._job.batch_id})
-        merge(self._slot.spark, item, mirror, changes)
-        plan.facts["merge-ms"] = round((time.monotonic() - started_s) * 1000)
+        for plan in plans:
+            assert plan.merged is not None
+            started_s = time.monotonic()
+            mirror, changes_name = (
+                self._sql_name(plan.table, name) for name in (plan.table.mirror, plan.table.changes)
+            )
+            merge(self._slot.spark, plan.merged, mirror, changes_name)
+            plan.facts["merge-ms"] = round((time.monotonic() - started_s) * 1000)
+
+    def _sql_name(self, table: TableJob, name: str | None) -> str | None:
+        if name is None:
+            return None
+        return quoted(self._slot.catalog(self._job.warehouse), *table.namespace, name)
 
     def _each(self, given: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
         """For all at the same time; a failure is raised when all have ended."""
@@ -329,25 +309,40 @@ class _Try:
 
     # -- the end
 
-    def _discard(self) -> None:
+    def discard_after(self, error: BaseException) -> bool:
+        """Delete the files, if it is certain that nothing of this try is visible, or will be. Whether it
+        was.
+        """
+        if self._transaction is not None:
+            is_certain = self._abort()
+        elif self._is_sent:
+            is_refused = isinstance(error, LostLease) and error.status == 409
+            is_certain = is_refused or (isinstance(error, TableChanged) and error.is_certain)
+        else:
+            is_certain = True
+        if is_certain:
+            self.discard()
+        return is_certain
+
+    def discard(self) -> None:
         """Delete the files of this try; beside everything else, because a store that failed may hang, and
         the server must hear of it at once.
         """
         if not self._paths:
             return
-        io, paths = self._io(), list(self._paths)
+        io, paths, prepared = self._io(), list(self._paths), list(self._prepared)
 
         def delete() -> None:
-            for path in paths:
+            for path in [*paths, *(path for one in prepared for path in one.files())]:
                 with contextlib.suppress(OSError):  # the removal of orphans finds it
                     io.delete(path)
 
         threading.Thread(target=delete, name="discard", daemon=True).start()
 
     def _abort(self) -> bool:
-        """Whether it is certain that nothing of this try is visible, or will be."""
+        """Whether the transaction was open: then nobody has seen or will see anything of it."""
         try:
-            return self._server.abort_transaction(self._job.warehouse, self._slot.transaction)
+            return self._server.abort_transaction(self._job.warehouse, str(self._transaction))
         except ServerError:
             # The failure that led here is being raised. The next job of this slot aborts the leftover.
             return False
@@ -360,6 +355,26 @@ class _Try:
             yield
         finally:
             self._outcome.stages[name] = round((time.monotonic() - started_s) * 1000)
+
+
+def table_change(
+    namespace: Sequence[str], name: str, state: LeasedTable, prepared: Prepared | None
+) -> TableChange | None:
+    """A commit in the form of the REST specification: what makes the table as it was leased, then the new
+    snapshot. None if there is neither.
+    """
+    if prepared is None and not state.updates:
+        return None
+    requirements, updates = list(state.requirements), list(state.updates)
+    if prepared is not None:
+        updates += prepared.updates
+        if not state.is_new:
+            requirements += prepared.requirements
+    return {
+        "identifier": {"namespace": list(namespace), "name": name},
+        "requirements": requirements,
+        "updates": updates,
+    }
 
 
 def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:

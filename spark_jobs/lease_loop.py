@@ -1,7 +1,7 @@
 """The loop of a worker: lease, land, say so, in as many slots as it has; heartbeats beside them.
 
-It holds nothing that matters. Killed at any moment, it leaves an open transaction that nobody sees and a
-lease that runs out, and the next worker does the batch again.
+It holds nothing that matters. Killed at any moment, it leaves files that no table has and a lease that runs
+out, and the next worker does the batch again.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Worker:
         except LostLease as error:
             say("lost", job=job.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - whatever it was, the job goes back and the worker goes on
-            self._failed(job, error)
+            self._failed(job, error, landing)
         finally:
             self._running.pop(slot, None)
 
@@ -163,11 +163,12 @@ class Worker:
         with contextlib.suppress(ServerError, KeyError):  # a lease that is not given back runs out
             self._server.fail(str(given["id"]), int(given["epoch"]), str(error), retry=False)
 
-    def _failed(self, job: Job, error: Exception) -> None:
+    def _failed(self, job: Job, error: Exception, landing: LandingJob) -> None:
         words = _words(error)
         say("failed", job=job.id, error=words)
         with contextlib.suppress(ServerError):  # a lease that is not given back runs out
             self._server.fail(job.id, job.epoch, words, retry=not isinstance(error, BadJob))
+            landing.discard()
         if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
             self._die(words)
 
@@ -181,20 +182,21 @@ class Worker:
 
     def _keep_leases(self) -> None:
         while True:
-            for slot, running in list(self._running.items()):
-                self._keep(slot, running)
+            for running in list(self._running.values()):
+                self._keep(running)
             time.sleep(LOOK_EVERY_S)
 
-    def _keep(self, slot: int, running: _Running) -> None:
+    def _keep(self, running: _Running) -> None:
         now_s = time.monotonic()
         if now_s - running.beaten_s < running.job.lease_s / HEARTBEATS_PER_LEASE:
             return
         running.beaten_s = now_s
         try:
             self._server.heartbeat(running.job, running.progress.facts())
-            if now_s - running.extended_s > TRANSACTION_TTL_S / 4:
+            transaction = running.progress.transaction
+            if transaction is not None and now_s - running.extended_s > TRANSACTION_TTL_S / 4:
                 running.extended_s = now_s
-                self._server.extend_transaction(running.job.warehouse, f"{self._name}-{slot}")
+                self._server.extend_transaction(running.job.warehouse, transaction)
         except LostLease as error:
             running.progress.lose(str(error))
         except ServerError as error:
@@ -202,10 +204,11 @@ class Worker:
 
     def _abandon(self) -> None:
         """Give back what did not finish in time; best effort."""
-        for slot, running in list(self._running.items()):
+        for running in list(self._running.values()):
             say("abandoned", job=running.job.id)
             with contextlib.suppress(ServerError):
-                self._server.abort_transaction(running.job.warehouse, f"{self._name}-{slot}")
+                if running.progress.transaction is not None:
+                    self._server.abort_transaction(running.job.warehouse, running.progress.transaction)
                 self._server.fail(running.job.id, running.job.epoch, "the worker stopped", retry=True)
 
 

@@ -36,19 +36,18 @@ class _Message(BaseModel):
 # -- from the server
 
 
-class CatalogRequest(_Message):
-    """A request to the catalog that prepares a table: `{prefix}` in the path is the open transaction,
-    `{warehouse}` the warehouse itself.
+class LeasedTable(_Message):
+    """An Iceberg table as it is when the job is leased, with its new columns. It may not exist yet. The
+    requirements and updates make it so: they are part of the commit.
     """
 
-    method: str
-    path: str
-    body: Any = None
+    metadata: dict[str, Any]
+    requirements: tuple[dict[str, Any], ...] = ()
+    updates: tuple[dict[str, Any], ...] = ()
 
     @property
-    def is_outside(self) -> bool:
-        """Sent in the warehouse before the transaction is opened, which sees what is there by then."""
-        return "{warehouse}" in self.path
+    def is_new(self) -> bool:
+        return {"type": "assert-create"} in self.requirements
 
 
 class Rejects(_Message):
@@ -74,7 +73,7 @@ class TableJob(_Message):
     has_absent: bool = False
     has_moves: bool = False
     late: bool = False
-    requests: tuple[CatalogRequest, ...] = ()
+    states: dict[str, LeasedTable] = Field(default_factory=dict)  # by name
 
     @field_validator("names")
     @classmethod
@@ -101,6 +100,12 @@ class TableJob(_Message):
         return self
 
     @property
+    def written(self) -> list[str]:
+        """The names of the Iceberg tables that the job writes to."""
+        rejects = self.rejects.name if self.rejects is not None else None
+        return [name for name in (self.mirror, self.changes, rejects) if name is not None]
+
+    @property
     def label(self) -> str:
         return ".".join((*self.namespace, self.name))
 
@@ -116,6 +121,15 @@ class Job(_Message):
     commit_timestamp_us: int
     batch_id: str
     tables: tuple[TableJob, ...]
+
+    @field_validator("tables")
+    @classmethod
+    def _have_states(cls, given: tuple[TableJob, ...]) -> tuple[TableJob, ...]:
+        for table in given:
+            missing = [name for name in table.written if name not in table.states]
+            if missing:
+                raise ValueError(f"the table {missing[0]} of {table.label} is not described")
+        return given
 
 
 def job_from(given: Any) -> Job:
@@ -154,7 +168,7 @@ class LiveDeletes(_Message):
 
 
 class TableState(_Message):
-    """A table as it is inside the transaction: its metadata as JSON, with its current snapshot alone."""
+    """A table for tasks: its metadata as JSON, with its current snapshot alone."""
 
     name: str
     metadata: str

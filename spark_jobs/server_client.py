@@ -1,36 +1,40 @@
-"""The server as a worker sees it: jobs, transactions, and the catalog calls of a job. HTTP and nothing else.
+"""The server as a worker sees it: jobs, and the open transactions of a MERGE. HTTP and nothing else.
 
 Connection errors and 5xx answers are tried again for a while, because every call here may be repeated. A
-409 on a lease is `LostLease`: stop and forget the job. A 409 on publishing while the lease still holds is
-`TableChanged`: a table has changed, the work must be done again.
+409 on a lease is `LostLease`: stop and forget the job. Another 409 on publishing is `TableChanged`: a table
+has changed, and the work must be done again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from spark_jobs.messages import CatalogRequest, Job
+from spark_jobs.messages import BadJob, Job, job_from
 
 CALL_TIMEOUT_S = 30.0
 HEARTBEAT_TIMEOUT_S = 5.0
 RETRY_S_MAX = 20.0  # all tries of one call together
 TRANSACTION_TTL_S = 3600
+LOST_LEASE = "LostLeaseException"
 _TOKEN_MARGIN_S = 60.0
+
+TableChange = dict[str, Any]  # an element of `table-changes` in the REST specification
 
 
 class ServerError(Exception):
     """The server refused or could not be reached."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, kind: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.kind = kind  # the type of the error, as the server names it
 
 
 class LostLease(ServerError):
@@ -38,7 +42,9 @@ class LostLease(ServerError):
 
 
 class TableChanged(ServerError):
-    """A table of the transaction changed meanwhile; nothing was published."""
+    """A table changed meanwhile. If that is certain, nothing was published, and nothing will be."""
+
+    is_certain = True
 
 
 class Credentials:
@@ -67,7 +73,8 @@ class Credentials:
             form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
             answer = http.post("/v1/oauth/tokens", data={**form, "scope": "catalog"})
             if answer.status_code != 200:
-                raise ServerError(f"no token for {name}: {_said(answer)}", answer.status_code)
+                said = _error(answer).get("message", answer.text[:300])
+                raise ServerError(f"no token for {name}: {said}", answer.status_code)
             given = answer.json()
             lasts_s = float(given.get("expires_in") or 3600)
             self._fetched = (str(given["access_token"]), time.monotonic() + max(lasts_s, 2 * _TOKEN_MARGIN_S))
@@ -102,25 +109,51 @@ class Server:
         answer = self._once("POST", "/lake/v1/jobs/lease", body, timeout_s=wait_s + CALL_TIMEOUT_S)
         return answer.json() if answer.status_code == 200 else None
 
-    def heartbeat(self, job: Job, progress: Mapping[str, Any]) -> float:
-        """How many seconds the lease lasts from now on. Not tried again: the next one is due soon."""
+    def heartbeat(self, job: Job, progress: Mapping[str, Any]) -> None:
+        """Not tried again: the next one is due soon."""
         try:
             body = {"epoch": job.epoch, "progress": progress}
-            answer = self._once("POST", f"{_path(job)}/heartbeat", body, timeout_s=HEARTBEAT_TIMEOUT_S)
+            self._once("POST", f"{_path(job)}/heartbeat", body, timeout_s=HEARTBEAT_TIMEOUT_S)
         except ServerError as error:
             raise _lost(error) from error
-        return float(answer.json()["lease-s"])
 
-    def publish(self, job: Job, transaction: str, metrics: Mapping[str, Any]) -> int | None:
-        """The number under which the batch is visible."""
-        body = {"epoch": job.epoch, "transaction": transaction, "metrics": metrics}
+    def renewed(self, job: Job) -> Job:
+        """The job with its tables as they are by now; BadJob if it does not fit them any more."""
         try:
-            answer = self._call("POST", f"{_path(job)}/publish", body)
+            body = {"epoch": job.epoch, "progress": {"stage": "again"}, "tables": True}
+            answer = self._call("POST", f"{_path(job)}/heartbeat", body)
         except ServerError as error:
-            if error.status not in (404, 409):
-                raise
-            self.heartbeat(job, {"stage": "again"})  # LostLease, if that is what it was
-            raise TableChanged(str(error), error.status) from error
+            if error.status == 409 and error.kind != LOST_LEASE:
+                raise BadJob(str(error)) from error
+            raise _lost(error) from error
+        given = job.model_dump(by_alias=True, exclude={"tables"})
+        return job_from({**given, "tables": answer.json()["tables"]})
+
+    def publish(
+        self,
+        job: Job,
+        changes: Sequence[TableChange],
+        metrics: Mapping[str, Any],
+        *,
+        transaction: str | None = None,
+    ) -> int | None:
+        """Make the batch visible: the changes, or those that an open transaction has. The number.
+
+        LostLease: nothing is published under this epoch, now or later. TableChanged: a table has changed,
+        and this request published nothing.
+        """
+        work = {"table-changes": list(changes)} if transaction is None else {"transaction": transaction}
+        retrying = self._retrying()
+        try:
+            body = {"epoch": job.epoch, **work, "metrics": dict(metrics)}
+            answer = retrying(self._once, "POST", f"{_path(job)}/publish", body)
+        except ServerError as error:
+            if error.status != 409 or error.kind == LOST_LEASE:
+                raise _lost(error) from error
+            changed = TableChanged(str(error), 409)
+            # An earlier request whose answer was lost may still be at work.
+            changed.is_certain = retrying.statistics["attempt_number"] == 1
+            raise changed from error
         number: int | None = answer.json()["number"]
         return number
 
@@ -160,26 +193,15 @@ class Server:
             return False
         return True
 
-    def prepare(self, warehouse: str, prefix: str, request: CatalogRequest) -> None:
-        """A call that prepares a table. What exists already is fine for a namespace, and for a table that
-        this very call made before its answer was lost; else the table is not what it was: `TableChanged`.
-        """
-        path = request.path.replace("{prefix}", prefix).replace("{warehouse}", _segment(warehouse))
-        retrying = self._retrying()
-        try:
-            retrying(self._once, request.method, path, request.body)
-        except ServerError as error:
-            if error.status != 409:
-                raise
-            if not (path.endswith("/namespaces") or retrying.statistics["attempt_number"] > 1):
-                raise TableChanged(str(error), 409) from error
+    def publish_transaction(self, warehouse: str, name: str) -> None:
+        self._call("POST", f"/lake/v1/{_segment(warehouse)}/transactions/{name}/commit")
 
-    def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
-        """The metadata of a table, with its current snapshot alone."""
-        levels = "%1F".join(_segment(level) for level in namespace)
-        path = f"/v1/{prefix}/namespaces/{levels}/tables/{_segment(name)}?snapshots=refs"
-        metadata: dict[str, Any] = self._call("GET", path).json()["metadata"]
-        return metadata
+    def commit(self, prefix: str, changes: Sequence[TableChange]) -> None:
+        """Commit to several tables at once, inside an open transaction."""
+        try:
+            self._call("POST", f"/v1/{prefix}/transactions/commit", {"table-changes": list(changes)})
+        except ServerError as error:
+            raise (TableChanged(str(error), 409) if error.status == 409 else error) from error
 
     def config(self, warehouse: str) -> dict[str, str]:
         """Catalog properties of a warehouse, such as where its object store is."""
@@ -220,7 +242,9 @@ class Server:
         if answer.status_code == 401:
             self.credentials.forget()
         if not answer.is_success:
-            raise ServerError(f"{method} {path}: {answer.status_code} {_said(answer)}", answer.status_code)
+            said = _error(answer)
+            text = f"{method} {path}: {answer.status_code} {said.get('message', answer.text[:300])}"
+            raise ServerError(text, answer.status_code, said.get("type"))
         return answer
 
 
@@ -234,11 +258,14 @@ def _segment(text: str) -> str:
 
 def _lost(error: ServerError) -> ServerError:
     """404: the job has ended and been forgotten."""
-    return LostLease(str(error), error.status) if error.status in (404, 409) else error
+    if error.status not in (404, 409):
+        return error
+    return LostLease(str(error), error.status, error.kind)
 
 
-def _said(answer: httpx.Response) -> str:
+def _error(answer: httpx.Response) -> dict[str, Any]:
     try:
-        return str(answer.json()["error"]["message"])
+        found = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
-        return answer.text[:300]
+        return {}
+    return found if isinstance(found, dict) else {"message": str(found)}

@@ -50,6 +50,17 @@ class S3Options:
         }
         return {name: value for name, value in given.items() if value is not None}
 
+    def java_properties(self) -> dict[str, str]:
+        """For Iceberg's own FileIO."""
+        given = {
+            "s3.endpoint": self.endpoint,
+            "s3.path-style-access": str(self.path_style).lower(),
+            "s3.access-key-id": self.access_key_id,
+            "s3.secret-access-key": self.secret_access_key,
+            "client.region": self.region,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
 
 def catalog_settings(
     name: str,
@@ -74,14 +85,7 @@ def catalog_settings(
         "rest-catalog-purge": "true",
     }
     if s3 is not None:
-        properties |= {
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            "s3.endpoint": s3.endpoint,
-            "s3.path-style-access": str(s3.path_style).lower(),
-            "s3.access-key-id": s3.access_key_id,
-            "s3.secret-access-key": s3.secret_access_key,
-            "client.region": s3.region,
-        }
+        properties |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **s3.java_properties()}
     prefix = f"spark.sql.catalog.{name}"
     given = {f"{prefix}.{key}": value for key, value in properties.items() if value is not None}
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", **given}

@@ -1,4 +1,4 @@
-"""What a worker slot lands its jobs with: a Spark session, the name of its transaction, catalogs, storage.
+"""What a worker slot lands its jobs with: a Spark session, storage, commits, and catalogs for SQL.
 
 Each slot has a session of its own (`newSession`), so that views and settings do not mix. The name of its
 transaction stays the same, so Spark builds the catalog of a warehouse once.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import replace
+from typing import Any
 
 from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
+from spark_jobs.commit import Committer, committer_of
 from spark_jobs.data_files import file_io
 from spark_jobs.server_client import Server
 from spark_jobs.session import S3Options, attach
@@ -73,6 +75,19 @@ class SlotSession:
         self._server = server
         self._slot = slot
         self._catalogs: dict[str, str] = {}
+        self._java_io: dict[str, Any] = {}
+
+    @property
+    def committer(self) -> Committer:
+        return committer_of(self.spark.sparkContext)
+
+    def java_io(self, warehouse: str) -> Any:
+        """Iceberg's FileIO for the storage of a warehouse."""
+        if warehouse not in self._java_io:
+            s3 = self.stores.options(warehouse)
+            properties = {**STORE_PATIENCE, **(s3.java_properties() if s3 is not None else {})}
+            self._java_io[warehouse] = self.committer.file_io(properties)
+        return self._java_io[warehouse]
 
     def catalog(self, warehouse: str) -> str:
         """The name of the catalog for this slot's transaction in a warehouse."""

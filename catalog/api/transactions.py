@@ -28,7 +28,7 @@ router = APIRouter(tags=["Catalog API"])
 def commit_transaction(
     catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
 ) -> Response:
-    changes = [_table_commit(change) for change in list_field(body, "table-changes")]
+    changes = [table_commit(change) for change in list_field(body, "table-changes")]
     if not changes:
         raise Invalid("table-changes must not be empty")
     run_once(
@@ -40,7 +40,8 @@ def commit_transaction(
     return no_content()
 
 
-def _table_commit(change: Any) -> commits.TableCommit:
+def table_commit(change: Any) -> commits.TableCommit:
+    """An element of `table-changes`."""
     if not isinstance(change, dict):
         raise Invalid("table-changes must be a list of objects")
     identifier = identifier_from_body(change.get("identifier"))

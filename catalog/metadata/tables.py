@@ -77,6 +77,23 @@ def _sort_order(order: Any, ids: dict[int, int], version: int) -> JsonObject:
     }
 
 
+def creation_updates(metadata: Metadata) -> list[JsonObject]:
+    """The updates of a commit that creates a table with this first document."""
+    properties = metadata.get("properties") or {}
+    return [
+        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": metadata["format-version"]},
+        {"action": "add-schema", "schema": metadata["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": metadata["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": metadata["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": metadata["location"]},
+        *([{"action": "set-properties", "updates": properties}] if properties else []),
+    ]
+
+
 def with_refs_only(metadata: Metadata) -> Metadata:
     """The document without snapshots that no reference points to, and without their statistics.
 

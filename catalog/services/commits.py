@@ -33,7 +33,7 @@ from catalog.errors import (
 from catalog.metadata.commit import apply, is_replay
 from catalog.metadata.document import summarize
 from catalog.metadata.files import next_metadata_location, outdated_files
-from catalog.metadata.snapshots import collapse_logs
+from catalog.metadata.snapshots import collapse_logs, set_publish_time
 from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
@@ -78,7 +78,7 @@ def commit_tables(
     catalog: Catalog, state: WarehouseState, context: WriteContext, commits: list[TableCommit]
 ) -> list[CatalogEntry]:
     """Apply all commits or none. Returns the tables as they are afterwards."""
-    _check_commits(commits)
+    check_commits(commits)
     for commit in commits:
         locations.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
@@ -89,7 +89,7 @@ def commit_tables(
     except NotWritten as error:
         raise not_committed(error) from error
     for entry in entries:
-        _cache(catalog, entry)
+        cache(catalog, entry)
     if outdated and not state.is_transaction:
         remove_outdated(catalog, outdated)
     return entries
@@ -124,7 +124,7 @@ def commit_computed(
 
     entry = write_with_retry(catalog, state, context, make_plan)
     if entry is not None:
-        _cache(catalog, entry)
+        cache(catalog, entry)
     if outdated:
         remove_outdated(catalog, outdated)
     return entry
@@ -147,7 +147,7 @@ def _make_plan(
         found = (state.load(*commit.key) for commit in commits)
         return WritePlan(result=[entry for entry in found if entry is not None])
     for commit in commits:
-        _add_to_plan(catalog, state, commit, plan, outdated)
+        add_to_plan(catalog, state, commit, plan, outdated)
     return plan
 
 
@@ -190,21 +190,24 @@ def _is_in_effect(catalog: Catalog, state: WarehouseState, commit: TableCommit) 
     return _has_no_effect(commit, _parsed(catalog, entry), catalog.now_ms())
 
 
-def _check_commits(commits: list[TableCommit]) -> None:
+def check_commits(commits: list[TableCommit]) -> None:
     if len(commits) > TABLES_A_TRANSACTION_MAX:
         raise Invalid(f"A transaction may touch at most {TABLES_A_TRANSACTION_MAX} tables")
     if len({commit.key for commit in commits}) != len(commits):
         raise Invalid("A transaction may name each table only once: join its requirements and updates")
 
 
-def _add_to_plan(
+def add_to_plan(
     catalog: Catalog,
     state: WarehouseState,
     commit: TableCommit,
     plan: WritePlan[list[CatalogEntry]],
     outdated: list[str],
+    publish_ms: int | None = None,
 ) -> None:
-    """Add to the plan the change that this commit makes to its table."""
+    """Add to the plan the change that this commit makes to its table. `publish_ms` is the time that all
+    tables of a publish get, instead of the times of their snapshots.
+    """
     entry = state.load(*commit.key)
     if entry is not None and entry.kind == "view":
         if commit.creates:
@@ -221,6 +224,8 @@ def _add_to_plan(
     if entry is not None and after is before:
         plan.result.append(entry)
         return
+    if publish_ms is not None:
+        after = set_publish_time(after, before, publish_ms)
     change, text = _change(catalog, state, commit, entry, before, after)
     assert change.after is not None
     plan.result.append(change.after)
@@ -344,6 +349,6 @@ def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:
         log.warning("could not delete outdated metadata files", extra={"reason": error.message})
 
 
-def _cache(catalog: Catalog, entry: CatalogEntry) -> None:
+def cache(catalog: Catalog, entry: CatalogEntry) -> None:
     if entry.document is not None and entry.metadata_location is not None:
         catalog.documents.put_text(document_key(entry), entry.document)

@@ -60,7 +60,7 @@ class OneTable:
         table = table or UNROUTED  # rejects that name no table
         ordered = in_order(after_loads(arrived, self._basis.watermarks))
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
-        described["requests"] = self._namespaces(table)
+        described["requests"] = []
         notice = None
         if ordered:
             changes = [item.change for item in ordered]
@@ -102,9 +102,6 @@ class OneTable:
             ]  # fmt: skip
         _name_sources([item.change for item in arrived])
         return arrived, refused
-
-    def _namespaces(self, table: TableName) -> list[requests.Request]:
-        return [] if self._basis.has_namespace else requests.namespaces(table[:-1])
 
     def _write(
         self,
@@ -157,7 +154,7 @@ class OneTable:
         goes_on = loading is not None and loading == self._basis.landed.load_key
         first_load = loading is not None and (goes_on or self._basis.is_empty)
         return {
-            "requests": self._namespaces(found.table) + found.requests,
+            "requests": found.requests,
             "events": len(changes),
             "columns": [column.name for column in found.plan.columns],
             "key": list(found.key),

@@ -1,10 +1,12 @@
-"""The catalog calls that make or change a batch's tables, as the worker will send them. Pure."""
+"""What makes or changes the tables of a batch: bodies of create and commit requests of the specification.
+
+They are applied when the batch is leased, and published with it. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from ingest.change import TableName
 
@@ -48,26 +50,12 @@ REJECTS_SCHEMA = {
 }
 
 
-def namespaces(levels: Sequence[str]) -> list[Request]:
-    """Make a namespace and those above it; the worker takes "exists already" for an answer.
-
-    In the warehouse itself, not inside the transaction: two batches that need the same new namespace would
-    keep each other from publishing.
-    """
-    return [
-        {"method": "POST", "path": "/v1/{warehouse}/namespaces", "body": {"namespace": list(levels[:depth])}}
-        for depth in range(1, len(levels) + 1)
-    ]
-
-
 def create(table: TableName, body: Mapping[str, Any]) -> Request:
-    return {"method": "POST", "path": f"/v1/{{prefix}}/namespaces/{_segment(table)}/tables", "body": body}
+    return {"table": table[-1], "create": body}
 
 
 def commit(table: TableName, body: Mapping[str, Any]) -> Request:
-    name = quote(table[-1], safe="")
-    path = f"/v1/{{prefix}}/namespaces/{_segment(table)}/tables/{name}"
-    return {"method": "POST", "path": path, "body": body}
+    return {"table": table[-1], "commit": body}
 
 
 def missing_properties(table: TableName, metadata: Mapping[str, Any]) -> list[Request]:
@@ -83,7 +71,3 @@ def missing_properties(table: TableName, metadata: Mapping[str, Any]) -> list[Re
         "updates": [{"action": "set-properties", "updates": missing}],
     }
     return [commit(table, body)]
-
-
-def _segment(table: TableName) -> str:
-    return "%1F".join(quote(level, safe="") for level in table[:-1])

@@ -15,10 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, refuse_invisible
+from catalog.api.transactions import table_commit
+from catalog.errors import Invalid
 from catalog.models import Caller, Role
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
 from ingest.jobs.dispatch import Dispatch, NoSuchJob
+from ingest.jobs.work import OpenTransaction, SentCommits, Work
 from ingest.landing.jobs import Job, Jobs
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
@@ -38,12 +41,20 @@ class HeartbeatRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     epoch: int = Field(ge=1)
     progress: dict[str, Any] = Field(default_factory=dict)
+    tables: bool = Field(default=False, description="Answer the tables of the job as they are by now")
 
 
 class PublishRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
     epoch: int = Field(ge=1)
-    transaction: str = Field(description="The open transaction that holds the work")
+    table_changes: list[dict[str, Any]] | None = Field(
+        None,
+        alias="table-changes",
+        description="The commits of the batch, as in commitTransaction of the Iceberg REST specification",
+    )
+    transaction: str | None = Field(
+        None, description="Instead of `table-changes`: the open transaction that has the commits"
+    )
     metrics: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -56,6 +67,7 @@ class FailRequest(BaseModel):
 
 class LeaseAnswer(BaseModel):
     lease_s: float = Field(serialization_alias="lease-s")
+    tables: list[dict[str, Any]] | None = Field(None, description="The tables of the job, if asked for")
 
 
 class PublishAnswer(BaseModel):
@@ -101,13 +113,13 @@ JobsOf = Annotated[Jobs, Depends(_jobs)]
     responses={204: {"description": "Nothing to do"}},
 )
 async def lease(dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, body: LeaseRequest) -> Any:
-    """The next batch to land, with its files and the calls that prepare its tables; 204 if there is none."""
+    """The next batch to land, with its files and the tables that it goes to; 204 if there is none."""
     said = {**body.about, "principal": caller.name}
     until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
     while True:
         job = await run_in_threadpool(_lease, dispatch, catalog, caller, body.worker, said)
         if job is not None:
-            return job
+            return Response(orjson.dumps(job), media_type="application/json")
         if time.monotonic() >= until or stopping.is_set():
             return Response(status_code=204)
         await asyncio.sleep(LOOK_EVERY_S)
@@ -121,7 +133,7 @@ def _lease(
         for known in catalog.warehouses.all()
         if (role := caller.role(known.name)) is not None and role >= Role.WRITER
     ]
-    return dispatch.lease(worker, warehouses, said)
+    return dispatch.lease(worker, warehouses, said, caller.name)
 
 
 def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
@@ -133,21 +145,41 @@ def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
     return job
 
 
-@router.post("/jobs/{job}/heartbeat", operation_id="keepJob", response_model=LeaseAnswer)
+@router.post(
+    "/jobs/{job}/heartbeat",
+    operation_id="keepJob",
+    response_model=LeaseAnswer,
+    response_model_exclude_none=True,
+)
 def heartbeat(dispatch: DispatchOf, caller: CallerDep, job: str, body: HeartbeatRequest) -> Any:
     """More time; 409 if the lease is lost, and then the worker forgets the job."""
     _mine(dispatch, caller, job, Role.WRITER)
-    return {"lease_s": dispatch.heartbeat(job, body.epoch, body.progress)}
+    lease_s = dispatch.heartbeat(job, body.epoch, body.progress)
+    return {
+        "lease_s": lease_s,
+        "tables": dispatch.states(job, body.epoch, caller.name) if body.tables else None,
+    }
 
 
 @router.post("/jobs/{job}/publish", operation_id="publishJob", response_model=PublishAnswer)
 def publish(
     dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, job: str, body: PublishRequest
 ) -> Any:
-    """Make the batch visible and end its job, in one SQL transaction. Can be repeated."""
+    """Make the batch visible and end its job, in one SQL transaction. Can be repeated.
+
+    409 LostLeaseException: the job is not held under this epoch, and the worker forgets it. Any other 409: a
+    table has changed, nothing was published, and the batch must be done again.
+    """
     warehouse = _mine(dispatch, caller, job, Role.WRITER).warehouse
-    refuse_invisible(caller, catalog.transactions.newest(warehouse, body.transaction))
-    return {"number": dispatch.publish(job, body.epoch, body.transaction, caller.name, body.metrics)}
+    work: Work
+    if body.table_changes is not None and body.transaction is None:
+        work = SentCommits([table_commit(change) for change in body.table_changes])
+    elif body.transaction is not None and body.table_changes is None:
+        refuse_invisible(caller, catalog.transactions.newest(warehouse, body.transaction))
+        work = OpenTransaction(body.transaction)
+    else:
+        raise Invalid("Send either table-changes or transaction")
+    return {"number": dispatch.publish(job, body.epoch, work, caller.name, body.metrics)}
 
 
 @router.post("/jobs/{job}/fail", operation_id="failJob", status_code=204)

@@ -15,20 +15,18 @@ import orjson
 import sqlalchemy as sa
 
 from catalog import faults
-from catalog.errors import CatalogError, CommitFailed, NotFound
-from catalog.models import StagedChange
-from catalog.names import Namespace
-from catalog.services import transactions
+from catalog.errors import CatalogError, Conflict, NotFound, Unavailable
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import document_key
 from ingest.batches.cut import UNROUTED, Cut
 from ingest.change import TableName
 from ingest.jobs.landings import Landing
 from ingest.jobs.lanes import Lanes
 from ingest.jobs.measures import Measures
 from ingest.jobs.staging import LEASE_S, Stager, Staging
+from ingest.jobs.table_states import with_states
+from ingest.jobs.work import Work
 from ingest.journal.journal import Journal
-from ingest.landing.jobs import Job, Jobs, finish
+from ingest.landing.jobs import Job, Jobs, LostLease, finish
 from ingest.landing.settings import CHANGES_SUFFIX
 from ingest.landing.tables import land
 
@@ -61,10 +59,24 @@ class Dispatch:
         found = list(self._staging.trouble.items())
         return {table: reason for (where, table), reason in found if where == warehouse}
 
-    def lease(self, worker: str, warehouses: Collection[str], said: dict[str, Any]) -> dict[str, Any] | None:
-        """The next job for this worker, if there is one."""
+    def lease(
+        self, worker: str, warehouses: Collection[str], said: dict[str, Any], principal: str
+    ) -> dict[str, Any] | None:
+        """The next job for this worker, if there is one, with the tables that it writes to."""
         self._notice(worker, said)
-        return self._take_over(worker, warehouses) or self._staging.next_job(worker, warehouses)
+        job = self._take_over(worker, warehouses) or self._staging.next_job(worker, warehouses)
+        if job is None:
+            return None
+        try:
+            return with_states(self._catalog, principal, job)
+        except CatalogError as error:
+            self.fail(job["id"], job["epoch"], error.message, retry=isinstance(error, Unavailable))
+            return None
+
+    def states(self, job_id: str, epoch: int, principal: str) -> list[dict[str, Any]]:
+        """The tables of a leased job as they are by now, for a worker that must do it again."""
+        job = described(self._held(job_id, epoch), epoch)
+        return list(with_states(self._catalog, principal, job)["tables"])
 
     def _notice(self, worker: str, said: dict[str, Any]) -> None:
         if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
@@ -84,9 +96,9 @@ class Dispatch:
         return None
 
     def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
-        """How long the lease now lasts; CommitFailed if it is lost."""
+        """How long the lease now lasts; LostLease if it is lost."""
         if not self._jobs.extend(job_id, epoch, progress, LEASE_S):
-            raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+            raise LostLease(job_id, epoch)
         return LEASE_S
 
     def fail(self, job_id: str, epoch: int, error: str, *, retry: bool = True) -> None:
@@ -98,7 +110,7 @@ class Dispatch:
         _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
         is_final = not retry or job.attempts >= ATTEMPTS_MAX
         if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
-            raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+            raise LostLease(job_id, epoch)
         if is_final:
             self._staging.ahead.ended(job_id)
             landing = Landing.decode(job.landing)
@@ -108,7 +120,7 @@ class Dispatch:
             self._journal.dead_letters.discard(job_id)
 
     def publish(
-        self, job_id: str, epoch: int, transaction: str, principal: str, metrics: dict[str, Any]
+        self, job_id: str, epoch: int, work: Work, principal: str, metrics: dict[str, Any]
     ) -> int | None:
         """Make the batch visible and end its job; answers the number. A repeat answers the same."""
         job = self.get(job_id)
@@ -117,11 +129,7 @@ class Dispatch:
             return job.number
         job = self._held(job_id, epoch)
         landing = Landing.decode(job.landing)
-        held = self._catalog.open_transaction(job.warehouse, transaction)
-        found = {
-            (tuple(Namespace.from_key(item.namespace).levels), item.name): self._snapshot_id(item)
-            for item in transactions.all_staged(self._catalog, held)
-        }
+        found = work.snapshots(self._catalog, job.warehouse)
 
         def in_transaction(connection: sa.Connection, number: int) -> None:
             finish(connection, job_id, epoch, number, metrics)
@@ -141,7 +149,14 @@ class Dispatch:
 
         # The journal forgets what is published: until the disk has the new files, the journal must have it.
         self._catalog.files.sync(self._catalog.warehouse(job.warehouse).root)
-        number, _ = transactions.publish(self._catalog, job.warehouse, principal, transaction, in_transaction)
+        try:
+            number = work.publish(self._catalog, job.warehouse, principal, in_transaction)
+        except Conflict:
+            # Two requests for the same publish may run at the same time, if the answer to the first was lost.
+            job = self.get(job_id)
+            if job.state != "done" or job.epoch != epoch:
+                raise
+            number = job.number
         faults.reach("job.published")
         self._staging.ahead.ended(job_id)
         self._measures.published(landing.steps, metrics)
@@ -165,14 +180,6 @@ class Dispatch:
         except CatalogError as error:
             _log.warning("staged files were left behind", extra={"reason": error.message, "files": files[:3]})
 
-    def _snapshot_id(self, item: StagedChange) -> int | None:
-        after = item.after
-        if after is None or after.document is None or item.kind != "table":
-            return None
-        metadata = self._catalog.documents.parsed(document_key(after), after.document)
-        found: int | None = metadata.get("current-snapshot-id")
-        return found if found != -1 else None
-
     def get(self, job_id: str) -> Job:
         job = self._jobs.get(job_id)
         if job is None:
@@ -182,7 +189,7 @@ class Dispatch:
     def _held(self, job_id: str, epoch: int) -> Job:
         job = self.get(job_id)
         if job.state != "leased" or job.epoch != epoch:
-            raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+            raise LostLease(job_id, epoch)
         return job
 
 

@@ -132,6 +132,15 @@ class Job:
     number: int | None
 
 
+class LostLease(CommitFailed):
+    """The job is not held under this epoch, and nothing will be published under it any more."""
+
+    type = "LostLeaseException"
+
+    def __init__(self, job_id: str, epoch: int) -> None:
+        super().__init__(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+
+
 class _Taken(Exception):
     """Another job has one of the tables."""
 
@@ -259,11 +268,11 @@ class Jobs:
 
 
 def finish(connection: sa.Connection, job_id: str, epoch: int, number: int, metrics: dict[str, Any]) -> None:
-    """End a job inside a publish; CommitFailed unless this epoch still holds it."""
+    """End a job inside a publish; LostLease unless this epoch still holds it."""
     params = {"j": job_id, "e": epoch, "number": number, "now": _now_ms()}
     done = connection.execute(_FINISH, params | {"progress": orjson.dumps(metrics).decode()})
     if done.rowcount != 1:
-        raise CommitFailed(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
+        raise LostLease(job_id, epoch)
     connection.execute(_RELEASE, {"j": job_id})
 
 

@@ -5,12 +5,13 @@
     table.land(insert(id=1, name="a"), delete(id=1))
     table.mirror(), table.changes()
 
-The jobs API is left out: a batch is published as a plain transaction.
+The jobs API is left out: the commits of a batch are sent as a plain multi-table commit.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,12 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from catalog.metadata.commit import apply
+from catalog.metadata.tables import creation_updates
 from spark_jobs.compact import Compacted
 from spark_jobs.landing_job import LandingJob, Outcome, Progress
 from spark_jobs.messages import CHANGE_COLUMNS, Job, KeyFileSettings, job_from
-from spark_jobs.server_client import Server, ServerError, TableChanged
+from spark_jobs.server_client import Server, ServerError, TableChange, TableChanged
 from spark_jobs.slot_session import SlotSession, Stores
 from spark_jobs.table_state import TableStates
 from tests.clients import pyiceberg_client
@@ -47,15 +50,53 @@ PROPERTIES = {
 
 
 class PlainServer(Server):
-    """Publishes the transaction itself; there is no job to end."""
+    """Commits the changes itself, and answers the tables of a job; there is no job to end."""
 
-    def publish(self, job: Job, transaction: str, metrics: Mapping[str, Any]) -> int | None:
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.rest = Rest(uri)
+        self.described: dict[str, Sequence[Mapping[str, Any]]] = {}  # the tables of each job
+
+    def publish(
+        self,
+        job: Job,
+        changes: Sequence[TableChange],
+        metrics: Mapping[str, Any],
+        *,
+        transaction: str | None = None,
+    ) -> int | None:
+        if transaction is None:
+            if changes:
+                self.commit(job.warehouse, changes)
+            return self.rest.head()
         try:
-            path = f"/lake/v1/{job.warehouse}/transactions/{transaction}/commit"
-            number: int | None = self._call("POST", path).json()["number"]
+            self.publish_transaction(job.warehouse, transaction)
         except ServerError as error:
             raise (TableChanged(str(error)) if error.status == 409 else error) from error
-        return number
+        return self.rest.head()
+
+    def renewed(self, job: Job) -> Job:
+        given = job.model_dump(by_alias=True, exclude={"tables"})
+        return job_from({**given, "tables": [self.with_states(one) for one in self.described[job.id]]})
+
+    def with_states(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        names = [table["mirror"], table["changes"], (table["rejects"] or {}).get("name")]
+        states = {name: self._state(table, name) for name in names if name is not None}
+        return {**{key: value for key, value in table.items() if key != "requests"}, "states": states}
+
+    def _state(self, table: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """As `ingest.jobs.table_states` describes a table."""
+        requests = [request for request in table["requests"] if request["table"] == name]
+        for body in (request["create"] for request in requests if "create" in request):
+            path = self.rest.namespace_path(table["namespace"], "tables")
+            staged = self.rest.ok("POST", path, json={**body, "stage-create": True})["metadata"]
+            create = [{"type": "assert-create"}]
+            return {"metadata": staged, "requirements": create, "updates": creation_updates(staged)}
+        metadata = self.rest.load(table["namespace"], name, snapshots="refs")["metadata"]
+        updates = [update for request in requests for update in request["commit"]["updates"]]
+        if updates:
+            metadata = apply(metadata, [], updates, now_ms=time.time_ns() // 1_000_000)
+        return {"metadata": metadata, "requirements": [], "updates": updates}
 
 
 class PipelineSlot:
@@ -104,10 +145,14 @@ class PipelineLake:
             "lease-s": 30,
             "commit-timestamp-us": STAMP_US,
             "batch-id": uuid.uuid4().hex,
-            "tables": list(tables),
             **job,
         }
-        return self.slot.landing.run(job_from(given), Progress())
+        return self.slot.landing.run(self.job(given, tables), Progress())
+
+    def job(self, given: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Job:
+        server = self.slot.server
+        server.described[given["id"]] = tables
+        return job_from({**given, "tables": [server.with_states(table) for table in tables]})
 
     def put(self, table: pa.Table) -> str:
         """A staged file in the warehouse's storage."""
@@ -220,8 +265,7 @@ class PipelineTable:
         body: dict[str, Any] = {"name": name, "schema": schema, "properties": PROPERTIES}
         if parts:
             body["partition-spec"] = {"spec-id": 0, "fields": parts}
-        path = f"/v1/{{prefix}}/namespaces/{self.lake.namespace}/tables"
-        return {"method": "POST", "path": path, "body": body}
+        return {"table": name, "create": body}
 
     # -- what is there
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import landing_job
+from spark_jobs import planning
 from spark_jobs.messages import KeyFileSettings, TableState
 from spark_jobs.table_state import NotServed, TableStates
 from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 def key_files(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder of the test's own, so that it can delete what it likes."""
     folder = tmp_path / "keys"
-    monkeypatch.setattr(pipeline.slot.landing, "_key_files", KeyFileSettings(folder=str(folder)))
+    monkeypatch.setattr(pipeline.slot.landing, "key_files", KeyFileSettings(folder=str(folder)))
     return folder
 
 
@@ -61,7 +61,7 @@ def _agree(
     table = Checked(pipeline.table(given.columns, given.key, partition=parts))
     merged = pipeline.table(given.columns, given.key, partition=parts)
     _merge_only(monkeypatch, merged.name)
-    monkeypatch.setattr(landing_job, "TASK_ROWS_MAX", 25)
+    monkeypatch.setattr(planning, "TASK_ROWS_MAX", 25)
     for _ in range(batches):
         batch = given.batch(dice.choice([1, 10, 60]))
         table.land(*batch)

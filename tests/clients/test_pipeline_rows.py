@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest, pipeline: PipelineLake, monkeypatch: pyt
         return name
     if name == "tasks-without-key-files":
         none = KeyFileSettings(folder=f"{tempfile.gettempdir()}/calve-test-no-keys", bytes_max=0)
-        monkeypatch.setattr(pipeline.slot.landing, "_key_files", none)
+        monkeypatch.setattr(pipeline.slot.landing, "key_files", none)
     return "tasks"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs import compact, landing_job
+from spark_jobs import compact, planning
 from spark_jobs.messages import BadJob
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, delete, insert, moved, update
@@ -143,7 +143,7 @@ def test_five_hundred_columns(pipeline: PipelineLake) -> None:
 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_a_hundred_thousand_keys(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
-    monkeypatch.setattr(landing_job, "TASK_ROWS_MAX", -(-100_000 // tasks))
+    monkeypatch.setattr(planning, "TASK_ROWS_MAX", -(-100_000 // tasks))
     table = pipeline.table({"id": "long", "name": "string"}, has_changes=False)
     keys = range(100_000)
     assert table.land(*(insert(id=key, name="first") for key in keys))["tasks"] == tasks
@@ -215,16 +215,16 @@ def test_a_table_with_rejects(pipeline: PipelineLake) -> None:
             for n, (name, kind, *_) in enumerate(fields, 1)
         ],
     }
-    path = f"/v1/{{prefix}}/namespaces/{pipeline.namespace}/tables"
-    described["requests"].append(
-        {"method": "POST", "path": path, "body": {"name": "t__rejects", "schema": schema}}
-    )
+    described["requests"].append({"table": "t__rejects", "create": {"name": "t__rejects", "schema": schema}})
     described["rejects"] = {"name": "t__rejects", "files": [pipeline.put(rejects)]}
     alone = {
         "namespace": [pipeline.namespace],
         "name": "other",
         "files": [],
         "events": 0,
+        "mirror": None,
+        "changes": None,
+        "requests": [],
         "rejects": described["rejects"],
     }
     pipeline.run([described])

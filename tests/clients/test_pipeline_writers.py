@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from spark_jobs import landing_job, task
+from spark_jobs import landing_job, planning, task
 from spark_jobs.messages import ItemResult, WorkItem
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import delete, insert, update
@@ -49,7 +49,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[ItemResult]:
 def test_every_data_and_delete_file_is_written_by_a_task(
     pipeline: PipelineLake, results: list[ItemResult], monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
-    monkeypatch.setattr(landing_job, "TASK_ROWS_MAX", -(-30 // tasks))
+    monkeypatch.setattr(planning, "TASK_ROWS_MAX", -(-30 // tasks))
     table = Checked(pipeline.table(COLUMNS))
     land = [insert(id=n, name="a") for n in range(30)]
     described = table.table.described(land)

@@ -250,7 +250,7 @@ class Maker:
         """A job that can be published."""
         hand, job = self.leased()
         hand.work(job)
-        return {"job": job["id"], "body": {"epoch": job["epoch"], "transaction": hand.transaction}}
+        return {"job": job["id"], "body": hand.publish_body(job)}
 
     def letter(self) -> str:
         """A dead letter that is open: a row that does not fit the columns of its table."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import uuid
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import sqlalchemy as sa
@@ -26,6 +25,7 @@ class Hand:
         self.name = name or f"w{uuid.uuid4().hex[:8]}"
         self.rest = Rest(url, headers=headers)
         self.headers = headers
+        self._changes: dict[str, list[Any]] = {}  # by job
 
     @property
     def transaction(self) -> str:
@@ -75,30 +75,31 @@ class Hand:
 
     def work(self, job: Job) -> dict[str, int]:
         """Everything but the publish. The snapshot of each table."""
-        for request in job["tables"]:
-            for call in request["requests"]:
-                if "{warehouse}" in call["path"]:
-                    self._call(call, job["warehouse"])
-        self.abort(job["warehouse"])
-        opened = self.rest.lake(
-            "POST", f"{job['warehouse']}/transactions", json={"name": self.transaction, "ttl-s": 600}
-        )
-        assert opened.status_code == 200, opened.text
         found: dict[str, int] = {}
+        self._changes[job["id"]] = []
         for table in job["tables"]:
-            for call in table["requests"]:
-                if "{prefix}" in call["path"]:
-                    self._call(call, job["warehouse"])
-            rejects = table["rejects"]["name"] if table["rejects"] else None
-            for name in (table["mirror"], table["changes"], rejects):
-                if name is not None:
-                    found[name] = self._append(job["warehouse"], table["namespace"][0], name)
+            for name, state in table["states"].items():
+                body = append_body(state["metadata"])
+                found[name] = body["updates"][0]["snapshot"]["snapshot-id"]
+                self._changes[job["id"]].append(
+                    {
+                        "identifier": {"namespace": table["namespace"], "name": name},
+                        "requirements": state["requirements"]
+                        if {"type": "assert-create"} in state["requirements"]
+                        else [*state["requirements"], *body["requirements"]],
+                        "updates": [*state["updates"], *body["updates"]],
+                    }
+                )
         return found
 
     def publish(self, job: Job, *, url: str | None = None, **more: Any) -> httpx.Response:
-        body = {"epoch": job["epoch"], "transaction": self.transaction, "metrics": {}, **more}
+        body = {**self.publish_body(job), **more}
         where = (url or self.rest.url) + f"/lake/v1/jobs/{job['id']}/publish"
         return httpx.post(where, json=body, headers=self.headers, timeout=60)
+
+    def publish_body(self, job: Job) -> dict[str, Any]:
+        changes = self._changes.get(job["id"], [])
+        return {"epoch": job["epoch"], "table-changes": changes, "metrics": {}}
 
     def land(self, job: Job) -> int:
         self.work(job)
@@ -107,8 +108,8 @@ class Hand:
         number: int = answer.json()["number"]
         return number
 
-    def heartbeat(self, job: Job) -> httpx.Response:
-        body = {"epoch": job["epoch"], "progress": {"stage": "write"}}
+    def heartbeat(self, job: Job, *, tables: bool = False) -> httpx.Response:
+        body = {"epoch": job["epoch"], "progress": {"stage": "write"}, "tables": tables}
         return self.rest.lake("POST", f"jobs/{job['id']}/heartbeat", json=body)
 
     def fail(self, job: Job, error: str = "no", *, retry: bool = True) -> httpx.Response:
@@ -121,21 +122,6 @@ class Hand:
     def shown(self, job: Job) -> dict[str, Any]:
         found: dict[str, Any] = self.rest.lake("GET", f"jobs/{job['id']}").json()
         return found
-
-    def _call(self, call: dict[str, Any], warehouse: str) -> None:
-        prefix = quote(f"{warehouse}~{self.transaction}", safe="")
-        path = call["path"].replace("{prefix}", prefix).replace("{warehouse}", warehouse)
-        answer = self.rest.call(call["method"], path, json=call["body"])
-        exists = answer.status_code == 409 and path.endswith("/namespaces")
-        assert answer.is_success or exists, answer.text
-
-    def _append(self, warehouse: str, space: str, table: str) -> int:
-        inside = Rest(self.rest.url, f"{warehouse}~{self.transaction}", headers=self.headers)
-        body = append_body(inside.load(space, table)["metadata"])
-        answer = inside.commit(space, table, body)
-        assert answer.status_code == 200, answer.text
-        id_: int = body["updates"][0]["snapshot"]["snapshot-id"]
-        return id_
 
 
 def expire(stack: Stack, job: Job) -> None:

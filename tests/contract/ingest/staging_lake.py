@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 from calve.bootstrap import Ingest, migrate_ingest, open_catalog, open_ingest, reach_database
 from calve.settings import Settings
 from catalog.identity.open import OpenIdentity
-from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from catalog.store.migrations import migrate
 from ingest import formats
 from ingest.batches.cut import Ground
 from ingest.batches.stage import stage
 from ingest.change import Context
+from ingest.jobs.work import SentCommits
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import Receipt
 
@@ -53,15 +53,14 @@ class StagingLake:
     def lease(self) -> dict[str, Any]:
         """The next job, in the hands of a worker."""
         until_s = time.monotonic() + 60
-        while (job := self.ingest.dispatch.lease("w", [WAREHOUSE], {})) is None:
+        while (job := self.ingest.dispatch.lease("w", [WAREHOUSE], {}, "anonymous")) is None:
             assert time.monotonic() < until_s, self.ingest.view.status(WAREHOUSE)["stalled"]
             time.sleep(0.05)
         return job | {"rows": {table["name"]: read_files(table["files"]) for table in job["tables"]}}
 
     def publish(self, job: dict[str, Any]) -> None:
         """As a worker does that has written nothing."""
-        transactions.open_transaction(self.catalog, WAREHOUSE, "anonymous", "w-0", 60)
-        self.ingest.dispatch.publish(job["id"], job["epoch"], "w-0", "anonymous", {})
+        self.ingest.dispatch.publish(job["id"], job["epoch"], SentCommits([]), "anonymous", {})
 
     def land(self) -> dict[str, Any]:
         """The next job, published."""

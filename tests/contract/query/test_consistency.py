@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.clients import pyiceberg_client
-from tests.contract.ingest.hand import Hand
+from tests.contract.ingest.hand import Hand, Job
 from tests.contract.query.lake import QueryLake
+from tests.harness.rest import identified
 from tests.harness.stacks import Stack
 
 SQL = "SELECT count(*) FROM orders"
@@ -25,16 +26,33 @@ class WritingHand(Hand):
         super().__init__(stack.url)
         self._stack = stack
 
-    def _append(self, warehouse: str, space: str, table: str) -> int:
-        if table.endswith("__changes"):  # partitioned by day, which PyIceberg cannot write without its core
-            return super()._append(warehouse, space, table)
-        inside = pyiceberg_client.catalog(self._stack, f"{warehouse}~{self.transaction}")
-        found = inside.load_table((space, table))
+    def work(self, job: Job) -> dict[str, int]:
+        """In an open transaction, as a MERGE does it."""
+        self.abort()
+        inside = self.rest.open_transaction(self.transaction)
+        for table in job["tables"]:
+            (space,) = table["namespace"]
+            prepared = [
+                identified(space, name, {key: state[key] for key in ("requirements", "updates")})
+                for name, state in table["states"].items()
+                if state["updates"]
+            ]
+            if prepared:
+                inside.ok("POST", inside.path("transactions", "commit"), json={"table-changes": prepared})
+            for name in table["states"]:
+                if name.endswith("__changes"):
+                    inside.append(space, name)
+                else:
+                    self._write(space, name)
+        return {}
+
+    def publish_body(self, job: Job) -> dict[str, Any]:
+        return {"epoch": job["epoch"], "transaction": self.transaction}
+
+    def _write(self, space: str, table: str) -> None:
+        found = pyiceberg_client.catalog(self._stack, f"main~{self.transaction}").load_table((space, table))
         schema = found.schema().as_arrow()
         found.append(pa.Table.from_arrays([_filler(field) for field in schema], schema=schema))
-        snapshot = found.current_snapshot()
-        assert snapshot is not None
-        return int(snapshot.snapshot_id)
 
 
 def _filler(field: pa.Field) -> pa.Array:

@@ -231,12 +231,14 @@ def test_told_to_stop_it_finishes_what_it_has(
     assert [line["event"] for line in _said(capsys)] == ["landed"]
 
 
+@pytest.mark.parametrize("merges", [False, True])
 def test_what_takes_too_long_to_finish_is_given_back(
-    desk: _Desk, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    desk: _Desk, worker: Worker, monkeypatch: pytest.MonkeyPatch, merges: bool
 ) -> None:
     begun, finish = threading.Event(), threading.Event()
 
     def hangs(job: Job, progress: Progress) -> Outcome:
+        progress.transaction = "w-1-0" if merges else None
         begun.set()
         finish.wait(WAIT_S)
         raise LostLease("given back")
@@ -251,7 +253,7 @@ def test_what_takes_too_long_to_finish_is_given_back(
     finish.set()
     assert codes == [0]
     assert [told["error"] for told in desk.told("/fail")] == ["the worker stopped"]
-    assert "DELETE /lake/v1/main/transactions/w-1-0" in desk.stub.paths()
+    assert ("DELETE /lake/v1/main/transactions/w-1-0" in desk.stub.paths()) == merges
 
 
 def test_it_stops_when_nobody_is_left_to_work_for(desk: _Desk, spark: _Spark) -> None:

@@ -20,10 +20,10 @@ TABLE: dict[str, Any] = {
     "changes": "t__changes",
     "counts": {"insert": 3},
     "load-key": None,
-    "requests": [
-        {"method": "POST", "path": "/v1/{warehouse}/namespaces", "body": {"namespace": ["a"]}},
-        {"method": "POST", "path": "/v1/{prefix}/namespaces/a/tables", "body": {}},
-    ],
+    "states": {
+        "t": {"metadata": {"table-uuid": "u"}, "requirements": [{"type": "assert-create"}], "updates": [{}]},
+        "t__changes": {"metadata": {"table-uuid": "v"}},
+    },
 }
 JOB: dict[str, Any] = {
     "id": "j",
@@ -43,7 +43,7 @@ def test_a_job_is_read() -> None:
     assert (job.epoch, job.lease_s) == (2, 30.0)
     assert (table.label, table.key, table.late, table.counts["delete"]) == ("a.b.t", ("id",), False, 0)
     assert table.names["event-id"] == "_event_id"
-    assert [request.is_outside for request in table.requests] == [True, False]
+    assert {name: state.is_new for name, state in table.states.items()} == {"t": True, "t__changes": False}
 
 
 def test_a_table_with_nothing_but_rejects_is_short() -> None:
@@ -57,6 +57,7 @@ def test_a_table_with_nothing_but_rejects_is_short() -> None:
         "mirror": None,
         "changes": None,
         "rejects": {"name": "t__rejects", "files": ["file:///r.parquet"]},
+        "states": {"t__rejects": {"metadata": {}}},
     }
     (table,) = job_from({**JOB, "tables": [given]}).tables
     assert table.rejects is not None
@@ -79,7 +80,8 @@ def test_a_table_with_nothing_but_rejects_is_short() -> None:
         ({"tables": [{**TABLE, "counts": {"insert": -1}}]}, "a count is below zero"),
         ({"tables": [{**TABLE, "names": {"source": 1}}]}, "names.source: Input should be a valid string"),
         ({"tables": [{**TABLE, "files": [1]}]}, "files.0: Input should be a valid string"),
-        ({"tables": [{**TABLE, "requests": [{"method": "POST"}]}]}, "requests.0.path: Field required"),
+        ({"tables": [{**TABLE, "states": {"t": {}}}]}, "states.t.metadata: Field required"),
+        ({"tables": [{**TABLE, "states": {}}]}, "the table t of a.b.t is not described"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_jobs.messages import CatalogRequest, Job, job_from
+from spark_jobs.messages import BadJob, Job, job_from
 from spark_jobs.server_client import Credentials, LostLease, Server, ServerError, TableChanged
 from tests.unit.spark_jobs.stub_server import StubServer, refused, stub_server
 from tests.unit.spark_jobs.test_messages import JOB
 
 PUBLISH, BEAT, FAIL = (f"/lake/v1/jobs/j/{what}" for what in ("publish", "heartbeat", "fail"))
 OPEN = "/lake/v1/main/transactions"
+CHANGE = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [], "updates": []}
 
 
 @pytest.fixture
@@ -44,7 +45,9 @@ def test_a_lease(stub: StubServer, server: Server) -> None:
 
 def test_failures_of_the_server_are_tried_again(stub: StubServer, server: Server, job: Job) -> None:
     stub.on("POST", PUBLISH, None, (500, refused("oh")), (503, refused("oh")), (200, {"number": 7}))
-    assert server.publish(job, "w-1-0", {"a": 1}) == 7
+    assert server.publish(job, [CHANGE], {"a": 1}) == 7
+    assert stub.asked[-1].body == {"epoch": 2, "table-changes": [CHANGE], "metrics": {"a": 1}}
+    assert server.publish(job, [], {"a": 1}, transaction="w-1-0") == 7
     assert stub.asked[-1].body == {"epoch": 2, "transaction": "w-1-0", "metrics": {"a": 1}}
 
 
@@ -52,7 +55,7 @@ def test_but_not_for_ever(stub: StubServer, job: Job) -> None:
     server = Server(stub.url, retry_s_max=0.0, sleep=lambda _: None)
     stub.on("POST", PUBLISH, (500, refused("always")))
     with pytest.raises(ServerError, match="500 always"):
-        server.publish(job, "w-1-0", {})
+        server.publish(job, [CHANGE], {})
     assert len(stub.asked) == 1
     server.close()
 
@@ -60,27 +63,49 @@ def test_but_not_for_ever(stub: StubServer, job: Job) -> None:
 def test_a_server_that_is_gone(job: Job) -> None:
     server = Server("http://127.0.0.1:9", retry_s_max=0.0)
     with pytest.raises(ServerError, match="ConnectError"):
-        server.publish(job, "w-1-0", {})
+        server.publish(job, [CHANGE], {})
     server.close()
 
 
 def test_a_table_that_moved(stub: StubServer, server: Server, job: Job) -> None:
     stub.on("POST", PUBLISH, (409, refused("a.t changed")))
-    stub.on("POST", BEAT, (200, {"lease-s": 30}))
-    with pytest.raises(TableChanged, match=r"a\.t changed"):
-        server.publish(job, "w-1-0", {})
+    with pytest.raises(TableChanged, match=r"a\.t changed") as raised:
+        server.publish(job, [CHANGE], {})
+    assert raised.value.is_certain
+    assert len(stub.asked) == 1
+
+
+def test_after_a_lost_answer_a_conflict_does_not_say_that_nothing_is_published(
+    stub: StubServer, server: Server, job: Job
+) -> None:
+    stub.on("POST", PUBLISH, None, (409, refused("a.t changed")))
+    with pytest.raises(TableChanged) as raised:
+        server.publish(job, [CHANGE], {})
+    assert not raised.value.is_certain
 
 
 def test_a_lease_that_is_lost(stub: StubServer, server: Server, job: Job) -> None:
-    stub.on("POST", PUBLISH, (409, refused("not yours")))
-    stub.on("POST", BEAT, (409, refused("not yours")))
+    lost = refused("not yours", "LostLeaseException")
+    stub.on("POST", PUBLISH, (409, lost))
+    stub.on("POST", BEAT, (409, lost))
     stub.on("POST", FAIL, (404, refused("no such job")))
-    with pytest.raises(LostLease):
-        server.publish(job, "w-1-0", {})
-    with pytest.raises(LostLease):
-        server.heartbeat(job, {})
-    with pytest.raises(LostLease):
-        server.fail(job.id, job.epoch, "oh", retry=True)
+    for call in (
+        lambda: server.publish(job, [CHANGE], {}),
+        lambda: server.heartbeat(job, {}),
+        lambda: server.renewed(job),
+        lambda: server.fail(job.id, job.epoch, "oh", retry=True),
+    ):
+        with pytest.raises(LostLease):
+            call()
+
+
+def test_a_job_can_be_asked_for_again(stub: StubServer, server: Server, job: Job) -> None:
+    moved = {**JOB["tables"][0], "events": 4}
+    stub.on("POST", BEAT, (200, {"lease-s": 30, "tables": [moved]}), (409, refused("dropped")))
+    again = server.renewed(job)
+    assert (again.id, again.epoch, again.tables[0].events) == (job.id, job.epoch, 4)
+    with pytest.raises(BadJob, match="dropped"):
+        server.renewed(job)
 
 
 def test_a_leftover_transaction_is_aborted_first(stub: StubServer, server: Server) -> None:
@@ -102,31 +127,18 @@ def test_to_abort_nothing_is_fine(stub: StubServer, server: Server) -> None:
         server.abort_transaction("main", "w-1-0")
 
 
-def test_a_namespace_may_exist_and_a_table_may_not(stub: StubServer, server: Server) -> None:
-    exists = (409, refused("exists", "AlreadyExistsException"))
-    stub.on("POST", "/v1/main/namespaces", exists)
-    stub.on("POST", "/v1/main~w-1-0/namespaces/a/tables", exists)
-    server.prepare(
-        "main", "main~w-1-0", CatalogRequest(method="POST", path="/v1/{warehouse}/namespaces", body={})
-    )
-    create = CatalogRequest(method="POST", path="/v1/{prefix}/namespaces/a/tables", body={})
+def test_commits_inside_a_transaction(stub: StubServer, server: Server) -> None:
+    stub.on("POST", "/v1/main~w-1-0/transactions/commit", (204, None), (409, refused("changed")))
+    server.commit("main~w-1-0", [CHANGE])
+    assert stub.asked[0].body == {"table-changes": [CHANGE]}
     with pytest.raises(TableChanged):
-        server.prepare("main", "main~w-1-0", create)
-    # The answer to the first try was lost: the table is our own.
-    stub.on("POST", "/v1/main~w-1-0/namespaces/a/tables", None, exists)
-    server.prepare("main", "main~w-1-0", create)
-
-
-def test_names_are_encoded(stub: StubServer, server: Server) -> None:
-    path = "/v1/main~w/namespaces/a%1Fb%2Fc/tables/t%20t?snapshots=refs"
-    stub.on("GET", path, (200, {"metadata": {"x": 1}}))
-    assert server.load_table("main~w", ("a", "b/c"), "t t") == {"x": 1}
+        server.commit("main~w-1-0", [CHANGE])
 
 
 def test_a_token_is_sent(stub: StubServer, job: Job) -> None:
     stub.on("POST", BEAT, (200, {"lease-s": 12}))
     server = Server(stub.url, Credentials(token="secret"))
-    assert server.heartbeat(job, {}) == 12.0
+    server.heartbeat(job, {})
     assert stub.asked[0].headers["authorization"] == "Bearer secret"
     server.close()
 
@@ -136,7 +148,7 @@ def test_a_credential_becomes_a_token_that_is_fetched_anew_when_refused(stub: St
     stub.on("POST", token, *((200, {"access_token": name, "expires_in": 3600}) for name in ("one", "two")))
     stub.on("POST", PUBLISH, (200, {"number": 1}), (401, refused("ended")), (200, {"number": 2}))
     server = Server(stub.url, Credentials(credential="worker:se:cret"), sleep=lambda _: None)
-    assert [server.publish(job, "t", {}) for _ in range(2)] == [1, 2]
+    assert [server.publish(job, [], {}) for _ in range(2)] == [1, 2]
     sent = [asked.headers.get("authorization") for asked in stub.asked if asked.path == PUBLISH]
     assert sent == ["Bearer one", "Bearer one", "Bearer two"]
     assert "client_secret=se%3Acret" in stub.asked[0].body
@@ -147,5 +159,5 @@ def test_a_credential_that_is_refused(stub: StubServer, job: Job) -> None:
     stub.on("POST", "/v1/oauth/tokens", (401, {"error": "invalid_client"}))
     server = Server(stub.url, Credentials(credential="worker:x"), retry_s_max=0.0)
     with pytest.raises(ServerError, match="no token for worker"):
-        server.publish(job, "t", {})
+        server.publish(job, [], {})
     server.close()
