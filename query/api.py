@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 from catalog.api.dependencies import AdminWarehouse, CallerDep
 from catalog.errors import CatalogError, Invalid, Unsupported
 from query import media_types
-from query.service import Answer, Cancelled, QueryRequest, QueryService
+from query.errors import Cancelled
+from query.service import Answer, QueryRequest, QueryService
 
 router = APIRouter(tags=["Query"])
 
@@ -103,7 +104,7 @@ class QueryList(BaseModel):
 
 class CancelAnswer(BaseModel):
     query_id: str
-    state: str
+    state: str = Field(description="cancelled; cancelling: another server process has not ended it yet")
 
 
 async def _service(request: Request) -> QueryService:
@@ -193,14 +194,17 @@ async def get_query(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
 )
 async def delete_query(service: ServiceDep, caller: CallerDep, query_id: str) -> Any:
     """End a running query: the caller's own, or one of a warehouse that the caller administers."""
-    query = service.cancel(query_id, caller)
-    return {"query_id": query.id, "state": "cancelled"}
+    has_ended = await service.cancel(query_id, caller)
+    return {"query_id": query_id, "state": "cancelled" if has_ended else "cancelling"}
 
 
 @router.get("/lake/v1/{warehouse}/queries", operation_id="listQueries", response_model=QueryList)
 async def list_queries(service: ServiceDep, warehouse: AdminWarehouse) -> Any:
-    """Running and recent queries of this server process, for administrators."""
-    return {"queries": service.registry.listed(warehouse)}
+    """Running and recent queries of all server processes, for administrators.
+
+    Those of other processes appear when they have run for a second, or about a second after their end.
+    """
+    return {"queries": await service.listed(warehouse)}
 
 
 async def _respond(request: Request, service: QueryService, caller: CallerDep, body: QueryBody) -> Response:

@@ -14,6 +14,7 @@ from catalog.models import Caller, Role
 from query.pool import Lease
 
 RECENT_MAX = 200
+PROCESS_CHARS = 8
 SQL_CHARS_SHOWN = 1000
 
 QueryState = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -22,15 +23,23 @@ QueryState = Literal["waiting", "running", "done", "failed", "cancelled"]
 class NoSuchQuery(NotFound):
     type = "NoSuchQueryException"
 
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"No query {query_id} of yours is running")
+
+
+def may_cancel(caller: Caller, owner: str, warehouse: str) -> bool:
+    """A query belongs to its caller, and to the administrators of its warehouse."""
+    return owner == caller.name or caller.role(warehouse) == Role.ADMIN
+
 
 @dataclass(slots=True, eq=False)
 class Query:
     """One query from its request to its last byte."""
 
+    id: str
     caller: str
     sql: str
     warehouse: str
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     started_s: float = field(default_factory=time.monotonic)
     state: QueryState = "waiting"
@@ -78,31 +87,39 @@ class Query:
 
 
 class Registry:
+    """`process` names the server process, and begins the ids of its queries."""
+
     def __init__(self) -> None:
+        self.process = uuid.uuid4().hex[:PROCESS_CHARS]
         self._running: dict[str, Query] = {}
         self._recent: deque[Query] = deque(maxlen=RECENT_MAX)
+        self._ended: deque[Query] = deque(maxlen=RECENT_MAX)
 
-    def add(self, query: Query) -> None:
-        self._running[query.id] = query
+    def begin(self, caller: str, sql: str, warehouse: str) -> Query:
+        id_ = self.process + uuid.uuid4().hex[PROCESS_CHARS:]
+        query = self._running[id_] = Query(id_, caller, sql, warehouse)
+        return query
 
     def finish(self, query: Query, error: str | None = None) -> None:
         query.end(error)
         if self._running.pop(query.id, None) is not None:
             self._recent.appendleft(query)
+            self._ended.append(query)
 
     def running(self) -> list[Query]:
         return list(self._running.values())
+
+    def find(self, query_id: str) -> Query | None:
+        """One that is running."""
+        return self._running.get(query_id)
+
+    def take_ended(self) -> list[Query]:
+        """Those that ended since the last call; of very many the newest."""
+        found = list(self._ended)
+        self._ended.clear()
+        return found
 
     def listed(self, warehouse: str) -> list[dict[str, Any]]:
         """Those that read the warehouse: running ones first, then recent ones, the newest first."""
         everything = [*reversed(self._running.values()), *self._recent]
         return [query.as_json() for query in everything if warehouse in {query.warehouse, *query.warehouses}]
-
-    def own(self, query_id: str, caller: Caller) -> Query:
-        """A running query of the caller, or of a warehouse that the caller administers."""
-        query = self._running.get(query_id)
-        if query is not None:
-            is_admin = caller.role(query.warehouse) == Role.ADMIN
-            if query.caller == caller.name or is_admin:
-                return query
-        raise NoSuchQuery(f"No query {query_id} of yours is running here")

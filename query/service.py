@@ -16,49 +16,26 @@ from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
 
-from catalog.errors import CatalogError, DeadlineExceeded, Invalid, NoSuchTable, TooLarge, Unavailable
+from catalog.errors import CatalogError, DeadlineExceeded, Invalid, Unavailable
 from catalog.models import Caller
 from catalog.moments import AtNumber, AtTime, Now
 from catalog.names import Namespace, WarehouseRef, namespace_from_levels, warehouse_ref
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
+from catalog.store.queries import QueryStore
 from query import explain
+from query.errors import Cancelled, as_catalog_error
 from query.landing import AT_LEAST, COMMITTED, FRESH, Freshness, Tables, mirror_name
 from query.moments import AtToken, requested_moment
-from query.pool import Lease, PoolBusy, ProcessEnded, ProcessPool, QueryError
-from query.registry import Query, Registry
+from query.pool import Lease, ProcessPool, QueryError
+from query.registry import NoSuchQuery, Query, Registry, may_cancel
 from query.resolve import Plan, Resolver
+from query.sharing import SharedQueries, merged
 
 DEADLINE_MARGIN_S = 0.3  # the answer of a query that takes too long comes before that of the HTTP layer
 PARAMETERS_MAX = 1000
 STOPPING_POLL_S = 0.5
 STOPPING_GRACE_S = 2.0
-
-
-class QueryFailed(Invalid):
-    """DuckDB refused the statement, or failed while it ran it."""
-
-    type = "QueryFailedException"
-
-
-class TooMuchMemory(TooLarge):
-    type = "QueryMemoryExceededException"
-
-
-class ResultTooLarge(TooLarge):
-    type = "QueryResultTooLargeException"
-
-
-class ProcessLost(CatalogError):
-    status = 500
-    type = "QueryProcessEndedException"
-
-
-class Cancelled(CatalogError):
-    """The caller or an administrator ended the query."""
-
-    status = 409
-    type = "QueryCancelledException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +95,22 @@ class QueryService:
         self._pool = pool
         self._limits = limits
         self._stopper: asyncio.Task[None] | None = None
-        self.registry = Registry()
+        self._registry = Registry()
+        self._shared = SharedQueries(
+            QueryStore(catalog.database), self._registry, catalog.now_ms, self._stop_for
+        )
+        self._sharing: asyncio.Task[None] | None = None
 
     def watch_for_stop(self) -> None:
         """Call it on the event loop when the server starts."""
-        self._stopper = asyncio.get_running_loop().create_task(self._end_when_stopping())
+        loop = asyncio.get_running_loop()
+        self._stopper = loop.create_task(self._end_when_stopping())
+        self._sharing = loop.create_task(self._shared.run())
 
     async def close(self) -> None:
-        if self._stopper is not None:
-            self._stopper.cancel()
+        for task in (self._stopper, self._sharing):
+            if task is not None:
+                task.cancel()
         self._stop_all()
         await self._pool.close()
 
@@ -138,7 +122,7 @@ class QueryService:
         self._stop_all()
 
     def _stop_all(self) -> None:
-        for query in self.registry.running():
+        for query in self._registry.running():
             query.stop(Unavailable("The server is stopping: send the query again in a moment"))
 
     async def start(
@@ -147,7 +131,7 @@ class QueryService:
         """Run the query up to the first piece of its result. `token` is the caller's own bearer token."""
         if self._limits.sandbox_missing is not None:
             raise Unavailable(self._limits.sandbox_missing, retry_after_s=60)
-        query = Query(caller.name, request.sql, request.warehouse)
+        query = self._registry.begin(caller.name, request.sql, request.warehouse)
         timeout_s = min(request.timeout_s or self._limits.timeout_s, self._limits.timeout_s)
         first_s = timeout_s
         if deadline_s is not None:
@@ -155,7 +139,6 @@ class QueryService:
         late = DeadlineExceeded(f"The query took longer than {first_s:.3g} s and was ended")
         loop = asyncio.get_running_loop()
         timer = loop.call_later(first_s, query.stop, late)
-        self.registry.add(query)
         task = loop.create_task(self._start(request, query, caller, token, first_s))
         query.task = task
         try:
@@ -171,10 +154,24 @@ class QueryService:
             answer.rest = self._rest(query, answer.rest, timeout_s)
         return answer
 
-    def cancel(self, query_id: str, caller: Caller) -> Query:
-        query = self.registry.own(query_id, caller)
-        query.stop(Cancelled(f"The query was cancelled by {caller.name}"))
-        return query
+    async def cancel(self, query_id: str, caller: Caller) -> bool:
+        """End a query of this or of another server process. False if it has not ended yet."""
+        query = self._registry.find(query_id)
+        if query is None:
+            return await self._shared.cancel(query_id, caller)
+        if not may_cancel(caller, query.caller, query.warehouse):
+            raise NoSuchQuery(query_id)
+        self._stop_for(query, caller.name)
+        return True
+
+    async def listed(self, warehouse: str) -> list[dict[str, Any]]:
+        """Running and recent queries of all server processes."""
+        others = await run_in_threadpool(self._shared.listed, warehouse)
+        return merged(self._registry.listed(warehouse), others)
+
+    @staticmethod
+    def _stop_for(query: Query, caller: str) -> None:
+        query.stop(Cancelled(f"The query was cancelled by {caller}"))
 
     # -- until the first piece
 
@@ -326,35 +323,16 @@ class QueryService:
 
     def _finish(self, query: Query, error: str | None = None) -> None:
         self._release(query)
-        self.registry.finish(query, error)
+        self._registry.finish(query, error)
 
     def _failed(self, query: Query, error: BaseException) -> BaseException:
         """End the query, and say in the words of HTTP why it failed."""
-        failure = query.stopped or _as_catalog_error(error)
+        failure = query.stopped or as_catalog_error(error)
         has_answered = isinstance(error, QueryError | CatalogError) and query.state != "running"
         if query.lease is not None and not (has_answered or isinstance(error, QueryError)):
             query.lease.abort()  # the process may be in the middle of the query
         self._finish(query, getattr(failure, "message", type(failure).__name__))
         return failure
-
-
-def _as_catalog_error(error: BaseException) -> BaseException:
-    if isinstance(error, PoolBusy):
-        return Unavailable(str(error))
-    if isinstance(error, ProcessEnded):
-        return ProcessLost(
-            "The query process ended before the query did. It may have needed more memory than it may have; "
-            "other queries are not affected"
-        )
-    if isinstance(error, QueryError):
-        if error.type == "OutOfMemoryException":
-            return TooMuchMemory(f"The query needs more memory than it may have: {error.message}")
-        if error.type == "ResultTooLarge":
-            return ResultTooLarge(error.message)
-        if error.type == "CatalogException" and error.message.startswith("Catalog Error: Table with name"):
-            return NoSuchTable(error.message)
-        return QueryFailed(error.message)
-    return error
 
 
 def _parameters(given: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any] | None:

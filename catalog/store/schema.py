@@ -263,3 +263,17 @@ expired_files = sa.Table(
     sa.Column("files", sa.LargeBinary, nullable=False),
     sa.Index("expired_files_by_table", "warehouse", "uuid", "due_ms"),
 )
+
+# Queries of all server processes: those that have run for a while, and recent ones that ended.
+queries = sa.Table(
+    "queries",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("process", Text, nullable=False),
+    sa.Column("caller", Text, nullable=False),
+    sa.Column("warehouse", Text, nullable=False),
+    sa.Column("document", Text, nullable=False),
+    sa.Column("is_ended", sa.Integer, nullable=False),
+    sa.Column("cancelled_by", Text, nullable=False),
+    sa.Column("saved_ms", sa.BigInteger, nullable=False),
+)

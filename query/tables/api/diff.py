@@ -1,21 +1,16 @@
-"""The difference of one table between two moments: rows, schema, files.
-
-Files that are part of both states in the same form have the same rows, so only the others are read. With a
-key, a row of the same key on both sides is changed or, if all values are equal, unchanged: rows that a
-compaction moved to another file are no difference. Without a key, equal rows on both sides cancel out.
-"""
+"""The difference of one table between two moments: rows, schema, files."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from catalog.api.responses import json_response
 from query.tables.api.changes import To
 from query.tables.api.snapshots import MomentAnswer
-from query.tables.dependencies import MOMENT_FORMS, TABLE, TOO_LARGE, ReaderTable
+from query.tables.dependencies import MOMENT_FORMS, TABLE, ReaderTable
 
 router = APIRouter()
 
@@ -25,7 +20,9 @@ OTHER_TABLE: dict[int | str, dict[str, Any]] = {
         "whose changes are not visible yet."
     }
 }
-
+LATE: dict[int | str, dict[str, Any]] = {
+    504: {"description": "What differs could not be read in the time of a request."}
+}
 LIMIT_MAX = 10_000
 
 
@@ -76,10 +73,12 @@ Limit = Annotated[int, Query(ge=0, le=LIMIT_MAX, description="Most rows of each 
 
 
 @router.get(
-    TABLE + "/diff", operation_id="diffTable", response_model=DiffAnswer, responses=OTHER_TABLE | TOO_LARGE
+    TABLE + "/diff", operation_id="diffTable", response_model=DiffAnswer, responses=OTHER_TABLE | LATE
 )
-def diff_table(access: ReaderTable, from_: DiffFrom, to: To = None, limit: Limit = 100) -> Response:
+def diff_table(
+    request: Request, access: ReaderTable, from_: DiffFrom, to: To = None, limit: Limit = 100
+) -> Response:
     """What is different between two moments: rows added, removed and changed, columns, files."""
     from query.tables import diff
 
-    return json_response(diff.diff_table(access, from_, to, limit))
+    return json_response(diff.diff_table(access, from_, to, limit, request.scope.get("calve.deadline_s")))
