@@ -32,7 +32,7 @@ class Part:
     """A data file to read. `positions`: these rows alone; None: all rows that are not deleted."""
 
     task: FileScanTask
-    positions: pa.ChunkedArray | None = None
+    positions: pa.Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def differing(old: TableMoment, new: TableMoment) -> tuple[Side, Side, dict[str,
     return Side(scans[0], only_old), Side(scans[1], only_new), numbers
 
 
-def _part(task: FileScanTask, positions: pa.ChunkedArray) -> list[Part]:
+def _part(task: FileScanTask, positions: pa.Array) -> list[Part]:
     return [Part(task, positions)] if len(positions) else []
 
 
@@ -107,7 +107,7 @@ class _DeleteFiles:
         return self._kept[path]
 
 
-def _without(positions: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
+def _without(positions: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array:
     return positions.filter(pc.invert(pc.is_in(positions, value_set=others))).unique()
 
 
@@ -123,7 +123,7 @@ def _batches(reader: ArrowScan, deletes: _DeleteFiles, part: Part) -> Iterator[p
         places = pc.subtract(wanted.filter(inside), start)
         start += batch.num_rows
         if len(places):
-            yield batch.take(places.combine_chunks())
+            yield batch.take(places)
 
 
 def _lazy(

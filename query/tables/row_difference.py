@@ -140,7 +140,7 @@ def comparison(schema: pa.Schema, deadline_s: float | None) -> Iterator[RowCompa
         raise Unavailable("Other comparisons are running: try again in a moment")
     try:
         with tempfile.TemporaryDirectory(prefix="calve-diff-") as folder:
-            config = {
+            config: dict[str, str | bool | int | float | list[str]] = {
                 "memory_limit": MEMORY,
                 "temp_directory": f"{folder}/spilled",
                 "threads": 2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyiceberg.types import (
 )
 
 from tests.clients import pyiceberg_client
+from tests.clients.duckdb_client import DuckLake
 from tests.contract.query.tables.table_lake import TableLake, orders
 
 CHANGES = Schema(
@@ -277,6 +279,58 @@ def test_diff_shows_columns_that_changed(lake: TableLake) -> None:
     assert answer["rows"]["changed"] == []
     back = lake.get("evolved", "diff", **{"from": "now", "to": before})
     assert back["rows"]["removed"] == [{"id": 2, "state": "new", "count": 8, "note": "y"}]
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_diff_of_rows_that_an_engine_deleted_in_place(lake: TableLake, version: str) -> None:
+    """Position deletes and deletion vectors: the data files stay, and their delete files change."""
+    lake.create("orders", properties={"format-version": version})
+    with DuckLake(lake.stack) as engine:
+        name = f"lake.{lake.namespace}.orders"
+        for start, status in ((0, "new"), (1000, "old")):
+            engine.sql(f"INSERT INTO {name} SELECT range, '{status}' FROM range({start}, {start + 1000})")
+        numbers = [lake.head()]
+        for statement in (
+            f"DELETE FROM {name} WHERE id % 100 = 7",
+            f"UPDATE {name} SET status = 'paid' WHERE id % 100 IN (8, 9)",
+            f"DELETE FROM {name} WHERE id = 8",
+        ):
+            engine.sql(statement)
+            numbers.append(lake.head())
+    begin, deleted, updated, end = numbers
+    assert _counts(lake, begin, deleted) == (0, 20, 0)
+    assert _counts(lake, begin, updated) == (0, 20, 40)
+    assert _counts(lake, begin, end) == (0, 21, 39)
+    assert _counts(lake, updated, end) == (0, 1, 0)
+    assert _counts(lake, end, begin) == (21, 0, 39)
+    changed = lake.get("orders", "diff", **{"from": deleted, "to": updated})["rows"]["changed"]
+    assert changed[0] == {"key": {"id": 8}, "old": {"status": "new"}, "new": {"status": "paid"}}
+
+
+def _counts(lake: TableLake, start: int, end: int) -> tuple[int, int, int]:
+    rows = lake.get("orders", "diff", **{"from": start, "to": end, "limit": 3})["rows"]
+    return rows["added_count"], rows["removed_count"], rows["changed_count"]
+
+
+@pytest.mark.parametrize("stack", ["embedded"], indirect=True)
+def test_diff_of_many_rows(lake: TableLake) -> None:
+    """All files are others, as after a compaction, and one row differs."""
+    count = 2_100_000
+    ids = pa.array(range(count), pa.int64())
+    schema = lake.create("many").schema().as_arrow()
+    status = pa.array(["new"] * count)
+    lake.table("many").append(pa.table([ids, status], schema=schema))
+    before, memory_kb = lake.head(), _peak_kb(lake.stack.server.pid)
+    changed = pa.concat_arrays([status.slice(1), pa.array(["paid"])])
+    lake.table("many").overwrite(pa.table([ids, changed], schema=schema))
+    rows = lake.get("many", "diff", **{"from": before})["rows"]
+    assert (rows["added_count"], rows["removed_count"], rows["changed_count"]) == (0, 0, 1)
+    assert rows["changed"][0]["key"] == {"id": count - 1}
+    assert _peak_kb(lake.stack.server.pid) - memory_kb < 900 * 1024
+
+
+def _peak_kb(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0])
 
 
 def test_diff_of_moments_before_the_table(lake: TableLake) -> None:
