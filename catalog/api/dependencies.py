@@ -1,32 +1,28 @@
 """Dependencies of the routes: the catalog, the caller, the warehouse state, names, the body, a write slot.
 
-A handler declares them in this order: catalog, state, names, body, write context, slot. FastAPI resolves them
-in the order of the declaration, so that a request is refused with 401, 404 or 403 before anything else about
-it is checked. A dependency that reads SQL is `def` and runs in a thread; one that only parses is `async def`.
+FastAPI resolves them in the order of their declaration, so the caller and the state come first: a request is
+refused with 401, 404 or 403 before anything else about it is checked. A dependency that reads SQL is `def`
+and runs in a thread; one that only parses is `async def`. Routes that change tables use api/writes.py.
 
-Every 403 for a missing role is raised here: `writer_state`, `_require_role` and `server_admin`. A warehouse
-in which the caller has no role is reported as missing (404). The same holds for a transaction that another
+Every 403 for a missing role is raised in `require_writer`, `_require_role` and `server_admin`. A warehouse in
+which the caller has no role is reported as missing (404). The same holds for a transaction that another
 principal opened: it belongs to that principal and to the administrators of the warehouse.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, unquote
 
 import anyio
 import orjson
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.requests import HTTPConnection
 
 from catalog.errors import (
-    CatalogError,
     CommitFailed,
     Forbidden,
     Invalid,
@@ -34,7 +30,8 @@ from catalog.errors import (
     NoSuchWarehouse,
     Unavailable,
 )
-from catalog.models import EVERY_WAREHOUSE, Caller, IdempotencyRecord, Role, Transaction
+from catalog.identity.open import OpenIdentity
+from catalog.models import EVERY_WAREHOUSE, Caller, Role, Transaction
 from catalog.names import (
     Identifier,
     Namespace,
@@ -53,9 +50,6 @@ from catalog.services.writes import WriteContext
 WRITERS_MAX = 16  # of AnyIO's 40 threads: reads continue while writes wait for storage
 DEADLINE_MARGIN_S = 0.1  # a 503 (not executed) must be sent before the deadline's 504 (unknown)
 QUERY_PARAMETERS_MAX = 50
-INLINE_BYTES_MAX = 64 * 1024  # a larger body is parsed and hashed in a thread
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 
 
 # Every request
@@ -84,7 +78,7 @@ async def get_catalog(request: Request) -> Catalog:
     return catalog
 
 
-def get_caller(request: Request) -> Caller:
+def _identify(request: Request) -> Caller:
     """The caller; NotAuthorized without a valid token. The access log reads its name from the scope."""
     given = request.headers.getlist("authorization")
     if len(given) > 1:
@@ -92,6 +86,13 @@ def get_caller(request: Request) -> Caller:
     caller: Caller = request.app.state.identity.identify(given[0] if given else None)
     request.scope["calve.caller"] = caller.name
     return caller
+
+
+async def get_caller(request: Request) -> Caller:
+    """As `_identify`; in a thread if that reads SQL."""
+    if isinstance(request.app.state.identity, OpenIdentity):
+        return _identify(request)
+    return await run_in_threadpool(_identify, request)
 
 
 CatalogDep = Annotated[Catalog, Depends(get_catalog)]
@@ -106,6 +107,13 @@ def visible_role(caller: Caller, warehouse: str) -> Role:
     if role is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
     return role
+
+
+def require_writer(caller: Caller, warehouse: str) -> None:
+    if visible_role(caller, warehouse) < Role.WRITER:
+        raise Forbidden(
+            f"{caller.name} may read {warehouse} but not change it: that requires the role writer"
+        )
 
 
 def is_visible(caller: Caller, transaction: Transaction) -> bool:
@@ -135,28 +143,19 @@ def state_for(catalog: Catalog, caller: Caller, ref: WarehouseRef) -> WarehouseS
         raise
     if isinstance(state, TransactionState):
         refuse_invisible(caller, state.transaction)
+    return state
+
+
+def reader_state(request: Request, prefix: str) -> WarehouseState:
+    try:
+        state = state_for(request.app.state.catalog, _identify(request), warehouse_ref(unquote(prefix)))
+    except CommitFailed as error:  # to a reader, a closed transaction does not exist
+        raise NoSuchWarehouse(error.message) from error
     _ = state.warehouse  # it is read lazily: without this a missing warehouse would have empty lists
     return state
 
 
-def reader_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> WarehouseState:
-    try:
-        return state_for(catalog, caller, warehouse_ref(unquote(prefix)))
-    except CommitFailed as error:  # to a reader, a closed transaction does not exist
-        raise NoSuchWarehouse(error.message) from error
-
-
-def writer_state(catalog: CatalogDep, caller: CallerDep, prefix: str) -> WarehouseState:
-    """As `reader_state`, for a caller with the role writer. A closed transaction is a conflict: 409."""
-    ref = warehouse_ref(unquote(prefix))
-    state = state_for(catalog, caller, ref)
-    if visible_role(caller, ref.name) < Role.WRITER:
-        raise Forbidden(f"{caller.name} may read {ref.name} but not change it: that requires the role writer")
-    return state
-
-
 ReaderState = Annotated[WarehouseState, Depends(reader_state)]
-WriterState = Annotated[WarehouseState, Depends(writer_state)]
 
 
 # A warehouse by its plain name, below /lake/v1
@@ -235,12 +234,12 @@ async def get_namespace(request: Request, namespace: NamespaceSegment) -> Namesp
 NamespaceDep = Annotated[Namespace, Depends(get_namespace)]
 
 
-async def get_table(namespace: NamespaceDep, table: TableSegment) -> Identifier:
-    return Identifier(namespace, decode_segment(table))
+async def get_table(request: Request, namespace: NamespaceSegment, table: TableSegment) -> Identifier:
+    return Identifier(parse_namespace(request, namespace), decode_segment(table))
 
 
-async def get_view(namespace: NamespaceDep, view: ViewSegment) -> Identifier:
-    return Identifier(namespace, decode_segment(view))
+async def get_view(request: Request, namespace: NamespaceSegment, view: ViewSegment) -> Identifier:
+    return Identifier(parse_namespace(request, namespace), decode_segment(view))
 
 
 TableDep = Annotated[Identifier, Depends(get_table)]
@@ -254,21 +253,10 @@ def raw_query(request: Request, name: str) -> str:
     return {key: value for key, _, value in pairs}.get(name, "")
 
 
-# The body
+# The body, and a slot for a write
 
 
-async def json_body(request: Request, _caller: CallerDep) -> dict[str, Any]:
-    """The body as an object. It is read after the caller is known.
-
-    orjson is strict: no NaN, no numbers beyond double, no broken UTF-8, limited nesting.
-    """
-    body = await request.body()
-    if len(body) > INLINE_BYTES_MAX:
-        return await run_in_threadpool(_parse_object, body)
-    return _parse_object(body)
-
-
-def _parse_object(body: bytes) -> dict[str, Any]:
+def parse_object(body: bytes) -> dict[str, Any]:
     if not body:
         raise Invalid("The request needs a JSON body")
     try:
@@ -280,59 +268,12 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     return value
 
 
+async def json_body(request: Request, _caller: CallerDep) -> dict[str, Any]:
+    """The body of a small request as an object. It is read after the caller is known."""
+    return parse_object(await request.body())
+
+
 JsonBody = Annotated[dict[str, Any], Depends(json_body)]
-
-
-# Writes
-
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
-
-
-async def write_context_without_key(request: Request, caller: CallerDep) -> WriteContext:
-    """The principal and the deadline of a write."""
-    return WriteContext(caller.name, deadline_s=request.scope.get("calve.deadline_s"))
-
-
-WriteContextWithoutKey = Annotated[WriteContext, Depends(write_context_without_key)]
-
-
-async def write_context(
-    request: Request,
-    catalog: CatalogDep,
-    state: WriterState,
-    context: WriteContextWithoutKey,
-    key: IdempotencyKey = None,
-) -> WriteContext:
-    """As `write_context_without_key`, with the record for the Idempotency-Key of the request."""
-    if key is None:
-        return context
-    if _UUID(key) is None:
-        raise Invalid("Idempotency-Key must be a UUID of 36 characters")
-    body = await request.body()
-    query: bytes = request.scope["query_string"]
-    record = IdempotencyRecord(
-        principal=context.principal,
-        operation=request.scope["route"].operation_id,
-        target=f"{state.warehouse.name}:{_path_hash(request)}",
-        key=key.lower(),
-        body_hash=await run_in_threadpool(_body_hash, body, query)
-        if len(body) > INLINE_BYTES_MAX
-        else _body_hash(body, query),
-        expires_ms=catalog.now_ms() + catalog.limits.idempotency_lifetime_s * 1000,
-    )
-    return replace(context, record=record)
-
-
-def _path_hash(request: Request) -> str:
-    """A hash, because a path can be longer than an index entry."""
-    return hashlib.blake2b("/".join(request.path_params.values()).encode(), digest_size=16).hexdigest()
-
-
-def _body_hash(body: bytes, query: bytes) -> str:
-    return hashlib.sha256(body + b"\0" + query).hexdigest()
-
-
-WriteContextDep = Annotated[WriteContext, Depends(write_context)]
 
 
 async def write_slot(request: Request) -> AsyncIterator[None]:
@@ -341,9 +282,19 @@ async def write_slot(request: Request) -> AsyncIterator[None]:
     A request that is refused here is not executed later.
     """
     slots: anyio.CapacityLimiter = request.app.state.write_slots
-    deadline_s = request.scope.get("calve.deadline_s")
-    wait_s = None if deadline_s is None else deadline_s - DEADLINE_MARGIN_S - time.monotonic()
     borrower = object()
+    try:
+        slots.acquire_on_behalf_of_nowait(borrower)
+    except anyio.WouldBlock:
+        await _wait_for_slot(slots, borrower, request.scope.get("calve.deadline_s"))
+    try:
+        yield
+    finally:
+        slots.release_on_behalf_of(borrower)
+
+
+async def _wait_for_slot(slots: anyio.CapacityLimiter, borrower: object, deadline_s: float | None) -> None:
+    wait_s = None if deadline_s is None else deadline_s - DEADLINE_MARGIN_S - time.monotonic()
     try:
         with anyio.fail_after(wait_s):
             await slots.acquire_on_behalf_of(borrower)
@@ -351,34 +302,18 @@ async def write_slot(request: Request) -> AsyncIterator[None]:
         raise Unavailable(
             "Too many writes are waiting. This one has not been carried out: send it again"
         ) from None
-    try:
-        yield
-    finally:
-        slots.release_on_behalf_of(borrower)
 
 
-async def commit_turn(request: Request, table: TableDep) -> AsyncIterator[None]:
-    """The turn of this client among those that commit to one contended table (`app.state.commit_queue`)."""
-    queue = request.app.state.commit_queue
-    if queue is None:
-        yield
-        return
-    key = (request.path_params["prefix"], table.namespace.key, table.name)
-    client = request.scope.get("client")
-    await queue.enter(key, client)
-    lost = False
-    try:
-        yield
-    except CatalogError as error:
-        lost = error.status == 409
-        raise
-    finally:
-        await queue.leave(key, client, lost=lost)
-
-
-# Both end with the handler and not with the response: a client that reads slowly must not hold a slot.
+# It ends with the handler and not with the response: a client that reads slowly must not hold a slot.
 WriteSlot = Annotated[None, Depends(write_slot, scope="function")]
-CommitTurn = Annotated[None, Depends(commit_turn, scope="function")]
+
+
+async def write_context_without_key(request: Request, caller: CallerDep) -> WriteContext:
+    """The principal and the deadline of a write below /lake/v1."""
+    return WriteContext(caller.name, deadline_s=request.scope.get("calve.deadline_s"))
+
+
+WriteContextWithoutKey = Annotated[WriteContext, Depends(write_context_without_key)]
 
 
 # Fields of request bodies. As in Iceberg's own parsers, null means the same as a missing field.

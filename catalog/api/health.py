@@ -86,10 +86,10 @@ async def ready(request: Request) -> Any:
     return JSONResponse(found.model_dump(), 200 if found.status == "ok" else 503)
 
 
-def metrics_reader(request: Request) -> None:
+async def metrics_reader(request: Request) -> None:
     """With the setting `metrics_auth` a caller needs a token."""
     if request.app.state.metrics_auth:
-        get_caller(request)
+        await get_caller(request)
 
 
 @router.get("/metrics", operation_id="metrics", response_class=Response)

@@ -6,21 +6,16 @@ from fastapi import APIRouter, Request, Response
 
 from catalog.api import spec
 from catalog.api.dependencies import (
-    CatalogDep,
-    JsonBody,
     NamespaceDep,
     ReaderState,
-    WriteContextDep,
-    WriterState,
-    WriteSlot,
     parse_namespace,
     raw_query,
 )
 from catalog.api.pagination import SpecPageDep
 from catalog.api.responses import json_response, no_content
+from catalog.api.writes import WriteDep
 from catalog.names import Namespace, namespace_from_levels
 from catalog.services import namespaces
-from catalog.services.idempotency import run_once
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -57,14 +52,13 @@ def list_namespaces(request: Request, state: ReaderState, page: SpecPageDep) -> 
         takes_key=True,
     ),
 )
-def create_namespace(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
-) -> Response:
+def create_namespace(write: WriteDep) -> Response:
+    body = write.json()
     namespace = namespace_from_levels(body.get("namespace"))
-    properties = run_once(
-        catalog,
-        context,
-        work=lambda: namespaces.create(catalog, state, context, namespace, body.get("properties")),
+    properties = write.run_once(
+        work=lambda: namespaces.create(
+            write.catalog, write.state, write.context, namespace, body.get("properties")
+        ),
         restore=lambda saved: saved,
     )
     return _response(namespace, properties)
@@ -99,13 +93,9 @@ def namespace_exists(state: ReaderState, namespace: NamespaceDep) -> Response:
         errors={**spec.NO_NAMESPACE, "409": "NamespaceNotEmptyResponse"}, writes=True, takes_key=True
     ),
 )
-def drop_namespace(
-    catalog: CatalogDep, state: WriterState, namespace: NamespaceDep, context: WriteContextDep, _: WriteSlot
-) -> Response:
-    run_once(
-        catalog,
-        context,
-        work=lambda: namespaces.drop(catalog, state, context, namespace),
+def drop_namespace(write: WriteDep, namespace: NamespaceDep) -> Response:
+    write.run_once(
+        work=lambda: namespaces.drop(write.catalog, write.state, write.context, namespace),
         restore=lambda _saved: None,
     )
     return no_content()
@@ -123,19 +113,11 @@ def drop_namespace(
         takes_key=True,
     ),
 )
-def update_properties(
-    catalog: CatalogDep,
-    state: WriterState,
-    namespace: NamespaceDep,
-    body: JsonBody,
-    context: WriteContextDep,
-    _: WriteSlot,
-) -> Response:
-    result = run_once(
-        catalog,
-        context,
+def update_properties(write: WriteDep, namespace: NamespaceDep) -> Response:
+    body = write.json()
+    result = write.run_once(
         work=lambda: namespaces.update_properties(
-            catalog, state, context, namespace, body.get("updates"), body.get("removals")
+            write.catalog, write.state, write.context, namespace, body.get("updates"), body.get("removals")
         ),
         restore=lambda saved: saved,
     )

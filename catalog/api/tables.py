@@ -11,13 +11,10 @@ from catalog.api import spec
 from catalog.api.dependencies import (
     CallerDep,
     CatalogDep,
-    CommitTurn,
     JsonBody,
     NamespaceDep,
     ReaderState,
     TableDep,
-    WriteContextDep,
-    WriterState,
     WriteSlot,
     boolean_field,
     list_field,
@@ -34,6 +31,7 @@ from catalog.api.responses import (
     table_response,
     unregister_response,
 )
+from catalog.api.writes import CommitDep, WriteDep
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
 from catalog.models import CatalogEntry
@@ -46,7 +44,7 @@ from catalog.names import (
 )
 from catalog.services import commits, namespaces, reports, tables
 from catalog.services.catalog import Catalog
-from catalog.services.idempotency import restore_entry, restore_from_file, run_once
+from catalog.services.idempotency import restore_entry, restore_from_file
 from catalog.services.warehouse_state import WarehouseState
 
 router = APIRouter(tags=["Catalog API"])
@@ -101,22 +99,13 @@ def load_table(
         takes_key=True,
     ),
 )
-def commit_table(
-    catalog: CatalogDep,
-    state: WriterState,
-    table: TableDep,
-    body: JsonBody,
-    context: WriteContextDep,
-    _turn: CommitTurn,
-    _slot: WriteSlot,
-) -> Response:
+def commit_table(write: CommitDep, table: TableDep) -> Response:
+    body = write.json()
     require_same_identifier(table, body)
     commit = commits.TableCommit(table, list_field(body, "requirements"), list_field(body, "updates"))
-    entry = run_once(
-        catalog,
-        context,
-        work=lambda: commits.commit_tables(catalog, state, context, [commit])[0],
-        restore=lambda saved: restore_entry(catalog, state, table, saved),
+    entry = write.run_once(
+        work=lambda: commits.commit_tables(write.catalog, write.state, write.context, [commit])[0],
+        restore=lambda saved: restore_entry(write.catalog, write.state, table, saved),
     )
     return table_response(entry)
 
@@ -139,20 +128,13 @@ def table_exists(state: ReaderState, table: TableDep) -> Response:
     **spec.operation(errors=spec.NO_TABLE, parameters=("purge-requested",), writes=True, takes_key=True),
 )
 def drop_table(
-    catalog: CatalogDep,
-    state: WriterState,
-    table: TableDep,
-    context: WriteContextDep,
-    _: WriteSlot,
-    purge_requested: Annotated[str, Query(alias="purgeRequested")] = "false",
+    write: WriteDep, table: TableDep, purge_requested: Annotated[str, Query(alias="purgeRequested")] = "false"
 ) -> Response:
     if purge_requested.lower() not in ("true", "false"):
         raise Invalid("purgeRequested must be true or false")
     purge = purge_requested.lower() == "true"
-    run_once(
-        catalog,
-        context,
-        work=lambda: tables.drop_table(catalog, state, context, table, purge=purge),
+    write.run_once(
+        work=lambda: tables.drop_table(write.catalog, write.state, write.context, table, purge=purge),
         restore=lambda _saved: None,
     )
     return no_content()
@@ -184,23 +166,15 @@ def list_tables(state: ReaderState, namespace: NamespaceDep, page: SpecPageDep) 
         takes_key=True,
     ),
 )
-def create_table(
-    catalog: CatalogDep,
-    state: WriterState,
-    namespace: NamespaceDep,
-    body: JsonBody,
-    context: WriteContextDep,
-    _: WriteSlot,
-) -> Response:
+def create_table(write: WriteDep, namespace: NamespaceDep) -> Response:
+    body = write.json()
     table = Identifier(namespace, check_name(body.get("name"), "table"))
     if boolean_field(body, "stage-create"):
-        metadata = tables.stage(catalog, state, table, body)
+        metadata = tables.stage(write.catalog, write.state, table, body)
         return json_response({"metadata-location": None, "metadata": metadata, "config": {}})
-    entry = run_once(
-        catalog,
-        context,
-        work=lambda: tables.create(catalog, state, context, table, body),
-        restore=lambda saved: restore_entry(catalog, state, table, saved),
+    entry = write.run_once(
+        work=lambda: tables.create(write.catalog, write.state, write.context, table, body),
+        restore=lambda saved: restore_entry(write.catalog, write.state, table, saved),
     )
     return table_response(entry)
 
@@ -218,22 +192,16 @@ def create_table(
         takes_key=True,
     ),
 )
-def register_table(
-    catalog: CatalogDep,
-    state: WriterState,
-    namespace: NamespaceDep,
-    body: JsonBody,
-    context: WriteContextDep,
-    _: WriteSlot,
-) -> Response:
+def register_table(write: WriteDep, namespace: NamespaceDep) -> Response:
+    body = write.json()
     table = Identifier(namespace, check_name(body.get("name"), "table"))
     overwrite = boolean_field(body, "overwrite")
     location = body.get("metadata-location")
-    entry = run_once(
-        catalog,
-        context,
-        work=lambda: tables.register(catalog, state, context, table, location, overwrite=overwrite),
-        restore=lambda saved: restore_entry(catalog, state, table, saved),
+    entry = write.run_once(
+        work=lambda: tables.register(
+            write.catalog, write.state, write.context, table, location, overwrite=overwrite
+        ),
+        restore=lambda saved: restore_entry(write.catalog, write.state, table, saved),
     )
     return table_response(entry)
 
@@ -244,14 +212,10 @@ def register_table(
     summary="Remove a table from the catalog and keep its files",
     **spec.operation("UnregisterTableResponse", errors=spec.NO_TABLE, writes=True, takes_key=True),
 )
-def unregister_table(
-    catalog: CatalogDep, state: WriterState, table: TableDep, context: WriteContextDep, _: WriteSlot
-) -> Response:
-    entry = run_once(
-        catalog,
-        context,
-        work=lambda: tables.unregister(catalog, state, context, table),
-        restore=lambda saved: restore_from_file(catalog, table, saved),
+def unregister_table(write: WriteDep, table: TableDep) -> Response:
+    entry = write.run_once(
+        work=lambda: tables.unregister(write.catalog, write.state, write.context, table),
+        restore=lambda saved: restore_from_file(write.catalog, table, saved),
     )
     return unregister_response(entry)
 
@@ -267,15 +231,12 @@ def unregister_table(
         takes_key=True,
     ),
 )
-def rename_table(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
-) -> Response:
+def rename_table(write: WriteDep) -> Response:
+    body = write.json()
     source = identifier_from_body(body.get("source"))
     target = identifier_from_body(body.get("destination"))
-    run_once(
-        catalog,
-        context,
-        work=lambda: tables.rename(catalog, state, context, source, target),
+    write.run_once(
+        work=lambda: tables.rename(write.catalog, write.state, write.context, source, target),
         restore=lambda _saved: None,
     )
     return no_content()

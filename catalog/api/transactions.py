@@ -7,12 +7,12 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import CatalogDep, JsonBody, WriteContextDep, WriterState, WriteSlot, list_field
+from catalog.api.dependencies import list_field
 from catalog.api.responses import no_content
+from catalog.api.writes import WriteDep
 from catalog.errors import Invalid
 from catalog.names import identifier_from_body
 from catalog.services import commits
-from catalog.services.idempotency import run_once
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -25,16 +25,12 @@ router = APIRouter(tags=["Catalog API"])
         errors={**spec.NO_TABLE, **spec.COMMIT}, body="CommitTransactionRequest", writes=True, takes_key=True
     ),
 )
-def commit_transaction(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
-) -> Response:
-    changes = [table_commit(change) for change in list_field(body, "table-changes")]
+def commit_transaction(write: WriteDep) -> Response:
+    changes = [table_commit(change) for change in list_field(write.json(), "table-changes")]
     if not changes:
         raise Invalid("table-changes must not be empty")
-    run_once(
-        catalog,
-        context,
-        work=lambda: commits.commit_tables(catalog, state, context, changes),
+    write.run_once(
+        work=lambda: commits.commit_tables(write.catalog, write.state, write.context, changes),
         restore=lambda _saved: [],
     )
     return no_content()

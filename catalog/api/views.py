@@ -6,22 +6,17 @@ from fastapi import APIRouter, Response
 
 from catalog.api import spec
 from catalog.api.dependencies import (
-    CatalogDep,
-    JsonBody,
     NamespaceDep,
     ReaderState,
     ViewDep,
-    WriteContextDep,
-    WriteContextWithoutKey,
-    WriterState,
-    WriteSlot,
     list_field,
 )
 from catalog.api.pagination import SpecPageDep
 from catalog.api.responses import identifiers_response, no_content, view_response
+from catalog.api.writes import WriteDep, WriteWithoutKeyDep
 from catalog.names import Identifier, check_name, identifier_from_body, require_same_identifier
 from catalog.services import namespaces, tables, views
-from catalog.services.idempotency import restore_entry, run_once
+from catalog.services.idempotency import restore_entry
 
 router = APIRouter(tags=["Catalog API"])
 
@@ -50,16 +45,10 @@ def list_views(state: ReaderState, namespace: NamespaceDep, page: SpecPageDep) -
         writes=True,
     ),
 )
-def create_view(
-    catalog: CatalogDep,
-    state: WriterState,
-    namespace: NamespaceDep,
-    body: JsonBody,
-    context: WriteContextWithoutKey,
-    _: WriteSlot,
-) -> Response:
+def create_view(write: WriteWithoutKeyDep, namespace: NamespaceDep) -> Response:
+    body = write.json()
     view = Identifier(namespace, check_name(body.get("name"), "view"))
-    return view_response(views.create(catalog, state, context, view, body))
+    return view_response(views.create(write.catalog, write.state, write.context, view, body))
 
 
 @router.get(
@@ -84,21 +73,13 @@ def load_view(state: ReaderState, view: ViewDep) -> Response:
         takes_key=True,
     ),
 )
-def replace_view(
-    catalog: CatalogDep,
-    state: WriterState,
-    view: ViewDep,
-    body: JsonBody,
-    context: WriteContextDep,
-    _: WriteSlot,
-) -> Response:
+def replace_view(write: WriteDep, view: ViewDep) -> Response:
+    body = write.json()
     require_same_identifier(view, body)
     requirements, updates = list_field(body, "requirements"), list_field(body, "updates")
-    entry = run_once(
-        catalog,
-        context,
-        work=lambda: views.replace(catalog, state, context, view, requirements, updates),
-        restore=lambda saved: restore_entry(catalog, state, view, saved, "view"),
+    entry = write.run_once(
+        work=lambda: views.replace(write.catalog, write.state, write.context, view, requirements, updates),
+        restore=lambda saved: restore_entry(write.catalog, write.state, view, saved, "view"),
     )
     return view_response(entry)
 
@@ -109,13 +90,9 @@ def replace_view(
     summary="Drop a view",
     **spec.operation(errors=spec.NO_VIEW, writes=True, takes_key=True),
 )
-def drop_view(
-    catalog: CatalogDep, state: WriterState, view: ViewDep, context: WriteContextDep, _: WriteSlot
-) -> Response:
-    run_once(
-        catalog,
-        context,
-        work=lambda: tables.drop(catalog, state, context, view, "view"),
+def drop_view(write: WriteDep, view: ViewDep) -> Response:
+    write.run_once(
+        work=lambda: tables.drop(write.catalog, write.state, write.context, view, "view"),
         restore=lambda _saved: None,
     )
     return no_content()
@@ -143,15 +120,12 @@ def view_exists(state: ReaderState, view: ViewDep) -> Response:
         takes_key=True,
     ),
 )
-def rename_view(
-    catalog: CatalogDep, state: WriterState, body: JsonBody, context: WriteContextDep, _: WriteSlot
-) -> Response:
+def rename_view(write: WriteDep) -> Response:
+    body = write.json()
     source = identifier_from_body(body.get("source"))
     target = identifier_from_body(body.get("destination"))
-    run_once(
-        catalog,
-        context,
-        work=lambda: tables.rename(catalog, state, context, source, target, "view"),
+    write.run_once(
+        work=lambda: tables.rename(write.catalog, write.state, write.context, source, target, "view"),
         restore=lambda _saved: None,
     )
     return no_content()
@@ -169,20 +143,12 @@ def rename_view(
         takes_key=True,
     ),
 )
-def register_view(
-    catalog: CatalogDep,
-    state: WriterState,
-    namespace: NamespaceDep,
-    body: JsonBody,
-    context: WriteContextDep,
-    _: WriteSlot,
-) -> Response:
+def register_view(write: WriteDep, namespace: NamespaceDep) -> Response:
+    body = write.json()
     view = Identifier(namespace, check_name(body.get("name"), "view"))
     location = body.get("metadata-location")
-    entry = run_once(
-        catalog,
-        context,
-        work=lambda: views.register(catalog, state, context, view, location),
-        restore=lambda saved: restore_entry(catalog, state, view, saved, "view"),
+    entry = write.run_once(
+        work=lambda: views.register(write.catalog, write.state, write.context, view, location),
+        restore=lambda saved: restore_entry(write.catalog, write.state, view, saved, "view"),
     )
     return view_response(entry)

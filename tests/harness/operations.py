@@ -10,7 +10,7 @@ from typing import Any
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from catalog.api import dependencies, routers
+from catalog.api import dependencies, routers, writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,9 @@ def _called(dependant: Dependant) -> Iterator[Any]:
         yield from _called(inner)
 
 
+WRITES = {writes.begin_write, writes.begin_write_without_key, writes.begin_commit}
+
+
 def _operation(route: APIRoute) -> Operation:
     [method] = route.methods or {""}
     called = set(_called(route.dependant))
@@ -61,9 +64,9 @@ def _operation(route: APIRoute) -> Operation:
         method=method,
         path=route.path,
         description=route.openapi_extra or {},
-        writes=dependencies.writer_state in called,
-        secured=dependencies.get_caller in called,
-        takes_key=dependencies.write_context in called,
+        writes=bool(WRITES & called),
+        secured=bool(({dependencies.get_caller, dependencies.reader_state} | WRITES) & called),
+        takes_key=bool({writes.begin_write, writes.begin_commit} & called),
     )
 
 

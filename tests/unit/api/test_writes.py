@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import httpx
 import pytest
-from fastapi import FastAPI, Response
+from fastapi import Depends, FastAPI, Response
 
-from catalog.api.dependencies import CommitTurn, WriteSlot
+from catalog.api.dependencies import WriteSlot
 from catalog.api.errors import add_exception_handlers
+from catalog.api.writes import commit_turn
 from catalog.errors import CommitFailed, NotWritten
 from catalog.services.writes import WriteContext, WritePlan, write_with_retry
 
 TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
+
+CommitTurn = Annotated[None, Depends(commit_turn, scope="function")]
 
 
 class Queue:
