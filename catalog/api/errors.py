@@ -10,7 +10,6 @@ import logging
 
 import orjson
 from fastapi import FastAPI, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
@@ -75,7 +74,7 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 async def _refusal_of_caller(request: Request) -> Response | None:
     """FastAPI parses the body before it calls dependencies, so the caller may not be known yet."""
     try:
-        await run_in_threadpool(get_caller, request)
+        await get_caller(request)
     except CatalogError as error:
         return error_response(error)
     return None

@@ -29,9 +29,13 @@ from catalog.store.database import Database, Writer
 READER_SHARE = 4  # one of this many connections of a process is used by reads on the event loop
 
 
-def writer(url: str) -> Writer | None:
-    """Group commit for SQLite. PostgreSQL has its own."""
-    return GroupCommit() if url.startswith("sqlite") else None
+def writer(url: str) -> Writer:
+    """Group commit for SQLite, which has no such thing; one round trip for PostgreSQL."""
+    if url.startswith("sqlite"):
+        return GroupCommit()
+    from catalog.fast.one_round_trip import OneRoundTrip  # imports psycopg
+
+    return OneRoundTrip()
 
 
 def reader_connections(url: str, pool_size: int) -> int:

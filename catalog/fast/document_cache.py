@@ -24,6 +24,8 @@ ENTRIES_MIN = 1000  # shorter lists are encoded as quickly
 
 
 class DocumentCache(Documents):
+    caches = True
+
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._lock = threading.Lock()

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from catalog.errors import CommitStateUnknown, Unavailable
-from catalog.store.database import DATABASE_ERRORS, NOTHING_CHANGED, Work
+from catalog.store.database import DATABASE_ERRORS, NOTHING_CHANGED, Work, Writer
 
 GROUP_MAX = 64
 WAIT_MAX_S = 30.0
@@ -48,7 +48,7 @@ class PendingWrite:
         self.wake.acquire()
 
 
-class GroupCommit:
+class GroupCommit(Writer):
     """A `Writer` for SQLite: a queue of writers, first come, first served."""
 
     def __init__(self, wait_max_s: float = WAIT_MAX_S) -> None:

@@ -79,8 +79,6 @@ def commit_tables(
 ) -> list[CatalogEntry]:
     """Apply all commits or none. Returns the tables as they are afterwards."""
     check_commits(commits)
-    for commit in commits:
-        locations.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
     try:
         entries = write_with_retry(
@@ -88,8 +86,6 @@ def commit_tables(
         )
     except NotWritten as error:
         raise not_committed(error) from error
-    for entry in entries:
-        cache(catalog, entry)
     if outdated and not state.is_transaction:
         remove_outdated(catalog, outdated)
     return entries
@@ -123,8 +119,6 @@ def commit_computed(
         return WritePlan(change.after, [change], [(str(change.after.metadata_location), text)])
 
     entry = write_with_retry(catalog, state, context, make_plan)
-    if entry is not None:
-        cache(catalog, entry)
     if outdated:
         remove_outdated(catalog, outdated)
     return entry
@@ -142,21 +136,21 @@ def _make_plan(
 ) -> WritePlan[list[CatalogEntry]]:
     plan: WritePlan[list[CatalogEntry]] = WritePlan(result=[])
     outdated.clear()
-    if len(commits) > 1 and (landed := [c for c in commits if _has_landed(catalog, state, c)]):
-        _require_whole(catalog, state, commits, landed)
-        found = (state.load(*commit.key) for commit in commits)
-        return WritePlan(result=[entry for entry in found if entry is not None])
+    entries = [state.load(*commit.key) for commit in commits]
     for commit in commits:
-        add_to_plan(catalog, state, commit, plan, outdated)
+        locations.check_updates(state.warehouse, commit.updates)
+    pairs = list(zip(commits, entries, strict=True))
+    if len(commits) > 1 and (landed := [c for c, entry in pairs if _has_landed(catalog, entry, c)]):
+        _require_whole(catalog, state, commits, landed)
+        return WritePlan(result=[entry for entry in entries if entry is not None])
+    for commit, entry in pairs:
+        add_to_plan(catalog, state, commit, entry, plan, outdated)
     return plan
 
 
-def _has_landed(catalog: Catalog, state: WarehouseState, commit: TableCommit) -> bool:
+def _has_landed(catalog: Catalog, entry: CatalogEntry | None, commit: TableCommit) -> bool:
     """Whether the table already has the snapshots of this commit."""
-    if not commit.added_snapshots:
-        return False
-    entry = state.load(*commit.key)
-    if entry is None or entry.kind != "table":
+    if not commit.added_snapshots or entry is None or entry.kind != "table":
         return False
     return is_replay(_parsed(catalog, entry), commit.requirements, commit.updates)
 
@@ -201,14 +195,14 @@ def add_to_plan(
     catalog: Catalog,
     state: WarehouseState,
     commit: TableCommit,
+    entry: CatalogEntry | None,
     plan: WritePlan[list[CatalogEntry]],
     outdated: list[str],
     publish_ms: int | None = None,
 ) -> None:
-    """Add to the plan the change that this commit makes to its table. `publish_ms` is the time that all
-    tables of a publish get, instead of the times of their snapshots.
+    """Add to the plan the change that this commit makes to its table, which is `entry` now. `publish_ms` is
+    the time that all tables of a publish get, instead of the times of their snapshots.
     """
-    entry = state.load(*commit.key)
     if entry is not None and entry.kind == "view":
         if commit.creates:
             raise AlreadyExists(f"View with same name already exists: {commit.identifier}")
@@ -347,8 +341,3 @@ def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:
         catalog.files.delete(outdated)
     except CatalogError as error:
         log.warning("could not delete outdated metadata files", extra={"reason": error.message})
-
-
-def cache(catalog: Catalog, entry: CatalogEntry) -> None:
-    if entry.document is not None and entry.metadata_location is not None:
-        catalog.documents.put_text(document_key(entry), entry.document)

@@ -15,7 +15,6 @@ from catalog.services.catalog import Catalog
 from catalog.services.commits import (
     TableCommit,
     add_to_plan,
-    cache,
     check_commits,
     remove_outdated,
 )
@@ -48,14 +47,12 @@ def publish_commits(
     for commit in commits:
         locations.check_updates(state.warehouse, commit.updates)
     outdated: list[str] = []
-    entries = write_with_retry(
+    write_with_retry(
         catalog, state, WriteContext(principal), lambda: _make_plan(catalog, state, commits, outdated)
     )
     if state.written is None:
         number = state.number() or 0
         catalog.database.write(lambda connection: in_transaction(connection, number))
-    for entry in entries:
-        cache(catalog, entry)
     if outdated:
         remove_outdated(catalog, outdated)
     return state.written
@@ -83,7 +80,7 @@ def _make_plan(
     now_ms = catalog.now_ms()
     for commit in commits:
         try:
-            add_to_plan(catalog, state, commit, plan, outdated, now_ms)
+            add_to_plan(catalog, state, commit, state.load(*commit.key), plan, outdated, now_ms)
         except (Conflict, NoSuchTable) as error:
             raise TableChanged(
                 f"{commit.identifier} has changed since the batch was leased: {error.message}. "

@@ -228,7 +228,8 @@ def drop(
     """
 
     def make_plan() -> WritePlan[CatalogEntry]:
-        entry = load(state, identifier, kind)
+        # The store copies the document of a dropped table itself; a transaction stages it.
+        entry = (load if state.is_transaction else require)(state, identifier, kind)
         _refuse_protected(state, entry, identifier, "drop")
         until_ms = PURGE_REQUESTED if forever else catalog.now_ms() + catalog.limits.drop_retention_s * 1000
         change = EntryChange(

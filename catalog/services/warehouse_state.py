@@ -43,6 +43,8 @@ def document_key(entry: CatalogEntry) -> Key:
 class Documents:
     """The interface of the document cache. This class caches nothing."""
 
+    caches = False
+
     def text(self, key: Key) -> bytes | None:
         """The cached text of a document, or None."""
         return None
@@ -113,7 +115,7 @@ class WarehouseState(Protocol):
 
 
 class CurrentState:
-    """The newest rows. The row of the warehouse is read on demand: most reads need only its name."""
+    """The newest rows. The row of the warehouse is read with an entry, or on demand."""
 
     is_present = True
     is_transaction = False
@@ -132,29 +134,17 @@ class CurrentState:
         return self._warehouse
 
     def entry(self, namespace: str, name: str) -> CatalogEntry | None:
-        return self._entries.entry(self.prefix, namespace, name)
+        self._warehouse, entry = self._entries.find(self.prefix, namespace, name)
+        return entry
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
-        """The entry with its document. The first read omits the document; a second fetches it if it is not
-        cached.
-        """
-        entry = self.entry(namespace, name)
-        if entry is None:
-            return None
-        if entry.metadata_location is not None:
-            text = self._documents.text(document_key(entry))
-            if text is not None:
-                return CatalogEntry(
-                    entry.kind,
-                    namespace,
-                    name,
-                    entry.uuid,
-                    entry.version,
-                    entry.metadata_location,
-                    text,
-                    entry.protected,
-                )
-        loaded = self._entries.load(self.prefix, namespace, name)
+        """The entry with its document. With a cache, the document is read only if it is not cached."""
+        if name and self._documents.caches:
+            entry = self.entry(namespace, name)
+            text = self._documents.text(document_key(entry)) if entry is not None else None
+            if entry is None or text is not None:
+                return replace(entry, document=text) if entry is not None else None
+        self._warehouse, loaded = self._entries.find(self.prefix, namespace, name, whole=True)
         if loaded is not None and loaded.metadata_location is not None and loaded.document is not None:
             self._documents.put_text(document_key(loaded), loaded.document)
         return loaded
@@ -223,7 +213,7 @@ class AsOfState:
         key = document_key(entry)
         text = self.documents.text(key)
         if text is None:
-            now = self._entries.load(self.warehouse.name, entry.namespace, entry.name)
+            _, now = self._entries.find(self.warehouse.name, entry.namespace, entry.name, whole=True)
             is_unchanged = now is not None and now.metadata_location == entry.metadata_location
             text = now.document if is_unchanged and now is not None else None
             text = text or self._from_file(entry)

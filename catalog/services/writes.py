@@ -35,7 +35,7 @@ from catalog.models import (
     WriteRequest,
 )
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import WarehouseState
+from catalog.services.warehouse_state import WarehouseState, document_key
 
 ATTEMPTS_MAX = 20
 BACKOFF_S = 0.005
@@ -93,7 +93,7 @@ def write_with_retry(
             record = _completed_record(context.record, plan.result) if context.record is not None else None
             version = state.write(WriteRequest(plan.changes, context.principal, catalog.now_ms(), record))
             faults.reach("write.before-answer")
-            return _numbered(plan.result, version)
+            return _cached(catalog, _numbered(plan.result, version))
         except ConcurrentUpdate as error:
             names = str(error)
             _discard(catalog, state, plan)
@@ -119,6 +119,14 @@ def _numbered(answer: T, version: int) -> T:
         for entry in entries
     ]
     return numbered if isinstance(answer, list) else numbered[0]  # type: ignore[return-value]
+
+
+def _cached(catalog: Catalog, answer: T) -> T:
+    """The result, after its documents are cached."""
+    for entry in answer if isinstance(answer, list) else [answer]:
+        if isinstance(entry, CatalogEntry) and entry.document is not None:
+            catalog.documents.put_text(document_key(entry), entry.document)
+    return answer
 
 
 def _require_available_locations(catalog: Catalog, state: WarehouseState, changes: list[EntryChange]) -> None:

@@ -21,6 +21,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
+from catalog.models import WriteRequest
 
 BUSY_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 10
@@ -44,8 +45,17 @@ class Writer(Protocol):
     def write(self, transaction: Callable[[Work[Any]], Any], work: Work[T]) -> T:
         """Run `work` by `transaction`, which runs one function in a transaction and commits it."""
 
+    def write_changes(
+        self, database: Database, warehouse: str, request: WriteRequest
+    ) -> tuple[int, int] | None:
+        """Write the changes in a way of its own, and return the number and the version of new entries.
 
-class PlainWriter:
+        None if it has no such way, or if nothing was written: then store/writes.py writes them.
+        """
+        return None
+
+
+class PlainWriter(Writer):
     """Each write in its own transaction; for SQLite one after the other.
 
     SQLite has one writer at a time, and its own busy handler sleeps up to 100 ms between two attempts.
@@ -103,7 +113,7 @@ class Database:
         """All rows, read outside of a transaction. After a lost connection the read is repeated."""
         for attempt in range(1, READ_ATTEMPTS_MAX + 1):
             try:
-                with self._autocommit.connect() as connection:
+                with self.autocommit() as connection:
                     return connection.execute(statement, params).all()
             except (OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
                 if attempt == READ_ATTEMPTS_MAX or not _is_disconnect(error):
@@ -131,6 +141,17 @@ class Database:
             raise
         except DATABASE_ERRORS as error:
             raise Unavailable(NOTHING_CHANGED) from error
+
+    def write_changes(self, warehouse: str, request: WriteRequest) -> tuple[int, int] | None:
+        """As `Writer.write_changes`, with the errors and retries of `write`."""
+        try:
+            return self._retrying(self._writer.write_changes, self, warehouse, request)
+        except DATABASE_ERRORS as error:
+            raise Unavailable(NOTHING_CHANGED) from error
+
+    def autocommit(self) -> sa.Connection:
+        """A connection of the pool on which each statement is its own transaction."""
+        return self._autocommit.connect()
 
     def transaction(self, work: Work[T]) -> T:
         """Run `work` in one transaction, once."""
@@ -171,6 +192,7 @@ def _postgresql_engine(
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=BUSY_TIMEOUT_S,
+        pool_use_lifo=True,  # so that few connections prepare the statements
         hide_parameters=True,
         connect_args=arguments,
     )

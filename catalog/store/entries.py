@@ -11,9 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 import zstandard
 
-from catalog.models import CatalogEntry, Kind
+from catalog.errors import NoSuchWarehouse
+from catalog.models import CatalogEntry, Kind, Warehouse
 from catalog.store.database import Database
-from catalog.store.schema import dropped, entries, heads
+from catalog.store.schema import dropped, entries, heads, warehouses
 
 CHUNK_BYTES = 1024 * 1024
 CHUNKED_BYTES_MIN = 4 * CHUNK_BYTES  # shorter documents are one frame
@@ -34,7 +35,21 @@ _head_columns = (
     entries.c.protected,
 )
 READ_HEAD = sa.select(*_head_columns).where(_by_name)
-READ_WHOLE = sa.select(*_head_columns, entries.c.document).where(_by_name)
+# The warehouse comes with the entry, because most operations need both.
+READ_ENTRY = (
+    sa.select(warehouses.c.root, warehouses.c.created_ms, *_head_columns)
+    .outerjoin_from(
+        warehouses,
+        entries,
+        sa.and_(
+            entries.c.warehouse == warehouses.c.warehouse,
+            entries.c.namespace == sa.bindparam("namespace"),
+            entries.c.name == sa.bindparam("name"),
+        ),
+    )
+    .where(warehouses.c.warehouse == sa.bindparam("warehouse"))
+)
+READ_WHOLE = READ_ENTRY.add_columns(entries.c.document)
 READ_LATER = (
     sa.select(entries.c.document)
     .where(entries.c.warehouse == sa.bindparam("warehouse"), entries.c.uuid == sa.bindparam("uuid"))
@@ -128,22 +143,19 @@ class EntryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def entry(self, warehouse: str, namespace: str, name: str) -> CatalogEntry | None:
-        row = self._database.fetch_one(
-            READ_HEAD, {"warehouse": warehouse, "namespace": namespace, "name": name}
-        )
+    def find(
+        self, warehouse: str, namespace: str, name: str, *, whole: bool = False
+    ) -> tuple[Warehouse, CatalogEntry | None]:
+        """The warehouse and the entry; with its document, if `whole`. Raises NoSuchWarehouse."""
+        params = {"warehouse": warehouse, "namespace": namespace, "name": name}
+        row = self._database.fetch_one(READ_WHOLE if whole else READ_ENTRY, params)
         if row is None:
-            return None
-        return CatalogEntry(row[0], namespace, name, row[1], row[2], row[3], None, bool(row[4]))
-
-    def load(self, warehouse: str, namespace: str, name: str) -> CatalogEntry | None:
-        """The entry with its document."""
-        row = self._database.fetch_one(
-            READ_WHOLE, {"warehouse": warehouse, "namespace": namespace, "name": name}
-        )
-        if row is None:
-            return None
-        return CatalogEntry(row[0], namespace, name, row[1], row[2], row[3], unpack(row[5]), bool(row[4]))
+            raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
+        found = Warehouse(warehouse, row[0], row[1])
+        if row[2] is None:
+            return found, None
+        document = unpack(row[7]) if whole else None
+        return found, CatalogEntry(row[2], namespace, name, row[3], row[4], row[5], document, bool(row[6]))
 
     def by_uuid(self, warehouse: str, uuid: str) -> bytes | None:
         """The newest document of a table or view with this uuid, under any name, or its last one if it is

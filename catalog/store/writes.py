@@ -8,9 +8,9 @@ parallel.
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +33,7 @@ from catalog.store.entries import pack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations, warehouses
 
 InTransaction = Callable[[sa.Connection, int], None]
-KEYS_BETWEEN_DELETIONS = 10  # writes with a key between two deletions of expired keys
-_keys_saved = itertools.count(1)
+KEYS_A_DELETION = 10
 
 _row = (
     entries.c.warehouse == sa.bindparam("w"),
@@ -71,7 +70,23 @@ _INSERT = sa.text(
     f" VALUES ({', '.join(':' + name for name in _columns)}) ON CONFLICT DO NOTHING"
 )
 _INSERT_HISTORY = sa.insert(history)
-_INSERT_DROPPED = sa.insert(dropped)
+# The row of a dropped table, copied from `entries` before it is deleted there.
+_KEEP_DROPPED = sa.insert(dropped).from_select(
+    dropped.columns.keys(),
+    sa.select(
+        entries.c.warehouse,
+        sa.bindparam("id", type_=sa.Text),
+        entries.c.kind,
+        entries.c.namespace,
+        entries.c.name,
+        entries.c.uuid,
+        entries.c.metadata_location,
+        entries.c.document,
+        sa.bindparam("dropped_ms", type_=sa.BigInteger),
+        sa.bindparam("expires_ms", type_=sa.BigInteger),
+        sa.bindparam("principal", type_=sa.Text),
+    ).where(*_is_base),
+)
 _DELETE_DROPPED = sa.delete(dropped).where(
     dropped.c.warehouse == sa.bindparam("w"), dropped.c.uuid == sa.bindparam("u")
 )
@@ -126,6 +141,8 @@ def write(
     Raises ConcurrentUpdate, IdempotencyKeyConflict, NoSuchNamespace, NamespaceNotEmpty, Invalid (a location
     that overlaps another table's), Unavailable (nothing was changed) and CommitStateUnknown.
     """
+    if in_transaction is None and (written := database.write_changes(warehouse, request)) is not None:
+        return Written(*written)
     return database.write(lambda connection: apply(connection, warehouse, request, in_transaction))
 
 
@@ -146,12 +163,12 @@ def apply(
         c.base.uuid: c.base.protected for c in changes if c.base is not None and c.base.uuid in remaining
     }
     for change in changes:
-        _set(connection, warehouse, change, first_version, moving)
+        _set(connection, warehouse, change, first_version, moving, request)
         faults.reach("swap.row-set")
     _release_locations(connection, warehouse, changes)
     for change in changes:
         if change.is_structural:
-            _check_structure(connection, warehouse, change, request)
+            _check_structure(connection, warehouse, change)
     faults.reach("swap.before-number")
     number, time_ms = _take_number(connection, warehouse)
     faults.reach("swap.before-history")
@@ -171,10 +188,13 @@ def _lock_names(connection: sa.Connection, warehouse: str) -> int:
     counter therefore ensures that no version is used twice for one name, even if the name was dropped and
     created again.
     """
-    if connection.execute(_LOCK_NAMES, {"w": warehouse}).fetchone() is None:
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
+        connection.execute(_LOCK_NAMES, {"w": warehouse})
+    # A statement of its own: it must see what was committed while the lock was awaited.
+    head = connection.execute(_HEAD, {"w": warehouse}).scalar()
+    if head is None:
         raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
-    head: int = connection.execute(_HEAD, {"w": warehouse}).scalar_one()
-    return head + 1
+    return int(head) + 1
 
 
 def _set(
@@ -183,6 +203,7 @@ def _set(
     change: EntryChange,
     first_version: int,
     moving: Mapping[str, bool],
+    request: WriteRequest,
 ) -> None:
     where: dict[str, Any] = {"w": warehouse, "ns": change.namespace, "n": change.name}
     base, after = change.base, change.after
@@ -198,6 +219,9 @@ def _set(
         return
     where |= {"u": base.uuid, "v": base.version}
     if after is None:
+        if change.kind != "namespace" and change.keep_until_ms is not None:
+            kept = {"id": str(uuid.uuid4()), "dropped_ms": request.now_ms, "principal": request.principal}
+            connection.execute(_KEEP_DROPPED, where | kept | {"expires_ms": change.keep_until_ms})
         where["p"] = int(base.protected)  # if it was protected since it was read, it must be read again
         result = connection.execute(_RENAME_FROM if base.uuid in moving else _DELETE, where)
     else:
@@ -233,15 +257,11 @@ def _row_of(warehouse: str, entry: CatalogEntry, version: int) -> dict[str, Any]
     }
 
 
-def _check_structure(
-    connection: sa.Connection, warehouse: str, change: EntryChange, request: WriteRequest
-) -> None:
+def _check_structure(connection: sa.Connection, warehouse: str, change: EntryChange) -> None:
     """Check the change against other names, after all rows are written, so that the order does not matter."""
     if change.after is None:
         if change.kind == "namespace":
             _require_empty(connection, warehouse, change.namespace)
-        elif change.keep_until_ms is not None and change.base is not None:
-            _save_dropped(connection, warehouse, change, request)
         return
     if change.base is None:
         parent = change.namespace if change.name else change.namespace.rpartition("\x1f")[0]
@@ -299,28 +319,6 @@ def _reserve(connection: sa.Connection, warehouse: str, location: str, owner: st
         connection.execute(_INSERT_LOCATION, {"warehouse": warehouse, "location": location, "uuid": owner})
 
 
-def _save_dropped(
-    connection: sa.Connection, warehouse: str, change: EntryChange, request: WriteRequest
-) -> None:
-    base = change.base
-    assert base is not None
-    assert base.document is not None
-    values = {
-        "warehouse": warehouse,
-        "id": str(uuid.uuid4()),
-        "kind": base.kind,
-        "namespace": base.namespace,
-        "name": base.name,
-        "uuid": base.uuid,
-        "metadata_location": base.metadata_location,
-        "document": pack(base.document),
-        "dropped_ms": request.now_ms,
-        "expires_ms": change.keep_until_ms,
-        "principal": request.principal,
-    }
-    connection.execute(_INSERT_DROPPED, values)
-
-
 def _take_number(connection: sa.Connection, warehouse: str) -> tuple[int, int]:
     """The next number and the time of the commit: the current time, but not before a moment that was read.
 
@@ -368,10 +366,15 @@ def _insert_history(
         connection.execute(_INSERT_HISTORY, rows)
 
 
+def deletes_expired_records(record: IdempotencyRecord) -> bool:
+    """Whether the write with this record deletes all expired records: one of `KEYS_A_DELETION` does."""
+    return zlib.crc32(record.key.encode()) % KEYS_A_DELETION == 0
+
+
 def save_record(connection: sa.Connection, record: IdempotencyRecord, now_ms: int) -> None:
     values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
     connection.execute(_DELETE_EXPIRED_RECORD, values | {"now": now_ms})  # an expired record is replaced
-    if next(_keys_saved) % KEYS_BETWEEN_DELETIONS == 0:
+    if deletes_expired_records(record):
         connection.execute(_DELETE_EXPIRED_RECORDS, {"now": now_ms})
     try:
         connection.execute(_INSERT_RECORD, values)

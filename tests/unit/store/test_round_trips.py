@@ -26,8 +26,8 @@ def catalog(stacks: Stacks, tmp_path: Path) -> Iterator[Catalog]:
         yield opened
 
 
-def _statements(catalog: Catalog, work: Callable[[], object]) -> list[str]:
-    """The first words of the statements that `work` sends inside its transaction."""
+def _sent(catalog: Catalog, work: Callable[[], object]) -> list[str]:
+    """The statements that `work` sends."""
     sent: list[str] = []
 
     def add(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -36,6 +36,12 @@ def _statements(catalog: Catalog, work: Callable[[], object]) -> list[str]:
     sa.event.listen(catalog.database.engine, "before_cursor_execute", add)
     work()
     sa.event.remove(catalog.database.engine, "before_cursor_execute", add)
+    return sent
+
+
+def _statements(catalog: Catalog, work: Callable[[], object]) -> list[str]:
+    """The first words of the statements that `work` sends inside its transaction."""
+    sent = _sent(catalog, work)
     inside = sent[sent.index(BEGIN) + 1 :]
     return [" ".join(statement.split()[:2]) for statement in inside]
 
@@ -55,10 +61,19 @@ def test_the_history_of_a_transaction_is_written_at_once(catalog: Catalog) -> No
     assert sent == ["UPDATE entries", "UPDATE entries", "UPDATE heads", "INSERT INTO"]
 
 
-def test_a_create_sends_ten_statements(catalog: Catalog) -> None:
+def test_a_create_sends_nine_statements(catalog: Catalog) -> None:
     made = Identifier(NAMESPACE, "c")
     sent = _statements(
         catalog, lambda: tables.create(catalog, state(catalog), ASKED, made, {"name": "c", "schema": SCHEMA})
     )
     assert sent.count("INSERT INTO") == 3  # the entry, its location, the history
-    assert len(sent) == 10
+    assert len(sent) == 9
+
+
+def test_a_commit_reads_each_table_once_and_its_warehouse_with_it(catalog: Catalog) -> None:
+    both = [_commit("a"), _commit("b")]
+    sent = _sent(catalog, lambda: commits.commit_tables(catalog, state(catalog), ASKED, both))
+    assert [statement.partition("FROM")[2].split()[0] for statement in sent[: sent.index(BEGIN)]] == [
+        "warehouses",
+        "warehouses",
+    ]
