@@ -59,6 +59,7 @@ class Change:
     transaction_ends: bool = False  # surely the last of its transaction
     time_ms: int | None = None  # when it happened at the source
     declared: Declared | None = None
+    moved_from: Row | None = None  # an insert that was half of a key change: the key of the row before
 
 
 @dataclass(slots=True)

@@ -8,6 +8,9 @@ A column that an event leaves out keeps its old value. That value is in an earli
 this batch, or in the mirror; after a key change it is in the row that was deleted just before, over any
 number of key changes. A deleted row leaves nothing behind for a new row of its key, a truncate nothing at
 all.
+
+Inside one source transaction a row may move to a key that another row leaves later, as when two rows swap
+their keys. The delete that follows then means the row that was there before.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 Key = Hashable
 Absent = Sequence[str] | None
+Transaction = tuple[str, str]  # source and name
 # The bases that are wanted (their keys and numbers), and the columns that are wanted of them.
 Bases = Callable[[pa.Table, list[str]], pa.Table]
 
@@ -96,11 +100,12 @@ def fold(
     if past is not None:
         table = table.filter(past.is_new(table))
         current = past.is_current(table, job.key)
-    if job.has_absent and table.num_rows:
-        table = _completed(table, job, current, bases)
+    hidden: frozenset[int] = frozenset()
+    if (job.has_absent or job.has_moves) and table.num_rows:
+        table, hidden = _completed(table, job, current, bases)
     return Folded(
         changes=change_rows(table, job, commit_us) if job.changes is not None else None,
-        mirror=_mirror_rows(table, job, commit_us, current) if job.mirror is not None else None,
+        mirror=_mirror_rows(table, job, commit_us, current, hidden) if job.mirror is not None else None,
         repeated=before - table.num_rows,
     )
 
@@ -132,8 +137,13 @@ def change_rows(table: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
 
 
 def _mirror_rows(
-    table: pa.Table, job: TableJob, commit_us: int, current: Sequence[bool] | None
+    table: pa.Table,
+    job: TableJob,
+    commit_us: int,
+    current: Sequence[bool] | None,
+    hidden: frozenset[int],
 ) -> MirrorRows:
+    """`hidden` are deletes of rows whose key another row has taken over."""
     operations = table.column(f"{STAGED}operation")
     if job.append_only:
         rows = table.filter(pc.invert(pc.is_in(operations, pa.array(["delete", "truncate"]))))
@@ -142,11 +152,15 @@ def _mirror_rows(
     late = [LateTruncate(_text(table, "source", at), _text(table, "position", at)) for at in truncates]
     # One without a position counts by arrival: it takes everything.
     truncated = bool(late) and (current is None or not all(truncate.position for truncate in late))
+    counts = current
+    if hidden:
+        known = [True] * table.num_rows if current is None else current
+        counts = [is_ and row not in hidden for row, is_ in enumerate(known)]
     if truncates:
         start = truncates[-1] + 1
         table = table.slice(start)
-        current = current[start:] if current is not None else None
-    folded = _last_of_each(table, job.key, current)
+        counts = counts[start:] if counts is not None else None
+    folded = _last_of_each(table, job.key, counts)
     return MirrorRows(
         _written(folded, job, commit_us),
         truncated=truncated,
@@ -177,20 +191,25 @@ def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] |
 
 def _completed(
     table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None
-) -> pa.Table:
-    """The table with missing values filled in. A row that comes too late keeps its gaps: what its row was at
-    that time is not known here, and null is better than a value of another time.
+) -> tuple[pa.Table, frozenset[int]]:
+    """The table with missing values filled in, and the deletes of rows that another row hides. A row that
+    comes too late keeps its gaps: what its row was at that time is not known here, and null is better than a
+    value of another time.
     """
     rows = range(table.num_rows) if current is None else [r for r, is_ in enumerate(current) if is_]
     picked = table if current is None else table.take(pa.array(list(rows), pa.int64()))
+    operations, keys = picked.column(f"{STAGED}operation").to_pylist(), keys_of(picked, job.key)
+    roots: list[Key | None] = [None] * picked.num_rows
+    if job.has_moves:
+        roots = keys_of(picked, [f"{STAGED}root_{column}" for column in job.key])
     found = sources(
-        picked.column(f"{STAGED}operation").to_pylist(),
-        keys_of(picked, job.key),
-        keys_of(picked, [f"{STAGED}root_{column}" for column in job.key])
-        if job.has_moves
-        else [None] * picked.num_rows,
+        operations,
+        keys,
+        roots,
         picked.column(f"{STAGED}absent").to_pylist(),
         mirror=bases is not None,
+        transactions=_transactions(picked) if job.has_moves else None,
+        living=_living(operations, keys, roots, picked, job, bases) if job.has_moves else frozenset(),
     )
     base, place_of = _asked(found.bases, picked, job, bases, sorted(found.of))
     numbers = list(rows)
@@ -205,7 +224,31 @@ def _completed(
                 place = place_of.get(-1 - source)
                 taken[numbers[row]] = None if place is None else table.num_rows + place
         table = _with_taken(table, column, base, taken)
-    return table
+    return table, frozenset(numbers[row] for row in found.hidden)
+
+
+def _transactions(table: pa.Table) -> list[Transaction | None]:
+    names = table.column(f"{STAGED}transaction").to_pylist()
+    return [
+        None if name is None else (source, name)
+        for source, name in zip(texts(table, "source"), names, strict=True)
+    ]
+
+
+def _living(
+    operations: Sequence[str],
+    keys: Sequence[Key | None],
+    roots: Sequence[Key | None],
+    table: pa.Table,
+    job: TableJob,
+    bases: Bases | None,
+) -> frozenset[Key]:
+    """Of the keys that rows move to and that are deleted, too: those that the mirror has."""
+    entered = {key for key, root in zip(keys, roots, strict=True) if root is not None and key is not None}
+    left = {key for key, operation in zip(keys, operations, strict=True) if operation == "delete"}
+    wanted = [key for key in entered if key in left]
+    _, place_of = _asked(wanted, table, job, bases, [job.key[0]])
+    return frozenset(wanted[number] for number in place_of)
 
 
 def _asked(
@@ -249,10 +292,13 @@ def _text(table: pa.Table, name: str, place: int) -> str:
 class Sources:
     """`of[column][row]` says where the value of that column in that row stands: another row of the batch, or,
     below zero, `bases[-1 - number]` (the key of a row of the mirror), or nowhere.
+
+    `hidden` are deletes of rows whose key another row has taken over.
     """
 
     of: dict[str, dict[int, int | None]] = field(default_factory=dict)
     bases: list[Key] = field(default_factory=list)
+    hidden: set[int] = field(default_factory=set)
 
 
 def sources(
@@ -262,20 +308,25 @@ def sources(
     absent: Sequence[Absent],
     *,
     mirror: bool,
+    transactions: Sequence[Transaction | None] | None = None,
+    living: frozenset[Key] = frozenset(),
 ) -> Sources:
     """`roots[row]` is the key that the row had before, None where it had its own. Without a mirror, what the
-    batch does not know is null.
+    batch does not know is null. `living` are keys that the mirror has, of those that rows move to.
     """
-    walk = _Walk(mirror=mirror)
+    walk = _Walk(living, mirror=mirror)
     for row, operation in enumerate(operations):
+        transaction = transactions[row] if transactions is not None else None
         if operation == "truncate":
             walk.empty()
         elif operation == "delete":
-            walk.bury(keys[row])
+            walk.bury(row, keys[row], transaction)
         else:
             missing = absent[row]
             if missing:
                 walk.complete(row, keys[row], roots[row], missing)
+            if roots[row] is not None and transaction is not None:
+                walk.hide(keys[row], transaction)
             walk.live[keys[row]] = row
     return walk.found
 
@@ -291,8 +342,11 @@ _State = int | _Unseen | None  # the event that wrote the row last; None: the ro
 class _Walk:
     """The rows as they stand while the events go by."""
 
-    def __init__(self, *, mirror: bool) -> None:
+    def __init__(self, living: frozenset[Key], *, mirror: bool) -> None:
         self.live: dict[Key, _State] = {}
+        self._living = living
+        self._hidden: dict[tuple[Key, Transaction], list[_State]] = {}
+        self._left: dict[Key, _State] = {}  # the hidden row that the event before has deleted
         self.found = Sources()
         self._buried: dict[Key, _State] = {}
         self._base_of: dict[Key, int] = {}
@@ -302,9 +356,21 @@ class _Walk:
     def empty(self) -> None:
         self.live.clear()
         self._buried.clear()
+        self._hidden.clear()
         self._unseen = None
 
-    def bury(self, key: Key) -> None:
+    def hide(self, key: Key, transaction: Transaction) -> None:
+        """A row moves to this key. If another row has it, that one leaves it later in the transaction."""
+        state = self.live.get(key, self._unseen)
+        if state is not None and (not isinstance(state, _Unseen) or key in self._living):
+            self._hidden.setdefault((key, transaction), []).append(state)
+
+    def bury(self, row: int, key: Key, transaction: Transaction | None) -> None:
+        hidden = self._hidden.get((key, transaction)) if transaction is not None else None
+        self._left = {key: hidden.pop(0)} if hidden else {}
+        if self._left:
+            self.found.hidden.add(row)
+            return
         state = self.live.get(key, self._unseen)
         if state is not None:  # deleted twice: the row that was there is the one to remember
             self._buried[key] = state
@@ -313,7 +379,9 @@ class _Walk:
     def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
         origin = key if root is None else root
         state = self.live.get(origin, self._unseen)
-        if state is None and origin != key:
+        if root is not None and root in self._left:
+            state = self._left[root]
+        elif state is None and origin != key:
             state = self._buried.get(origin)
         source = self._base(origin) if isinstance(state, _Unseen) else state
         known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}

@@ -30,7 +30,7 @@ from ingest.change import Change, TableName
 from ingest.columns.schemas import offending
 from ingest.columns.staging import arrow_table
 from ingest.formats.contract import original_of
-from ingest.identity import uncounted
+from ingest.identity import halves, old_key, uncounted
 from ingest.journal.keys import name_key
 from ingest.landing.settings import REJECTS_SUFFIX
 from ingest.landing.tables import Step
@@ -116,25 +116,35 @@ class OneTable:
         bad = dict(offending(changes, found.plan))
         if found.append_only:
             bad |= _not_appendable(changes)
-        kept = [item for row, item in enumerate(ordered) if row not in bad]
-        refused += [_refused(ordered[row], "refused", reason) for row, reason in bad.items()]
-        typed, unfit, has_moves = _typed(found, kept)
-        refused += [_refused(kept[row], "unfit", reason) for row, reason in unfit.items()]
-        failed = [ordered[row] for row in bad] + [kept[row] for row in unfit]
-        kept = [item for row, item in enumerate(kept) if row not in unfit]
-        waiting = self._held(found, ordered, {place_of(item) for item in failed})
+        reasons = {place_of(ordered[row]): ("refused", reason) for row, reason in bad.items()}
+        pieces, typed, has_moves = self._typed(found, ordered, reasons)
+        waiting = self._held(found, ordered, set(reasons))
         if waiting:
-            refused += [
-                _refused(item, "waits", waiting[place_of(item)]) for item in kept if place_of(item) in waiting
-            ]
-            kept = [item for item in kept if place_of(item) not in waiting]
-            typed, _, has_moves = _typed(found, kept)
+            reasons = {place: ("waits", reason) for place, reason in waiting.items()} | reasons
+            pieces, typed, has_moves = self._typed(found, ordered, reasons)
+        refused += [_refused(item, *reasons[place_of(item)]) for item in ordered if place_of(item) in reasons]
+        kept = [item for item in ordered if place_of(item) not in reasons]
         if self._ahead and (refused or found.requests or found.notice):
             raise NotAhead
-        described |= self._description(found, [item.change for item in kept], has_moves, typed)
+        described |= self._description(found, [item.change for item in pieces], has_moves, typed)
         if kept:
             described["files"] = [self._put(typed, "changes", batch)]
         return kept
+
+    def _typed(
+        self, found: Target, ordered: list[Arrived], reasons: dict[Place, tuple[str, str]]
+    ) -> tuple[list[Arrived], pa.Table, bool]:
+        """The changes that land, key changes in two, and as Arrow; whether rows moved to another key.
+
+        What does not fit is added to `reasons`. A key change is refused as a whole.
+        """
+        while True:
+            pieces = _pieces([item for item in ordered if place_of(item) not in reasons], found.key)
+            typed, unfit, has_moves = _typed(found, pieces)
+            if not unfit:
+                return pieces, typed, has_moves
+            for row, reason in unfit.items():
+                reasons.setdefault(place_of(pieces[row]), ("unfit", reason))
 
     def _held(self, found: Target, ordered: list[Arrived], failed: set[Place]) -> dict[Place, str]:
         """What waits for an earlier change of its row, if the owner of the table wants that."""
@@ -235,6 +245,17 @@ def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str]
         fallback_ids=_places(kept) if any(not row.identity and row.number is None for row in rows) else (),
     )
     return typed, unfit, bool(roots)
+
+
+def _pieces(kept: list[Arrived], key: Sequence[str]) -> list[Arrived]:
+    """The changes, with a delete and an insert in place of each update that changes the key."""
+    if not any(old_key(item.change, key) for item in kept):
+        return kept
+    return [
+        Arrived(item.journal_id, item.ordinal, half)
+        for item, name in zip(kept, _places(kept), strict=True)
+        for half in halves(item.change, key, name)
+    ]
 
 
 def _places(kept: list[Arrived]) -> list[str]:

@@ -16,6 +16,7 @@ from itertools import islice
 from operator import le
 
 from ingest.change import Change, Row, position_of
+from ingest.formats.contract import original_of
 
 # A position of PostgreSQL: the last commit before it (or, while none is known, its own place in the log once
 # more), its place in the log, its number in its transaction.
@@ -103,18 +104,27 @@ def without_repeats(ordered: Sequence[Arrived]) -> list[Arrived]:
 
 
 def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
-    """Inserts whose missing values are in the row that the change before them deleted.
+    """Inserts that are the second half of a key change, and the key that the row had before.
 
-    A key change arrives as a delete and an insert of one transaction (or one position), and the insert may
-    lack large values that did not change. Answers, for the number of such an insert, the key it moved from.
+    A key change arrives as a delete and an insert of one transaction (or one position). It matters in two
+    cases: the insert lacks large values that did not change, and they are in the deleted row; or the new
+    key belongs to another row, which leaves it later in the same transaction, as when two rows swap keys.
     """
     found: dict[int, Row] = {}
     if not key:
         return found
     deletes = [row for row, change in enumerate(ordered) if change.operation == "delete"]
+    leaving: dict[tuple[str, str, bytes], int] = {}
+    for row in deletes:
+        change = ordered[row]
+        if change.transaction is not None:
+            leaving[_row_mark(change, change.before, key)] = row
     for row in (delete + 1 for delete in deletes if delete + 1 < len(ordered)):
         change, former = ordered[row], ordered[row - 1]
         if change.operation != "insert" or change.source != former.source:
+            continue
+        if change.moved_from is not None:
+            found[row] = change.moved_from
             continue
         together = (
             change.transaction == former.transaction
@@ -122,9 +132,18 @@ def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str])
             else bool(change.position) and change.position == former.position
         )
         after, before = change.after or {}, former.before or {}
-        if together and any(column not in after for column in columns) and all(k in before for k in key):
+        if not together or not all(column in before for column in key):
+            continue
+        lacks_values = any(column not in after for column in columns)
+        if lacks_values or leaving.get(_row_mark(change, after, key), -1) > row:
             found[row] = {column: before[column] for column in key}
     return found
+
+
+def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, bytes]:
+    """A row of a table within a source transaction."""
+    values = [(row or {}).get(column) for column in key]
+    return change.source, change.transaction or "", original_of(values)
 
 
 def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:

@@ -15,6 +15,7 @@ from ingest.batches.order import Arrived
 from ingest.batches.rejects import key_text
 from ingest.change import Change
 from ingest.formats.decode import decode
+from ingest.identity import old_key
 from ingest.journal.dead_letters import DeadLetter
 
 Place = tuple[int, int]  # journal id, ordinal
@@ -44,17 +45,24 @@ def held(
     found: dict[Place, str] = {}
     blocked: set[str] = set()
     for item in ordered:
-        own = key_of(item.change, key)
-        if own is None:
-            continue
+        own = keys_of(item.change, key)
+        letters_of = [letter for one in own for letter in known.get(one, ())]
         if place_of(item) in failed:
-            blocked.add(own)
-        elif own in blocked:
+            blocked |= own
+        elif own & blocked:
             found[place_of(item)] = _reason(item.change, key, "an earlier change of this batch")
-        elif (earlier := _before(item.change, known.get(own, ()))) is not None:
+            blocked |= own
+        elif (earlier := _before(item.change, letters_of)) is not None:
             found[place_of(item)] = _reason(item.change, key, f"the dead letter {earlier.id}")
-            blocked.add(own)
+            blocked |= own
     return found
+
+
+def keys_of(change: Change, key: Sequence[str]) -> set[str]:
+    """The rows that a change is about: two if it changes the key."""
+    moved_from = old_key(change, key)
+    former = None if moved_from is None else key_of(Change(0, change.table, "delete", before=moved_from), key)
+    return {one for one in (key_of(change, key), former) if one is not None}
 
 
 def key_of(change: Change, key: Sequence[str]) -> str | None:

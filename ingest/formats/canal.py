@@ -83,6 +83,9 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed, name: str) -
             continue
         change = _change(index, table, operation, event, source)
         change.identity = f"{name}:{ordinal}" if name else ""
+        if len(rows) > 1:  # rows of one statement, whose keys may swap
+            change.transaction = name or fingerprint(event)
+            change.transaction_ends = ordinal == len(rows) - 1
         change.declared = declared
         if operation == "delete":
             change.before = _binary_as_base64(columns, declared)

@@ -31,6 +31,8 @@ OPERATIONS: dict[object, Operation] = {
     "t": "truncate",
 }
 _NOTHING: Row = {}
+_PLAIN = (str, int, float, bool, type(None))
+_INVENTED = (None, 0, "", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z")
 
 
 @dataclass(slots=True)
@@ -154,12 +156,31 @@ def _change(index: int, envelope: Envelope, table: TableName, context: Context) 
         before = after = None
     elif after is None:
         raise Refused("no-after", f"the {operation} has no `after`: send Debezium's records unchanged")
+    elif operation == "update" and before:
+        before = _certain(before, after)
     key = context.key or (("_id",) if isinstance(envelope.after or envelope.before, str) else None)
     time_ms = whole_number(envelope.source.get("ts_ms"))
     if time_ms is None:
         time_ms = whole_number(envelope.ts.get("ts_ms"))
     declared = block.declared if block is not None else None
     return Change(index, table, operation, before, after, key, time_ms=time_ms, declared=declared)
+
+
+def _certain(before: Row, after: Row) -> Row:
+    """Without values that Debezium invents for columns that PostgreSQL did not log: null, 0, "", 1970.
+
+    The row is whole (REPLICA IDENTITY FULL) if a column has the same value as after, and not such a one.
+    """
+    is_whole = any(
+        value not in _INVENTED and name in after and after[name] == value
+        for name, value in before.items()
+        if value.__class__ in _PLAIN
+    )
+    if is_whole:
+        return before
+    return {
+        name: value for name, value in before.items() if value.__class__ in _PLAIN and value not in _INVENTED
+    }
 
 
 def _table(source: Row, context: Context) -> TableName:

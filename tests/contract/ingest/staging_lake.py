@@ -1,23 +1,28 @@
 """Catalog, journal and landing side in this process, and staging without a worker.
 
-Jobs are leased and published as a worker does it, but staged in this process, and nothing is written to the
-tables.
+Jobs are leased and published as a worker does it, but staged in this process. The worker's own fold applies
+the staged rows to mirrors in memory: no Spark and no data files.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calve.app import assemble
 from calve.bootstrap import Ingest, migrate_ingest, open_catalog, open_ingest, reach_database
+from calve.http import wrap
 from calve.settings import Settings
 from catalog.identity.open import OpenIdentity
 from catalog.services.catalog import Catalog
@@ -29,14 +34,70 @@ from ingest.change import Context
 from ingest.jobs.work import SentCommits
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import Receipt
+from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts
+from spark_jobs.late import past_from
+from spark_jobs.messages import CatalogRequest, TableJob, job_from
 
 WAREHOUSE = "main"
 
 
+Row = dict[str, Any]
+
+
+@dataclass
+class Mirror:
+    """A mirror and its changes table, as a worker would write them."""
+
+    rows: dict[Any, Row] = field(default_factory=dict)
+    changes: pa.Table | None = None
+
+    def apply(self, job: TableJob, commit_us: int) -> None:
+        batch = pa.concat_tables([_table(file) for file in job.files])
+        past = None
+        if job.late and job.changes is not None:
+            past = Past() if self.changes is None else past_from(_like(self.changes, batch), batch, job.key)
+        folded = fold(batch, job, commit_us, past=past, bases=self._bases(job, batch.schema))
+        if job.changes is not None:
+            marks = set() if past is None else past.known
+            new = [
+                (source, event) not in marks
+                for source, event in zip(texts(batch, "source"), texts(batch, "event_id"), strict=True)
+            ]
+            batch = batch.filter(pa.array(new, pa.bool_()))
+            parts = [batch] if self.changes is None else [self.changes, batch]
+            self.changes = pa.concat_tables(parts, promote_options="permissive")
+        if folded.mirror is None:
+            return
+        if folded.mirror.truncated:
+            self.rows.clear()
+        for row in folded.mirror.rows.to_pylist():
+            key = tuple(row[column] for column in job.key)
+            is_gone = row.pop(DELETE)
+            del row[job.names["commit-timestamp"]]
+            if is_gone:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key if job.key else len(self.rows)] = row
+
+    def _bases(self, job: TableJob, schema: pa.Schema) -> Bases:
+        def bases(wanted: pa.Table, columns: list[str]) -> pa.Table:
+            found = [
+                {BASE: row[BASE], **{name: old.get(name) for name in columns}}
+                for row in wanted.to_pylist()
+                if (old := self.rows.get(tuple(row[column] for column in job.key))) is not None
+            ]
+            fields = [(BASE, pa.int64()), *((name, schema.field(name).type) for name in columns)]
+            return pa.Table.from_pylist(found, pa.schema(fields))
+
+        return bases
+
+
 @dataclass
 class StagingLake:
+    settings: Settings
     catalog: Catalog
     ingest: Ingest
+    mirrors: dict[str, Mirror] = field(default_factory=dict)
 
     @property
     def ground(self) -> Ground:
@@ -59,7 +120,13 @@ class StagingLake:
         return job | {"rows": {table["name"]: read_files(table["files"]) for table in job["tables"]}}
 
     def publish(self, job: dict[str, Any]) -> None:
-        """As a worker does that has written nothing."""
+        """As a worker does."""
+        parsed = job_from({name: value for name, value in job.items() if name != "rows"})
+        for table in parsed.tables:
+            for request in table.requests:
+                self._call(request)
+            if table.files:
+                self.mirrors.setdefault(table.name, Mirror()).apply(table, parsed.commit_timestamp_us)
         self.ingest.dispatch.publish(job["id"], job["epoch"], SentCommits([]), "anonymous", {})
 
     def land(self) -> dict[str, Any]:
@@ -67,6 +134,31 @@ class StagingLake:
         job = self.lease()
         self.publish(job)
         return job
+
+    def rows(self, table: str = "t") -> list[Row]:
+        """What the mirror has, by key."""
+        rows = self.mirrors[table].rows if table in self.mirrors else {}
+        return [rows[key] for key in sorted(rows)]
+
+    def _call(self, request: CatalogRequest) -> None:
+        path = request.path.replace("{prefix}", WAREHOUSE).replace("{warehouse}", WAREHOUSE)
+        answer = self.call(request.method, path, request.body)
+        exists = answer.status_code == 409 and path.endswith("/namespaces")
+        assert answer.is_success or exists, answer.text
+
+    def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """A request to the server's application."""
+
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return await client.request(method, path, json=body)
+
+        return asyncio.run(send())
+
+    @functools.cached_property
+    def _app(self) -> Any:
+        return wrap(assemble(self.settings, self.catalog, OpenIdentity(), self.ingest), self.settings)
 
     def letters(self) -> list[DeadLetter]:
         return self.ingest.journal.dead_letters.all(WAREHOUSE)
@@ -86,7 +178,9 @@ def read_files(files: Sequence[str]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def opened(folder: Path, **settings: Any) -> Iterator[StagingLake]:
-    found = Settings(home=folder / "lake", flush_events=1, freshness_target_ms=0, **settings)
+    found = Settings(
+        home=folder / "lake", flush_events=1, freshness_target_ms=0, fast_paths=False, **settings
+    )
     if "database" in settings:  # of PostgreSQL, which a server does not migrate by itself
         database = reach_database(found)
         migrate(database)
@@ -94,10 +188,20 @@ def opened(folder: Path, **settings: Any) -> Iterator[StagingLake]:
         database.close()
     catalog = open_catalog(found)
     ingest = open_ingest(found, catalog, OpenIdentity())
-    lake = StagingLake(catalog, ingest)
+    lake = StagingLake(found, catalog, ingest)
     ingest.pool.stage = lambda cut: stage(lake.ground, cut)  # type: ignore[method-assign]
     try:
         yield lake
     finally:
         ingest.close()
         catalog.database.close()
+
+
+def _table(file: str) -> pa.Table:
+    return pq.read_table(file.removeprefix("file://"))
+
+
+def _like(changes: pa.Table, batch: pa.Table) -> pa.Table:
+    """With the columns that both have, by the types of the batch."""
+    names = [name for name in batch.schema.names if name in changes.schema.names]
+    return changes.select(names).cast(pa.schema([batch.schema.field(name) for name in names]))

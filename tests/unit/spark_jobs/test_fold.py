@@ -41,7 +41,7 @@ def _fold(events: list[Event], mirror: Mirror, past: Past | None = None, **more:
     def bases(wanted: pa.Table, columns: list[str]) -> pa.Table:
         asked = zip(wanted.column("id").to_pylist(), wanted.column(BASE).to_pylist(), strict=True)
         found = [{BASE: number, **mirror[key]} for key, number in asked if key in mirror]
-        types = {"name": pa.string(), "big": pa.string(), "n": pa.float64()}
+        types = {"id": pa.int64(), "name": pa.string(), "big": pa.string(), "n": pa.float64()}
         schema = pa.schema([(BASE, pa.int64()), *((column, types[column]) for column in columns)])
         return pa.Table.from_pylist(found[::-1], schema)
 

@@ -120,3 +120,29 @@ def test_after_a_truncate_nothing_is_left() -> None:
     assert [_place(found, "x", row) for row in (3, 4)] == [None, None]
     found = _sources(_update("a", "x"), _TRUNCATE, _update("a", "x"))
     assert [_place(found, "x", row) for row in (0, 2)] == ["a", None]
+
+
+def _in_one_transaction(*steps: Step, living: frozenset[Key]) -> Sources:
+    return sources(
+        [step[0] for step in steps],
+        [step[1] for step in steps],
+        [step[3] for step in steps],
+        [step[2] or None for step in steps],
+        mirror=True,
+        transactions=[("pg", "1")] * len(steps),
+        living=living,
+    )
+
+
+def test_rows_that_swap_their_keys() -> None:
+    steps = (_delete("a"), _moved("a", "b", "x"), _delete("b"), _moved("b", "a", "x"), _update("b", "x"))
+    found = _in_one_transaction(*steps, living=frozenset("b"))
+    assert found.hidden == {2}
+    assert [_place(found, "x", row) for row in (1, 3, 4)] == ["a", "b", "a"]
+
+
+def test_a_row_that_passes_through_a_free_key_leaves_it() -> None:
+    steps = (_delete("a"), _moved("a", "b", "x"), _delete("b"), _moved("b", "c", "x"))
+    found = _in_one_transaction(*steps, living=frozenset())
+    assert found.hidden == set()
+    assert [_place(found, "x", row) for row in (1, 3)] == ["a", "a"]
