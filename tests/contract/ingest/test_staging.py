@@ -143,7 +143,7 @@ def test_a_batch_of_rejects_alone_keeps_the_snapshot_of_the_mirror(lake: Staging
         land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(7, 8))
 
     lake.catalog.database.write(work)
-    lake.post(typed({"id": None}, 11), key=("id",))
+    lake.post({"op": "unknown", "source": {"schema": "shop", "table": "t"}})
     lake.land()
     row = lake.ingest.tables.one(WAREHOUSE, ("shop", "t"))
     assert (row.rejects, row.mirror_snapshot_id, row.changes_snapshot_id) == (1, 7, 8)
