@@ -36,6 +36,7 @@ from catalog.fast.commit_queue import CommitQueue
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
+from maintenance import api as maintenance_api
 from query import api as query_api
 from query import media_types
 from query.feed import api as feed_api
@@ -114,6 +115,7 @@ def assemble(
     app.include_router(query_api.router)
     app.include_router(feed_api.router)
     app.include_router(tables_router())
+    app.include_router(maintenance_api.router)
     add_pages(app)
     describe(app)
     add_exception_handlers(app)

@@ -20,4 +20,7 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
     except Invalid as error:
         raise StartupError(f"kept_moments: {error.message}") from error
     rounds = RoundSettings(settings.maintenance_interval_s, settings.reader_grace_s * 1000)
-    return Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance)
+    maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance)
+    if ingest is not None:
+        ingest.dispatch.maintenance = maintenance.jobs
+    return maintenance

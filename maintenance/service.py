@@ -1,11 +1,29 @@
-"""Maintenance of a server: the rounds in this process, policies, and what the API shows."""
+"""Maintenance of a server: the rounds in this process, policies, and what the API shows and starts."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import orjson
+
+from catalog.errors import Conflict, NoSuchTable
+from catalog.models import CatalogEntry
+from catalog.moments import AtTime
+from catalog.names import Identifier, Namespace, WarehouseRef
+from catalog.services import namespaces
 from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import document_key
+from ingest.landing.jobs import Job, Jobs
+from ingest.landing.tables import LandingTables
+from maintenance.health import COMPACT, health, reasons
+from maintenance.jobs import KIND, MaintenanceJobs
+from maintenance.orphans import Orphans
 from maintenance.policies import Policies
 from maintenance.rounds import Rounds, RoundSettings
-from maintenance.store import MaintenanceStore
+from maintenance.store import MaintenanceStore, TableRecord
+
+EXPIRE = "expire"
+REMOVE_ORPHANS = "remove-orphans"
 
 
 class Maintenance:
@@ -20,10 +38,15 @@ class Maintenance:
         *,
         is_on: bool = True,
     ) -> None:
-        self.catalog = catalog
-        self.store = store
-        self.policies = policies
+        self._catalog = catalog
+        self._store = store
+        self._policies = policies
         self.rounds = Rounds(catalog, store, policies, settings)
+        self._landing_jobs = Jobs(catalog.database)
+        self.jobs = MaintenanceJobs(
+            catalog, store, policies, self._landing_jobs, LandingTables(catalog.database)
+        )
+        self._orphans = Orphans(catalog, store)
         self._is_on = is_on
 
     def start(self) -> None:
@@ -32,3 +55,158 @@ class Maintenance:
 
     def stop(self) -> None:
         self.rounds.stop()
+
+    # -- policies
+
+    def policy(self, warehouse: str, namespace: Namespace | None = None, name: str = "") -> dict[str, Any]:
+        """The policy that holds for a warehouse, a namespace or a table, and what is set there."""
+        if namespace is not None and not name:
+            namespaces.properties_of(self._catalog.state(WarehouseRef(warehouse)), namespace)
+        given = self._store.policies(warehouse)
+        identifier = Identifier(namespace, name) if namespace is not None else None
+        return {
+            "policy": self._policies.effective(given, identifier).as_json(),
+            "own": given.get((namespace.key if namespace is not None else "", name), {}),
+        }
+
+    def set_policy(
+        self, warehouse: str, values: dict[str, Any], namespace: Namespace | None = None, name: str = ""
+    ) -> dict[str, Any]:
+        if namespace is not None and name:
+            self._entry(warehouse, Identifier(namespace, name))
+        elif namespace is not None:
+            namespaces.properties_of(self._catalog.state(WarehouseRef(warehouse)), namespace)
+        self._policies.check(values, is_warehouse=namespace is None)
+        self._store.set_policy(warehouse, namespace.key if namespace is not None else "", name, values)
+        return self.policy(warehouse, namespace, name)
+
+    # -- what is shown
+
+    def of_warehouse(self, warehouse: str, tables_max: int) -> dict[str, Any]:
+        kept = self._catalog.moments.all(warehouse)
+        oldest = kept.listed[0] if kept.listed else None
+        records, given = self._store.tables(warehouse), self._store.policies(warehouse)
+        waiting = self._store.waiting_files(warehouse)
+        tables: list[dict[str, Any]] = []
+        for entry in self._entries(warehouse):
+            if len(tables) == tables_max:
+                break
+            record = records.get(entry.uuid) or TableRecord(entry.uuid)
+            tables.append(self._shown(entry, record, given, waiting.get(entry.uuid, 0)))
+        return self.policy(warehouse) | {
+            "kept_moments": {
+                "policy": str(self._policies.kept_moments(warehouse)),
+                "kept": len(kept.listed),
+                "thinned_number": kept.thinned_number,
+                "oldest": {"number": oldest[0], "time": str(AtTime(oldest[1]))} if oldest else None,
+            },
+            "tables": tables,
+        }
+
+    def of_table(self, warehouse: str, identifier: Identifier) -> dict[str, Any]:
+        entry = self._entry(warehouse, identifier)
+        given = self._store.policies(warehouse)
+        waiting = self._store.waiting_files(warehouse)
+        record = self._store.table(warehouse, entry.uuid)
+        return self._shown(entry, record, given, waiting.get(entry.uuid, 0))
+
+    def _shown(
+        self,
+        entry: CatalogEntry,
+        record: TableRecord,
+        given: dict[tuple[str, str], dict[str, Any]],
+        files_waiting: int,
+    ) -> dict[str, Any]:
+        identifier = Identifier(Namespace.from_key(entry.namespace), entry.name)
+        policy = self._policies.effective(given, identifier)
+        found = health(self._document(entry))
+        why = reasons(found, record, policy)
+        last = {action: facts for action, facts in record.done.items() if action != "attempt"}
+        return {
+            "namespace": list(identifier.namespace.levels),
+            "name": entry.name,
+            "policy": policy.as_json(),
+            "own": given.get((entry.namespace, entry.name), {}),
+            "health": found.as_json(),
+            "next": (sorted(record.requested) or [COMPACT])[0] if why else None,
+            "why": why,
+            "last": last,
+            "files_waiting": files_waiting,
+        }
+
+    # -- actions
+
+    def request(
+        self, warehouse: str, identifier: Identifier, action: str, *, is_dry_run: bool
+    ) -> dict[str, Any]:
+        """Ask a worker for an action, or say what it would find."""
+        entry = self._entry(warehouse, identifier)
+        found = health(self._document(entry))
+        if is_dry_run:
+            policy = self._policies.of_table(warehouse, identifier)
+            record = self._store.table(warehouse, entry.uuid)
+            return {"state": "dry-run", "detail": found.as_json() | {"why": reasons(found, record, policy)}}
+        self.jobs.request(warehouse, identifier, entry.uuid, action)
+        return {"state": "requested", "detail": found.as_json()}
+
+    def expire(self, warehouse: str, identifier: Identifier, *, is_dry_run: bool) -> dict[str, Any]:
+        entry = self._entry(warehouse, identifier)
+        expiry = self.rounds.expiry(self._policies.kept_moments(warehouse))
+        kept = self._catalog.moments.all(warehouse)
+        done = expiry.expire(warehouse, identifier, kept, is_dry_run=is_dry_run)
+        if done is None:
+            return {"state": "nothing-to-do", "detail": {}}
+        detail = {"snapshots": done.snapshots, "schemas": done.schemas, "remaining": done.remaining}
+        if is_dry_run:
+            return {"state": "dry-run", "detail": detail}
+        facts = {**detail, "time-ms": self._catalog.now_ms()}
+        self._store.note(warehouse, entry.uuid, EXPIRE, facts)
+        return {"state": "done", "detail": detail}
+
+    def remove_orphans(self, warehouse: str, identifier: Identifier, *, is_dry_run: bool) -> dict[str, Any]:
+        entry = self._entry(warehouse, identifier)
+        policy = self._policies.of_table(warehouse, identifier)
+        found = self._orphans.find(self._catalog.warehouse(warehouse), entry, policy.orphan_age_hours)
+        if is_dry_run:
+            return {"state": "dry-run", "detail": found.as_json()}
+        if found.is_too_much:
+            raise Conflict(
+                f"{found.bytes} of {found.bytes_all} bytes of {identifier} would go, more than a tenth. "
+                "Nothing was deleted: look at the files with dry-run=true first"
+            )
+        deleted = self._orphans.delete(self._catalog.warehouse(warehouse), entry, found)
+        detail = found.as_json() | {"deleted": deleted}
+        facts = {"deleted": deleted, "bytes": found.bytes, "time-ms": self._catalog.now_ms()}
+        self._store.note(warehouse, entry.uuid, REMOVE_ORPHANS, facts)
+        return {"state": "done" if deleted else "nothing-to-do", "detail": detail}
+
+    # -- jobs
+
+    def job(self, job_id: str) -> Job | None:
+        """An unfinished or finished job of maintenance."""
+        found = self._landing_jobs.get(job_id)
+        if found is None or not found.description:
+            return None
+        return found if orjson.loads(found.description).get("kind") == KIND else None
+
+    def complete(self, job: Job, epoch: int, facts: dict[str, Any]) -> None:
+        if job.state == "done" and job.epoch == epoch:
+            return  # a repeat, whose answer was lost
+        self.jobs.complete(job, epoch, facts)
+
+    # -- tables
+
+    def _entry(self, warehouse: str, identifier: Identifier) -> CatalogEntry:
+        entry = self._catalog.state(WarehouseRef(warehouse)).load(identifier.namespace.key, identifier.name)
+        if entry is None or entry.kind != "table":
+            raise NoSuchTable(f"Table does not exist: {identifier}")
+        return entry
+
+    def _entries(self, warehouse: str) -> Any:
+        after = ("", "")
+        while found := self._catalog.records.entries_after(warehouse, *after, 100):
+            yield from (entry for entry in found if entry.kind == "table")
+            after = (found[-1].namespace, found[-1].name)
+
+    def _document(self, entry: CatalogEntry) -> dict[str, Any]:
+        return self._catalog.documents.parsed(document_key(entry), entry.document or b"{}")

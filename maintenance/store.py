@@ -18,6 +18,8 @@ from catalog.store.schema import (
     history,
     maintenance_policies,
     maintenance_tables,
+    staged,
+    transactions,
 )
 
 _w: sa.BindParameter[str] = sa.bindparam("w")
@@ -87,9 +89,6 @@ _FORGET_VIEWS = sa.delete(dropped).where(
     dropped.c.expires_ms > 0,
     dropped.c.expires_ms <= sa.bindparam("now"),
 )
-_DROPPED = sa.select(dropped.c.uuid, dropped.c.metadata_location, dropped.c.document).where(
-    dropped.c.warehouse == _w, dropped.c.kind == "table"
-)
 _named: sa.BindParameter[list[str]] = sa.bindparam("locations", expanding=True)
 _IN_USE = sa.union(
     sa.select(history.c.metadata_location).where(
@@ -103,6 +102,30 @@ _IN_USE = sa.union(
     ),
 )
 _LOCATIONS_CHUNK = 500
+_WAITING = (
+    sa.select(expired_files.c.uuid, sa.func.count())
+    .where(expired_files.c.warehouse == _w)
+    .group_by(expired_files.c.uuid)
+)
+_PAST_LOCATIONS = sa.select(history.c.metadata_location).where(
+    history.c.warehouse == _w, history.c.uuid == _u
+)
+_DOCUMENTS = sa.union_all(
+    sa.select(entries.c.document, entries.c.metadata_location).where(
+        entries.c.warehouse == _w, entries.c.uuid == _u
+    ),
+    sa.select(dropped.c.document, dropped.c.metadata_location).where(
+        dropped.c.warehouse == _w, dropped.c.uuid == _u
+    ),
+    sa.select(staged.c.document, staged.c.metadata_location)
+    .join(transactions, transactions.c.id == staged.c.transaction_id)
+    .where(
+        transactions.c.warehouse == _w,
+        transactions.c.state == "open",
+        staged.c.uuid == _u,
+        staged.c.present == 1,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +234,25 @@ class MaintenanceStore:
             }
         return found
 
+    def waiting_files(self, warehouse: str) -> dict[str, int]:
+        """For each table, how many expiries wait for the deletion of their files."""
+        return {row[0]: row[1] for row in self._database.fetch_all(_WAITING, {"w": warehouse})}
+
+    def queued_files(self, warehouse: str, uuid: str) -> list[ExpiredFiles]:
+        return [files for _, files in self.due_files(warehouse, uuid, 2**62, 1_000_000)]
+
+    # -- everything that refers to files of a table
+
+    def documents(self, warehouse: str, uuid: str) -> list[tuple[bytes, str | None]]:
+        """(document, metadata location) of the table, of its dropped forms, and in open transactions."""
+        rows = self._database.fetch_all(_DOCUMENTS, {"w": warehouse, "u": uuid})
+        return [(unpack(row[0]), row[1]) for row in rows]
+
+    def metadata_locations(self, warehouse: str, uuid: str) -> set[str]:
+        """The metadata files of past versions that the history names."""
+        rows = self._database.fetch_all(_PAST_LOCATIONS, {"w": warehouse, "u": uuid})
+        return {row[0] for row in rows if row[0] is not None}
+
     # -- dropped tables
 
     def end_retention(self, warehouse: str, now_ms: int) -> int:
@@ -222,11 +264,6 @@ class MaintenanceStore:
             return connection.execute(_END_RETENTION, params).rowcount
 
         return self._database.write(work)
-
-    def dropped_documents(self, warehouse: str) -> list[tuple[str, str, bytes]]:
-        """(uuid, metadata location, document) of tables whose files are still there."""
-        rows = self._database.fetch_all(_DROPPED, {"w": warehouse})
-        return [(row[0], row[1], unpack(row[2])) for row in rows]
 
     def forget_missing_tables(self, warehouse: str) -> None:
         """Delete the rows of tables that exist no longer, not even as dropped tables."""

@@ -19,6 +19,7 @@ from typing import Any
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from spark_jobs import maintenance
 from spark_jobs.compact import Compacted
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.landing_job import LandingJob, Progress
@@ -117,10 +118,14 @@ class Worker:
         landing = LandingJob(
             self._server, session, self._pool, self._states, self._compacted, self._key_files
         )
+        step = maintenance.MaintenanceStep(self._server, session)
+        # Maintenance has one slot, so that batches always find another.
+        is_first = slot == 0 or self._about.get("maintenance") == "only"
+        about = self._about if is_first else {k: v for k, v in self._about.items() if k != "maintenance"}
         silent_s = 0.0
         while not self._stopping.is_set():
             try:
-                given = self._server.lease(self._name, slot, LEASE_WAIT_S, self._about)
+                given = self._server.lease(self._name, slot, LEASE_WAIT_S, about)
             except ServerError as error:
                 if not silent_s:
                     say("no-answer", error=str(error))
@@ -128,7 +133,9 @@ class Worker:
                 self._stopping.wait(silent_s)
                 continue
             silent_s = 0.0
-            if given is not None:
+            if given is not None and given.get("kind") == maintenance.KIND:
+                self._maintain(slot, step, given)
+            elif given is not None:
                 self._do(slot, landing, given)
 
     def _do(self, slot: int, landing: LandingJob, given: Any) -> None:
@@ -157,18 +164,40 @@ class Worker:
         finally:
             self._running.pop(slot, None)
 
+    def _maintain(self, slot: int, step: maintenance.MaintenanceStep, given: Any) -> None:
+        """A step of maintenance. After a failure the table is free again at once."""
+        try:
+            job = maintenance.job_from(given)
+        except BadJob as error:
+            self._give_back(given, error)
+            return
+        running = self._running[slot] = _Running(job.lease)
+        try:
+            facts = step.run(job)
+            self._server.complete(running.job, facts)
+            say("maintained", job=job.id, table=".".join((*job.namespace, job.name)), **facts)
+        except LostLease as error:
+            say("lost", job=job.id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - as above; the table is tried again later
+            self._failed(running.job, error, None)
+        finally:
+            self._running.pop(slot, None)
+
     def _give_back(self, given: Any, error: BadJob) -> None:
         """A job whose description is wrong; the server hears why, if it can be named at all."""
         say("failed", job=str(given.get("id")), error=str(error))
         with contextlib.suppress(ServerError, KeyError):  # a lease that is not given back runs out
             self._server.fail(str(given["id"]), int(given["epoch"]), str(error), retry=False)
 
-    def _failed(self, job: Job, error: Exception, landing: LandingJob) -> None:
+    def _failed(self, job: Job, error: Exception, landing: LandingJob | None) -> None:
+        """`landing` is None for a job of maintenance, which is not tried again as it is."""
         words = _words(error)
         say("failed", job=job.id, error=words)
+        retry = landing is not None and not isinstance(error, BadJob)
         with contextlib.suppress(ServerError):  # a lease that is not given back runs out
-            self._server.fail(job.id, job.epoch, words, retry=not isinstance(error, BadJob))
-            landing.discard()
+            self._server.fail(job.id, job.epoch, words, retry=retry)
+            if landing is not None:
+                landing.discard()
         if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
             self._die(words)
 

@@ -164,6 +164,13 @@ class Server:
         except ServerError as refused:
             raise _lost(refused) from refused
 
+    def complete(self, job: Job, facts: Mapping[str, Any]) -> None:
+        """End a job of maintenance."""
+        try:
+            self._call("POST", f"{_path(job)}/complete", {"epoch": job.epoch, "facts": dict(facts)})
+        except ServerError as error:
+            raise _lost(error) from error
+
     # -- transactions and the catalog
 
     def open_transaction(self, warehouse: str, name: str) -> str:

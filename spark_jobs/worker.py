@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     server = Server(options.uri, credentials)
     stores = Stores(server, s3_from(os.environ))
     about = {"master": options.master, "slots": options.slots, "spark": spark.version, "pid": os.getpid()}
+    if options.only != "landing":
+        about["maintenance"] = "only" if options.only == "maintenance" else "also"
     worker = Worker(
         server,
         spark,
@@ -97,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, default=2, help="batches that are landed side by side")
     parser.add_argument("--name", default="w", help="how the worker's name begins")
     parser.add_argument("--parent-pid", type=int, default=0, help="stop when this process is gone")
+    parser.add_argument("--only", choices=("landing", "maintenance"), help="lease only such jobs")
     parser.add_argument("--ui-port", type=int, default=0, help="serve Spark's own page on this port")
     parser.add_argument("--key-files", default="", help="folder of key files on executors")
     parser.add_argument(

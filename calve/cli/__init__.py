@@ -34,6 +34,7 @@ COMMANDS = {
     "rollback": "Set a table back to a moment or a snapshot.",
     "tail": "Print changes as they become visible.",
     "status": "Show what waits, and how far each table is.",
+    "maintenance": "Show the health of all tables, and what runs next and why.",
     "load": "Load CSV, JSON and Parquet files into a table.",
     "export": "Copy a table at one moment into a local file.",
     "flush": "Make everything that was acknowledged visible now.",

@@ -14,6 +14,7 @@ from calve.settings import Settings
 @click.command()
 @uri_option
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+@click.option("--only", type=click.Choice(("landing", "maintenance")), help="Do only this. Default: both.")
 @click.option("--ui-port", type=click.IntRange(1, 65535), help="Serve Spark's own page on this port.")
 @click.option("--key-files", metavar="FOLDER", help="Folder of the key files on the executors.")
 @click.option(
@@ -33,6 +34,7 @@ def command(
     settings: Settings,
     uri: str | None,
     conf: tuple[str, ...],
+    only: str | None,
     ui_port: int | None,
     key_files: str | None,
     key_files_bytes: int | None,
@@ -46,13 +48,19 @@ def command(
     \b
     Example:
       calve worker --uri http://lake.example:8181 --master spark://spark.example:7077
+      calve worker --only maintenance
     """
     from calve.server import spark_worker
     from calve.server.banner import address
 
     words = spark_worker.command(settings, uri or address(settings, settings.port))
     words += [word for pair in conf for word in ("--conf", pair)]
-    given = {"--ui-port": ui_port, "--key-files": key_files, "--key-files-bytes": key_files_bytes}
+    given = {
+        "--only": only,
+        "--ui-port": ui_port,
+        "--key-files": key_files,
+        "--key-files-bytes": key_files_bytes,
+    }
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     environment = {**os.environ, **spark_worker.environment(settings)}
     sys.stdout.flush()

@@ -127,6 +127,15 @@ class AsyncLake:
         """What waits, how far each table and source has landed, what workers do."""
         return await self._connection.run(operations.status(self._address))
 
+    async def maintenance(self) -> dict[str, Any]:
+        """The policy of the warehouse, its kept moments, and the health of its tables."""
+        return await self._connection.run(operations.maintenance(self._address))
+
+    async def set_maintenance(self, **policy: Any) -> dict[str, Any]:
+        """Set the policy of the warehouse: `kept_moments`, `compact`, `small_files_min` and so on."""
+        given = {name.replace("_", "-"): value for name, value in policy.items()}
+        return await self._connection.run(operations.set_maintenance(self._address, given))
+
     async def events(self, after: int = 0, *, limit: int = 100, wait_s: float = 0) -> dict[str, Any]:
         """Commits after a number, in order; with `wait_s`, wait that long for the next one.
 

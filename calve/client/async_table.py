@@ -96,6 +96,26 @@ class AsyncTable:
         """
         return await self._connection.run(self._operations.rollback(moment, snapshot_id, dry_run))
 
+    async def maintenance(self) -> Document:
+        """The policy and health of the table, what runs next and why, and what ran last."""
+        return await self._connection.run(self._operations.maintenance())
+
+    async def compact(self, *, dry_run: bool = False) -> Document:
+        """Have a worker join small files. `maintenance()` shows when it is done."""
+        return await self._connection.run(self._operations.maintain("compact", dry_run))
+
+    async def rewrite_manifests(self, *, dry_run: bool = False) -> Document:
+        """Have a worker rewrite the manifests into fewer."""
+        return await self._connection.run(self._operations.maintain("rewrite-manifests", dry_run))
+
+    async def expire(self, *, dry_run: bool = False) -> Document:
+        """Remove the snapshots that no kept moment, branch, tag or open transaction needs."""
+        return await self._connection.run(self._operations.maintain("expire", dry_run))
+
+    async def remove_orphans(self, *, dry_run: bool = True) -> Document:
+        """List old files that nothing refers to; with `dry_run=False` delete them."""
+        return await self._connection.run(self._operations.maintain("remove-orphans", dry_run))
+
     async def tags(self) -> list[Document]:
         """The tags: names that keep a snapshot."""
         return await self._connection.run(self._operations.refs("tags"))

@@ -233,6 +233,19 @@ def events(address: WarehouseAddress, after: int, limit: int, wait_s: float) -> 
     return found
 
 
+def maintenance(address: WarehouseAddress) -> Steps[dict[str, Any]]:
+    response = yield Call("GET", f"/lake/v1/{quote(address.warehouse, safe='')}/maintenance")
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def set_maintenance(address: WarehouseAddress, policy: dict[str, Any]) -> Steps[dict[str, Any]]:
+    path = f"/lake/v1/{quote(address.warehouse, safe='')}/maintenance"
+    response = yield Call("PUT", path, json=policy)
+    found: dict[str, Any] = response.json()
+    return found
+
+
 def tables(address: WarehouseAddress, namespace: str | None = None) -> Steps[list[str]]:
     """The names of all tables, of one namespace and those below it or of all, sorted."""
     waiting: list[tuple[str, ...]] = [tuple(namespace.split("."))] if namespace else [()]

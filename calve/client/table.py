@@ -92,6 +92,26 @@ class Table:
         """
         return self._connection.run(self._operations.rollback(moment, snapshot_id, dry_run))
 
+    def maintenance(self) -> Document:
+        """The policy and health of the table, what runs next and why, and what ran last."""
+        return self._connection.run(self._operations.maintenance())
+
+    def compact(self, *, dry_run: bool = False) -> Document:
+        """Have a worker join small files. `maintenance()` shows when it is done."""
+        return self._connection.run(self._operations.maintain("compact", dry_run))
+
+    def rewrite_manifests(self, *, dry_run: bool = False) -> Document:
+        """Have a worker rewrite the manifests into fewer."""
+        return self._connection.run(self._operations.maintain("rewrite-manifests", dry_run))
+
+    def expire(self, *, dry_run: bool = False) -> Document:
+        """Remove the snapshots that no kept moment, branch, tag or open transaction needs."""
+        return self._connection.run(self._operations.maintain("expire", dry_run))
+
+    def remove_orphans(self, *, dry_run: bool = True) -> Document:
+        """List old files that nothing refers to; with `dry_run=False` delete them."""
+        return self._connection.run(self._operations.maintain("remove-orphans", dry_run))
+
     def tags(self) -> list[Document]:
         """The tags: names that keep a snapshot."""
         return self._connection.run(self._operations.refs("tags"))

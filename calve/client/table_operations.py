@@ -124,6 +124,15 @@ class TableOperations:
             body["snapshot_id"] = snapshot_id
         return (yield from self._post("/rollback", body))
 
+    def maintenance(self) -> Steps[Document]:
+        return (yield from self._get("/maintenance"))
+
+    def maintain(self, action: str, dry_run: bool) -> Steps[Document]:
+        path = self.address.table(self.levels, f"/{action}")
+        response = yield Call("POST", path, {"dry-run": dry_run}, timeout_s=FILES_TIMEOUT_S)
+        found: Document = response.json()
+        return found
+
     def refs(self, kind: str) -> Steps[list[Document]]:
         found: list[Document] = (yield from self._get(f"/{kind}"))[kind]
         return found

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from catalog.metadata.files import READ_BYTES_MAX  # the default limit of `Files.read`
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    location: str
+    size: int
+    modified_ms: int
 
 
 class Files(Protocol):
@@ -61,6 +69,9 @@ class Files(Protocol):
         """Make all files below a directory durable, including those that other processes wrote. On `file://`
         this waits for the disk. On `s3://` files are durable once they are written.
         """
+
+    def listed(self, directory: str) -> list[FileInfo]:
+        """All files below a directory, in no order. Empty if the directory does not exist."""
 
     def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
         """The files below a directory that have not been modified since the given time, in no order. Empty if

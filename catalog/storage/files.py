@@ -14,6 +14,7 @@ from typing import Protocol
 from catalog.errors import CatalogError
 from catalog.locations import Location
 from catalog.metadata.files import READ_BYTES_MAX
+from catalog.storage.base import FileInfo
 from catalog.storage.local import LocalFiles
 from catalog.storage.s3 import S3Files, S3Settings
 
@@ -30,7 +31,7 @@ class _Adapter(Protocol):
     def make_directory(self, location: Location) -> None: ...
     def remove_empty_directory(self, location: Location) -> None: ...
     def sync(self, directory: Location) -> None: ...
-    def unchanged_since(self, directory: Location, time_ms: int) -> list[str]: ...
+    def listed(self, directory: Location) -> list[FileInfo]: ...
     def probe(self, root: Location) -> None: ...
 
 
@@ -87,9 +88,12 @@ class StorageFiles:
         parsed = Location.parse(directory)
         self._adapters[parsed.scheme].sync(parsed)
 
-    def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
+    def listed(self, directory: str) -> list[FileInfo]:
         parsed = Location.parse(directory)
-        return self._adapters[parsed.scheme].unchanged_since(parsed, time_ms)
+        return self._adapters[parsed.scheme].listed(parsed)
+
+    def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
+        return [file.location for file in self.listed(directory) if file.modified_ms < time_ms]
 
     def probe(self, root: str) -> None:
         parsed = Location.parse(root)

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from catalog.errors import FileNotFound, Forbidden, TooLarge, Unavailable
 from catalog.locations import Location
+from catalog.storage.base import FileInfo
 
 _DIRECTORIES_MAX = 10_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -154,15 +155,16 @@ class LocalFiles:
         except OSError as error:
             _refuse("settle", directory, error)
 
-    def unchanged_since(self, directory: Location, time_ms: int) -> list[str]:
+    def listed(self, directory: Location) -> list[FileInfo]:
         top = _path(directory)
         self._check_links(_parent(top), directory)
         found = []
         for folder, _, names in os.walk(top):  # follows no links, and skips files that were deleted meanwhile
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
-                    if os.lstat(f"{folder}/{name}").st_mtime_ns < time_ms * 1_000_000:
-                        found.append(f"{directory.text.rstrip('/')}{folder.removeprefix(top)}/{name}")
+                    status = os.lstat(f"{folder}/{name}")
+                    location = f"{directory.text.rstrip('/')}{folder.removeprefix(top)}/{name}"
+                    found.append(FileInfo(location, status.st_size, status.st_mtime_ns // 1_000_000))
         return found
 
     def probe(self, root: Location) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -34,6 +34,7 @@ from obstore.exceptions import AlreadyExistsError
 
 from catalog.errors import FileNotFound, TooLarge, Unavailable
 from catalog.locations import Location
+from catalog.storage.base import FileInfo
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRANSIENT_STATUS = (408, 429)
@@ -247,15 +248,17 @@ class S3Files:
     def sync(self, directory: Location) -> None:
         """Do nothing: a written object is durable."""
 
-    def unchanged_since(self, directory: Location, time_ms: int) -> list[str]:
+    def listed(self, directory: Location) -> list[FileInfo]:
         store, prefix = self._store(directory), _key(directory) + "/"
 
-        def listed(_: int) -> list[str]:
-            found = (meta for page in obstore.list(store, prefix) for meta in page)
-            return [meta["path"] for meta in found if meta["last_modified"].timestamp() * 1000 < time_ms]
+        def pages(_: int) -> list[Any]:
+            return [meta for page in obstore.list(store, prefix) for meta in page]
 
-        keys = self._tried("list", directory, listed)
-        return [f"{directory.scheme}://{directory.authority}/{key}" for key in keys]
+        root = f"{directory.scheme}://{directory.authority}/"
+        return [
+            FileInfo(root + meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+            for meta in self._tried("list", directory, pages)
+        ]
 
     def probe(self, root: Location) -> None:
         file = root.child(f".calve-probe-{uuid.uuid4().hex}")

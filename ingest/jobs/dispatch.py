@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import sqlalchemy as sa
@@ -40,6 +40,12 @@ class NoSuchJob(NotFound):
     type = "NoSuchJobException"
 
 
+class OtherJobs(Protocol):
+    """Jobs for workers when no batch is due."""
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None: ...
+
+
 class Dispatch:
     """The desk that workers come to."""
 
@@ -53,6 +59,7 @@ class Dispatch:
         self._measures = measures
         self._staging = Staging(jobs, lanes, stager, measures, self._delete, journal.dead_letters)
         self._seen_s: dict[str, float] = {}
+        self.maintenance: OtherJobs | None = None
 
     def trouble(self, warehouse: str) -> dict[TableName, str]:
         """The tables whose last staging failed, with the reason."""
@@ -62,8 +69,17 @@ class Dispatch:
     def lease(
         self, worker: str, warehouses: Collection[str], said: dict[str, Any], principal: str
     ) -> dict[str, Any] | None:
-        """The next job for this worker, if there is one, with the tables that it writes to."""
+        """The next job for this worker, if there is one: a batch with the tables that it writes to, else a
+        job of maintenance. A worker says `maintenance`: `also` or `only`; else it gets no job of that kind.
+        """
         self._notice(worker, said)
+        maintains = said.get("maintenance")
+        job = self._batch(worker, warehouses, principal) if maintains != "only" else None
+        if job is None and maintains is not None and self.maintenance is not None:
+            job = self.maintenance.next_job(worker, warehouses)
+        return job
+
+    def _batch(self, worker: str, warehouses: Collection[str], principal: str) -> dict[str, Any] | None:
         job = self._take_over(worker, warehouses) or self._staging.next_job(worker, warehouses)
         if job is None:
             return None
@@ -90,6 +106,9 @@ class Dispatch:
                 continue
             job = self._jobs.get(job_id)
             if job is None or job.warehouse not in warehouses:
+                continue
+            if described(job, epoch).get("kind") != "commit":
+                self._jobs.discard(job)  # a step of maintenance that nobody ended: the table is free again
                 continue
             if self._jobs.take(job_id, epoch, worker, LEASE_S):
                 return described(job, epoch + 1)

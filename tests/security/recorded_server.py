@@ -27,6 +27,7 @@ from catalog.locations import Location
 from catalog.metadata.files import READ_BYTES_MAX
 from catalog.services.catalog import Catalog, Limits
 from catalog.services.warehouses import ensure_main
+from catalog.storage.base import FileInfo
 from tests.harness.thread_server import ThreadServer
 
 Call = tuple[str, str]  # method of the port, location
@@ -80,6 +81,10 @@ class MemoryFiles:
 
     def sync(self, directory: str) -> None:
         self.calls.append(("settle", directory))
+
+    def listed(self, directory: str) -> list[FileInfo]:
+        self.calls.append(("listed", directory))
+        return []
 
     def unchanged_since(self, directory: str, time_ms: int) -> list[str]:
         self.calls.append(("unchanged_since", directory))

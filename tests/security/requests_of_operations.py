@@ -8,6 +8,7 @@ forgotten: it fails closed.
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -246,6 +247,20 @@ class Maker:
         _, job = self.leased()
         return {"job": job["id"], "body": {"epoch": job["epoch"], **more}}
 
+    def maintained(self) -> dict[str, Any]:
+        """A job of maintenance as its worker speaks of it."""
+        name = self.table()
+        self.rest.append(self.namespace, name)
+        self.rest.lake("POST", f"{self.warehouse}/namespaces/{self.namespace}/tables/{name}/compact")
+        until_s = time.monotonic() + 60
+        body = {"worker": "w", "wait-s": 2, "about": {"maintenance": "only"}}
+        while time.monotonic() < until_s:
+            answer = self.rest.lake("POST", "jobs/lease", json=body)
+            if answer.status_code == 200:
+                job = answer.json()
+                return {"job": job["id"], "body": {"epoch": job["epoch"]}}
+        raise AssertionError("no job of maintenance within 60 s")
+
     def worked_on(self) -> dict[str, Any]:
         """A job that can be published."""
         hand, job = self.leased()
@@ -357,6 +372,17 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "loadProtection": lambda m: {},
     "setProtection": lambda m: {"body": {"protected": False}},
     "listReports": lambda m: {},
+    # Maintenance
+    "loadMaintenance": lambda m: {},
+    "setMaintenance": lambda m: {"body": {}},
+    "loadNamespaceMaintenance": lambda m: {},
+    "setNamespaceMaintenance": lambda m: {"body": {"compact": True}},
+    "loadTableMaintenance": lambda m: {"table": m.table()},
+    "setTableMaintenance": lambda m: {"table": m.table(), "body": {"compact": True}},
+    "compactTable": lambda m: {"table": m.table()},
+    "rewriteManifests": lambda m: {"table": m.table()},
+    "expireTable": lambda m: {"table": m.table()},
+    "removeOrphans": lambda m: {"table": m.table()},
     # Table functions
     "listSnapshots": lambda m: {},
     "loadSnapshot": lambda m: dict(zip(("table", "snapshot_id"), m.snapshot(), strict=True)),
@@ -409,6 +435,7 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "keepJob": Maker.held,
     "failJob": lambda m: m.held(error="a test"),
     "publishJob": Maker.worked_on,
+    "completeJob": Maker.maintained,
     "listDeadLetters": lambda m: {},
     "loadDeadLetter": lambda m: {"letter": m.letter()},
     "fixDeadLetter": lambda m: {"letter": m.letter(), "body": {"event": m.changes()["events"][0]}},

@@ -1,0 +1,66 @@
+"""The health of a table, and whether it needs a compaction: from the summary of its current snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from maintenance.policies import TablePolicy
+from maintenance.store import TableRecord
+
+COMPACT = "compact"
+DELETES_MIN = 1000  # fewer cost readers nothing, and small tables would be rewritten with every batch
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    data_files: int = 0
+    delete_files: int = 0
+    position_deletes: int = 0
+    rows: int = 0
+    data_bytes: int = 0
+    snapshots: int = 0
+    schemas: int = 0
+
+    @property
+    def deleted_ratio(self) -> float:
+        return self.position_deletes / self.rows if self.rows else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        values = {name.replace("_", "-"): value for name, value in asdict(self).items()}
+        return values | {"deleted-ratio": round(self.deleted_ratio, 4)}
+
+
+def health(metadata: dict[str, Any]) -> Health:
+    snapshots = metadata.get("snapshots") or ()
+    current = metadata.get("current-snapshot-id")
+    summary = next((one.get("summary") or {} for one in snapshots if one["snapshot-id"] == current), {})
+
+    def total(name: str) -> int:
+        text = summary.get(name, "0")
+        return int(text) if isinstance(text, str) and text.isdigit() else 0
+
+    return Health(
+        data_files=total("total-data-files"),
+        delete_files=total("total-delete-files"),
+        position_deletes=total("total-position-deletes"),
+        rows=total("total-records"),
+        data_bytes=total("total-files-size"),
+        snapshots=len(snapshots),
+        schemas=len(metadata.get("schemas") or ()),
+    )
+
+
+def reasons(found: Health, record: TableRecord, policy: TablePolicy) -> list[str]:
+    """Why a compaction is due; empty if it is not."""
+    due = [f"{action} was requested" for action in sorted(record.requested)]
+    if not policy.compact:
+        return due
+    new_files = found.data_files - min(record.files_after, found.data_files)
+    if new_files >= policy.small_files_min:
+        due.append(f"{new_files} new data files since the last compaction")
+    if found.delete_files >= policy.delete_files_max:
+        due.append(f"{found.delete_files} delete files")
+    if found.position_deletes >= DELETES_MIN and found.deleted_ratio >= policy.delete_ratio:
+        due.append(f"{found.deleted_ratio:.0%} of the rows are deleted")
+    return due

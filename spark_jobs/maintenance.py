@@ -1,0 +1,248 @@
+"""A step of maintenance on one table, by Iceberg's own procedures: files are joined, manifests rewritten.
+
+A step is small, because batches of the table wait for it. Files of similar size are joined, so that a byte is
+not rewritten again and again: with the bounds below, a row is rewritten about once for each bound that its
+file grows through.
+
+The commits go to the warehouse itself. Iceberg checks that no replaced file got new deletes meanwhile; if
+another engine wrote to the table, the step fails, and the server tries the table again later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyspark.sql import SparkSession
+
+from spark_jobs.commit import quoted
+from spark_jobs.messages import BadJob, Job
+from spark_jobs.server_client import Server
+from spark_jobs.session import attach
+from spark_jobs.slot_session import STORE_PATIENCE, SlotSession
+
+KIND = "maintain"
+COMPACT = "compact"
+REWRITE_MANIFESTS = "rewrite-manifests"
+SIZE_BOUNDS = (64 * 2**10, 512 * 2**10, 4 * 2**20, 32 * 2**20)
+MANIFESTS_MAX = 50
+
+
+class Policy(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
+    small_files_min: int
+    delete_files_max: int
+    delete_ratio: float
+    target_bytes: int
+
+
+class MaintenanceJob(BaseModel):
+    """A job as the server describes it."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
+    id: str
+    epoch: int
+    warehouse: str
+    namespace: tuple[str, ...] = Field(min_length=1)
+    name: str
+    actions: tuple[str, ...]
+    sort: tuple[str, ...] = ()
+    step_bytes_max: int
+    policy: Policy
+    lease_s: float = 30.0
+
+    @property
+    def lease(self) -> Job:
+        """What heartbeats and the end of the job need."""
+        return Job(
+            id=self.id,
+            epoch=self.epoch,
+            kind=KIND,
+            warehouse=self.warehouse,
+            lease_s=self.lease_s,
+            commit_timestamp_us=0,
+            batch_id=self.id,
+            tables=(),
+        )
+
+
+def job_from(given: Any) -> MaintenanceJob:
+    """BadJob names the field that is wrong."""
+    try:
+        return MaintenanceJob.model_validate(given)
+    except ValidationError as error:
+        raise BadJob(f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from error
+
+
+class Layout(BaseModel):
+    """The files of a table, as its manifests list them."""
+
+    sizes: dict[str, list[int]]  # of data files, by partition
+    delete_files: int = 0
+    position_deletes: int = 0
+    rows: int = 0
+    manifests: int = 0
+
+    @property
+    def data_files(self) -> int:
+        return sum(map(len, self.sizes.values()))
+
+    @property
+    def mean_bytes(self) -> int:
+        return max(1, sum(map(sum, self.sizes.values())) // max(1, self.data_files))
+
+
+def layout(metadata: TableMetadata, io: Any) -> Layout:
+    snapshot = metadata.current_snapshot()
+    found = Layout(sizes={})
+    for manifest in snapshot.manifests(io) if snapshot is not None else ():
+        found.manifests += 1
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            file = entry.data_file
+            if file.content == DataFileContent.DATA:
+                found.sizes.setdefault(f"{file.spec_id} {file.partition}", []).append(file.file_size_in_bytes)
+                found.rows += file.record_count
+            else:
+                found.delete_files += 1
+                is_position = file.content == DataFileContent.POSITION_DELETES
+                found.position_deletes += file.record_count if is_position else 0
+                if file.file_format == FileFormat.PUFFIN:
+                    found.delete_files -= 1  # a deletion vector belongs to its data file
+    return found
+
+
+def size_bound(sizes: Mapping[str, Sequence[int]], small_files_min: int, target_bytes: int) -> int | None:
+    """The smallest bound below which a partition has enough files to join; None if there is none."""
+    for bound in (*(bound for bound in SIZE_BOUNDS if bound < target_bytes // 2), target_bytes * 3 // 4):
+        if any(sum(size < bound for size in some) >= small_files_min for some in sizes.values()):
+            return bound
+    return None
+
+
+class MaintenanceStep:
+    """Carries out jobs in one worker slot."""
+
+    def __init__(self, server: Server, slot: SlotSession) -> None:
+        self._server = server
+        self._slot = slot
+        self._catalogs: dict[str, str] = {}
+
+    def run(self, job: MaintenanceJob) -> dict[str, Any]:
+        """Do one step. Returns what it did, for the server."""
+        started_s = time.monotonic()
+        found = self._layout(job)
+        facts: dict[str, Any] = {"files-before": found.data_files, "deletes-before": found.delete_files}
+        if COMPACT in job.actions:
+            facts |= self._compact(job, found)
+        if REWRITE_MANIFESTS in job.actions or found.manifests >= MANIFESTS_MAX:
+            facts["manifests-before"] = found.manifests
+            facts |= _first_row(self._call(job, "rewrite_manifests", "use_caching => false"))
+        after = self._layout(job)
+        facts |= {"files-after": after.data_files, "deletes-after": after.delete_files}
+        if size_bound(after.sizes, job.policy.small_files_min, job.policy.target_bytes) is not None:
+            facts["files-after"] = 0  # more is left: the table is due again
+        return facts | {"ms": round((time.monotonic() - started_s) * 1000)}
+
+    def _compact(self, job: MaintenanceJob, found: Layout) -> dict[str, Any]:
+        policy, facts = job.policy, dict[str, Any]()
+        bound = size_bound(found.sizes, policy.small_files_min, policy.target_bytes)
+        is_deleted = found.rows and found.position_deletes / found.rows >= policy.delete_ratio
+        if bound is not None or is_deleted:
+            options = {
+                "min-input-files": policy.small_files_min,
+                "min-file-size-bytes": bound or 1,
+                "target-file-size-bytes": max(policy.target_bytes, 2 * (bound or 1)),
+                "max-file-size-bytes": 100 * policy.target_bytes,
+                "max-file-group-size-bytes": max(job.step_bytes_max, bound or 1),
+                "max-concurrent-file-group-rewrites": 1,
+                "max-files-to-rewrite": max(policy.small_files_min, job.step_bytes_max // found.mean_bytes),
+                "remove-dangling-deletes": "true",
+            }
+            if is_deleted:
+                options["delete-file-threshold"] = 1
+            facts |= _first_row(self._call(job, "rewrite_data_files", self._order(job), options))
+        if found.delete_files >= policy.delete_files_max:
+            options = {"min-input-files": 2, "rewrite-all": "true"}
+            facts |= _first_row(
+                self._call(job, "rewrite_position_delete_files", "", options), "delete-files-"
+            )
+        return facts
+
+    def _order(self, job: MaintenanceJob) -> str:
+        columns = job.sort or self._identifier_columns(job)
+        if not columns:
+            return ""
+        order = ", ".join(f"{quoted(column)} ASC" for column in columns)
+        return f"strategy => 'sort', sort_order => '{_escaped(order)}'"
+
+    def _identifier_columns(self, job: MaintenanceJob) -> tuple[str, ...]:
+        schema = self._metadata(job).schema()
+        return tuple(schema.find_field(id_).name for id_ in schema.identifier_field_ids)
+
+    def _call(
+        self,
+        job: MaintenanceJob,
+        procedure: str,
+        arguments: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        parts = [f"table => '{_escaped(quoted(*job.namespace, job.name))}'"]
+        parts += [arguments] if arguments else []
+        if options:
+            pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+            parts.append(f"options => map({pairs})")
+        catalog = self._catalog(job.warehouse)
+        return self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({', '.join(parts)})").collect()
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self._slot.spark
+
+    def _catalog(self, warehouse: str) -> str:
+        """The name of a catalog for the warehouse itself, without a transaction."""
+        if warehouse not in self._catalogs:
+            name = f"maintenance_{len(self._catalogs)}"
+            credentials = self._server.credentials
+            attach(
+                self._spark,
+                name,
+                self._server.uri,
+                warehouse=warehouse,
+                token=credentials.token,
+                credential=credentials.credential,
+                s3=self._slot.stores.options(warehouse),
+            )
+            settings = STORE_PATIENCE | {
+                "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+                "rest-metrics-reporting-enabled": "false",
+                "cache-enabled": "false",
+            }
+            for key, value in settings.items():
+                self._spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+            self._catalogs[warehouse] = name
+        return self._catalogs[warehouse]
+
+    def _metadata(self, job: MaintenanceJob) -> TableMetadata:
+        return TableMetadataUtil.parse_obj(self._server.load_table(job.warehouse, job.namespace, job.name))
+
+    def _layout(self, job: MaintenanceJob) -> Layout:
+        return layout(self._metadata(job), self._slot.stores.io(job.warehouse))
+
+
+def _first_row(rows: Any, prefix: str = "") -> dict[str, Any]:
+    """The counts that a procedure returns, with dashes in their names."""
+    counts = Counter[str]()
+    for row in rows[:1]:
+        for name, value in row.asDict().items():
+            if isinstance(value, int):
+                counts[prefix + name.removesuffix("_count").replace("_", "-")] = value
+    return dict(counts)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
