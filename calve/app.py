@@ -19,7 +19,7 @@ from calve.bootstrap import (
     open_ingest,
     reader_connections,
 )
-from calve.feeding import open_feed
+from calve.feeding import open_feed, open_webhooks
 from calve.http import wrap
 from calve.maintaining import open_maintenance
 from calve.openapi import describe
@@ -40,6 +40,7 @@ from maintenance import api as maintenance_api
 from query import api as query_api
 from query import media_types
 from query.feed import api as feed_api
+from query.feed.webhooks import api as webhooks_api
 from query.feed.websocket import WebSocketFeed
 from query.tables.api import tables_router
 
@@ -96,6 +97,7 @@ def assemble(
     app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
     app.state.feed = open_feed(settings, catalog, identity, app.state.tables)
+    app.state.webhooks = open_webhooks(settings, catalog, identity, app.state.feed)
     if ingest is not None:
         ingest.api.subscriptions = WebSocketFeed(app.state.feed)
 
@@ -114,6 +116,7 @@ def assemble(
             app.include_router(router)
     app.include_router(query_api.router)
     app.include_router(feed_api.router)
+    app.include_router(webhooks_api.router)
     app.include_router(tables_router())
     app.include_router(maintenance_api.router)
     add_pages(app)
@@ -135,9 +138,11 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     if state.ingest is not None:
         state.ingest.upkeep.start()
     state.maintenance.start()
+    state.webhooks.start()
     state.query.watch_for_stop()
     yield
     state.maintenance.stop()
+    await state.webhooks.stop()
     state.feed.close()
     await state.query.close()
     if state.ingest is not None:

@@ -1,4 +1,4 @@
-"""Creates the change feed from the settings."""
+"""Creates the change feed and its webhooks from the settings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 from calve.settings import Settings
 from catalog.api.dependencies import visible_role
+from catalog.errors import NotAuthorized
 from catalog.identity.base import Identity
+from catalog.identity.open import ANONYMOUS, OpenIdentity
+from catalog.identity.principals import PrincipalStore
+from catalog.models import Caller
 from catalog.services.catalog import Catalog
 from query.feed.feed import Feed
+from query.feed.webhooks.service import WebhookService
 
 if TYPE_CHECKING:
     from query.tables.access import TableOpener
@@ -21,3 +26,21 @@ def open_feed(settings: Settings, catalog: Catalog, identity: Identity, tables: 
         visible_role(identity.identify(authorization), warehouse)  # the lowest role may read
 
     return Feed(catalog, lambda: tables, check, subscriptions_max=settings.subscriptions_max)
+
+
+def open_webhooks(settings: Settings, catalog: Catalog, identity: Identity, feed: Feed) -> WebhookService:
+    """The webhooks of this server process. A webhook has the rights of the principal who created it."""
+    principals = PrincipalStore(catalog.database)
+
+    def caller(name: str) -> Caller:
+        if isinstance(identity, OpenIdentity):
+            return ANONYMOUS
+        for principal in principals.list():
+            if principal.name == name and not principal.disabled:
+                return Caller(name, principal.roles)
+        raise NotAuthorized(f"The principal {name} of the webhook is disabled or deleted")
+
+    def check(name: str, warehouse: str) -> None:
+        visible_role(caller(name), warehouse)
+
+    return WebhookService(feed, catalog, check, private=settings.webhook_private_addresses)

@@ -205,6 +205,9 @@ class Settings(BaseSettings):
     subscriptions_max: int = Field(
         10_000, ge=1, description="Subscriptions that one server process holds open."
     )
+    webhook_private_addresses: bool = Field(
+        False, description="Post webhooks to private addresses too, and without TLS."
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info",

@@ -277,3 +277,27 @@ queries = sa.Table(
     sa.Column("cancelled_by", Text, nullable=False),
     sa.Column("saved_ms", sa.BigInteger, nullable=False),
 )
+
+# Webhooks of the change feed. `token` is where each has read up to; `claim` is the server process that
+# delivers it, until `claimed_until_ms`. A dead one is deleted some time after `died_ms`.
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("warehouse", Text, nullable=False),
+    sa.Column("url", Text, nullable=False),
+    sa.Column("secret", Text, nullable=False),
+    sa.Column("wanted", Text, nullable=False),
+    sa.Column("principal", Text, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("state", Text, nullable=False),
+    sa.Column("token", Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("next_attempt_ms", sa.BigInteger, nullable=False),
+    sa.Column("last_error", Text),
+    sa.Column("last_success_ms", sa.BigInteger),
+    sa.Column("died_ms", sa.BigInteger),
+    sa.Column("claim", Text, nullable=False),
+    sa.Column("claimed_until_ms", sa.BigInteger, nullable=False),
+    sa.Index("webhooks_by_warehouse", "warehouse", "created_ms"),
+)

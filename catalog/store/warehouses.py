@@ -25,6 +25,7 @@ from catalog.store.schema import (
     staged,
     transactions,
     warehouses,
+    webhooks,
 )
 
 READ_WAREHOUSE = sa.select(warehouses.c.root, warehouses.c.created_ms).where(
@@ -46,6 +47,7 @@ _OF_WAREHOUSE = (
     maintenance_policies,
     maintenance_tables,
     expired_files,
+    webhooks,
     heads,
     warehouses,
 )

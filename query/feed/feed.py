@@ -67,6 +67,10 @@ class Feed:
         self._subscriptions_max = subscriptions_max
         self.open_count = 0
 
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        return self._catalog.now_ms
+
     def close(self) -> None:
         self.threads.shutdown(wait=True, cancel_futures=True)
 
@@ -87,7 +91,11 @@ class Feed:
     async def open(self, request: SubscribeRequest, authorization: str | None) -> Subscription:
         """A subscription of a caller. Raises what a request would be refused with."""
         name = check_warehouse_name(request.warehouse)
-        rights = Rights(self._checks, authorization, name)
+        return await self.open_with(request, Rights(self._checks, authorization, name))
+
+    async def open_with(self, request: SubscribeRequest, rights: Rights) -> Subscription:
+        """The same with rights of another kind."""
+        name = check_warehouse_name(request.warehouse)
         await rights.check()
         wanted = filter_of(request.tables, request.operations, request.where, request.columns)
         head = await self.heads.now(name)

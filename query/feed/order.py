@@ -47,11 +47,13 @@ def _around_truncates(
     for size in sizes:
         files.append(deque(row for row in range(first, first + size) if operations[row] != "truncate"))
         first += size
+    truncates = [row for row, operation in enumerate(operations) if operation == "truncate"]
     found: list[int] = []
-    for truncate in (row for row, operation in enumerate(operations) if operation == "truncate"):
+    for index, truncate in enumerate(truncates):
+        waiting = {sources[row]: positions[row] for row in reversed(truncates[index:])}  # the next of each
         for rows in files:
             while rows and not (
-                sources[rows[0]] == sources[truncate] and positions[rows[0]] > positions[truncate]
+                sources[rows[0]] in waiting and positions[rows[0]] > waiting[sources[rows[0]]]
             ):
                 found.append(rows.popleft())
         found.append(truncate)

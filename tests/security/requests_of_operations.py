@@ -146,6 +146,16 @@ class Maker:
         self.rest.create(self.namespace, f"{name}__changes")
         return name
 
+    def webhook(self) -> str:
+        """A new webhook that nothing is posted to: its address is a private one."""
+        body = {"url": "https://localhost:1/"}
+        answer = self.rest.lake("POST", f"{self.warehouse}/webhooks", json=body)
+        if answer.status_code == 403:
+            return uuid.uuid4().hex  # webhooks are for administrators: the role is judged before the id
+        assert answer.status_code == 200, answer.text
+        found: str = answer.json()["id"]
+        return found
+
     def keyed(self) -> str:
         """A new table with a key."""
         name = self.name()
@@ -414,6 +424,12 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "listQueries": lambda m: {},
     "subscribe": lambda m: {"query": f"warehouse={m.warehouse}&timeout-s=0"},
     "listWarehouseChanges": lambda m: {},
+    "createWebhook": lambda m: {"body": {"url": "https://localhost:1/"}},
+    "listWebhooks": lambda m: {},
+    "loadWebhook": lambda m: {"webhook_id": m.webhook()},
+    "deleteWebhook": lambda m: {"webhook_id": m.webhook()},
+    "testWebhook": lambda m: {"webhook_id": m.webhook()},
+    "resumeWebhook": lambda m: {"webhook_id": m.webhook(), "body": {}},
     # Changes, jobs and dead letters
     "postChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},
     "postTableChanges": lambda m: {"query": f"warehouse={m.warehouse}", "body": m.changes()},

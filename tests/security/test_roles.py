@@ -16,7 +16,16 @@ from tests.security.requests_of_operations import ALL, OF_A_QUERY, OF_JOBS, SERV
 
 # A reader may tell how a scan went. To ask for a batch is no error, and gives a reader none.
 FOR_READERS = {"checkSchema", "query", "reportMetrics", "leaseJob"}
-FOR_ADMINS = {"setProtection", "listQueries"}
+FOR_ADMINS = {
+    "setProtection",
+    "listQueries",
+    "createWebhook",
+    "listWebhooks",
+    "loadWebhook",
+    "deleteWebhook",
+    "testWebhook",
+    "resumeWebhook",
+}
 # A transaction of another principal looks as if it did not exist.
 OF_THE_OWNER = {"loadTransaction", *OF_A_QUERY}
 

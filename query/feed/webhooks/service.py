@@ -1,0 +1,39 @@
+"""The webhooks of a server process: their rows, requests and deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from catalog.services.catalog import Catalog
+from query.feed.feed import Feed
+from query.feed.rights import Rights, RightsChecks
+from query.feed.webhooks.delivery import Deliverer
+from query.feed.webhooks.posting import Poster
+from query.feed.webhooks.store import WebhookStore
+
+
+class WebhookService:
+    def __init__(
+        self,
+        feed: Feed,
+        catalog: Catalog,
+        check: Callable[[str, str], object],
+        *,
+        private: bool,
+    ) -> None:
+        """`check` raises unless a principal may read a warehouse."""
+        self.feed = feed
+        self.private = private
+        self.store = WebhookStore(catalog.database, catalog.now_ms)
+        self.poster = Poster(feed, private=private)
+        self._checks = RightsChecks(lambda name, warehouse: check(name or "", warehouse), feed.threads)
+        self._deliverer = Deliverer(feed, self.store, self.poster, self.rights)
+
+    def rights(self, principal: str, warehouse: str) -> Rights:
+        return Rights(self._checks, principal, warehouse)
+
+    def start(self) -> None:
+        self._deliverer.start()
+
+    async def stop(self) -> None:
+        await self._deliverer.stop()
