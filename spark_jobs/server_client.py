@@ -210,6 +210,13 @@ class Server:
         except ServerError as error:
             raise (TableChanged(str(error), 409) if error.status == 409 else error) from error
 
+    def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
+        """The metadata of a table, with its current snapshot alone."""
+        levels = "%1F".join(_segment(level) for level in namespace)
+        path = f"/v1/{prefix}/namespaces/{levels}/tables/{_segment(name)}?snapshots=refs"
+        metadata: dict[str, Any] = self._call("GET", path).json()["metadata"]
+        return metadata
+
     def config(self, warehouse: str) -> dict[str, str]:
         """Catalog properties of a warehouse, such as where its object store is."""
         given = self._call("GET", f"/v1/config?warehouse={_segment(warehouse)}").json()
