@@ -21,9 +21,10 @@ from pathlib import Path
 
 from catalog.store.database import Database
 from ingest.change import Change, Parsed
-from ingest.journal import heads, schema
+from ingest.journal import schema
+from ingest.journal.entries import advance_counter, lock_counter
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
+from ingest.settings import JournalLimits
 from tests.harness.postgres import PostgresServer
 
 TABLE = ("bench", "orders")
@@ -111,10 +112,10 @@ def run(journal: Journal, case: Case, seconds: float) -> str:
 
 def calibrate(database: Database) -> str:
     latencies = []
-    database.write(lambda connection: heads.lock(connection, "calibration"))
+    database.write(lambda connection: lock_counter(connection, "calibration"))
     for _ in range(300):
         began = time.perf_counter()
-        database.write(lambda connection: heads.advance(connection, "calibration", 1, 0, 0))
+        database.write(lambda connection: advance_counter(connection, "calibration", 1, 0, 0))
         latencies.append((time.perf_counter() - began) * 1e3)
     return shown("COMMIT of one row", latencies)
 

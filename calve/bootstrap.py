@@ -28,23 +28,21 @@ from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch, migrate, require_current
 from catalog.store.migrations import version as schema_version
 from catalog.store.warehouses import WarehouseStore
-from ingest.api import ApiContext, ApiSettings, routers
-from ingest.batches.cut import Ground, StagedOptions
-from ingest.batches.due import Thresholds
-from ingest.batches.pool import StagingPool
-from ingest.jobs import api as jobs_api
-from ingest.jobs import dead_letters_api, tables_api
-from ingest.jobs.dispatch import Dispatch
-from ingest.jobs.lanes import Lanes
-from ingest.jobs.measures import Measures
-from ingest.jobs.upkeep import Upkeep
-from ingest.jobs.view import LandingView
+from ingest.api import ApiContext, ApiSettings, dead_letters, routers, table_settings
+from ingest.api import jobs as jobs_api
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
-from ingest.landing import schema as landing_schema
-from ingest.landing.jobs import Jobs
-from ingest.landing.tables import LandingTables
+from ingest.landing.batches import Lanes
+from ingest.landing.housekeeping import Upkeep
+from ingest.landing.job_service import Dispatch
+from ingest.landing.metrics import LandingMetrics
+from ingest.landing.status import LandingView
+from ingest.settings import JournalLimits, StagedOptions, Thresholds
+from ingest.staging.context import Ground
+from ingest.staging.process import StagingPool
+from ingest.store import schema as landing_schema
+from ingest.store.jobs import Jobs
+from ingest.store.tables import LandingTables
 
 JOURNAL_POOL_SIZE = 4  # appends have one thread; the others read
 
@@ -184,7 +182,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     lanes = Lanes(journal, tables, jobs, thresholds(settings))
     pool = StagingPool(functools.partial(open_staging, settings))
-    dispatch = Dispatch(catalog, journal, jobs, lanes, pool, Measures())
+    dispatch = Dispatch(catalog, journal, jobs, lanes, pool, LandingMetrics())
     view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
     upkeep = Upkeep(catalog, journal, tables, jobs)
     api = ApiContext(journal, view, identity, catalog, api_settings(settings))
@@ -192,7 +190,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:
-    return (*routers(), jobs_api.router, tables_api.router, dead_letters_api.router)
+    return (*routers(), jobs_api.router, table_settings.router, dead_letters.router)
 
 
 def migrate_ingest(settings: Settings, database: Database) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from calve.settings import Settings
 from catalog.services.catalog import Catalog
 from ingest.api import ApiContext
-from ingest.landing.tables import LandingTables
+from ingest.store.tables import LandingTables
 from query import sandbox
 from query.landing import Freshness
 from query.pool import ProcessPool, ProcessSettings

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
+
+from catalog.errors import Invalid
 
 Operation = Literal["insert", "update", "delete", "truncate", "read"]  # read: a row of a first load
 
@@ -204,3 +207,30 @@ def position_of(*parts: int | str) -> str:
     """
     texts = (f"{part:016x}" if isinstance(part, int) else part for part in parts)
     return "/".join(texts).replace("\0", "\N{SYMBOL FOR NULL}")
+
+
+SEPARATOR = "\x1f"
+TABLE_KEY_BYTES_MAX = 2_000  # PostgreSQL refuses longer rows in an index
+
+
+@lru_cache(maxsize=4096)
+def table_key(table: TableName | None) -> str:
+    """Invalid if a level cannot stand in a key."""
+    if table is None:
+        return ""
+    for level in table:
+        if not level or SEPARATOR in level or "\0" in level:
+            raise Invalid(f"Invalid table name: {table!r}")
+    key = SEPARATOR.join(table)
+    try:
+        length = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise Invalid(f"Invalid table name: {table!r}") from error
+    if length > TABLE_KEY_BYTES_MAX:
+        raise Invalid(f"Invalid table name: longer than {TABLE_KEY_BYTES_MAX} bytes")
+    return key
+
+
+@lru_cache(maxsize=4096)
+def table_name(key: str) -> TableName:
+    return tuple(key.split(SEPARATOR)) if key else ()

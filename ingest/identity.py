@@ -1,20 +1,26 @@
-"""What makes two events the same event, and in which order changes apply. Pure.
+"""The order of changes, repeated events, key changes, and the key of a table. Pure.
 
-A change that gives a row another key is a delete of the old key and an insert of the new one, at one place.
+Within a source, positions decide the order; between sources, arrival does. The changes of a source are sorted
+by position and put back into the slots that this source had by arrival, so neither order disturbs the other.
+In most batches nothing has to change, so each function first checks whole lists, and looks at single changes
+only if it must.
 
-An identity may end in a part that tells equal rows of a table without a key apart, such as the number of the
-event in its transaction. That part is not stable: Debezium counts the rest of a transaction from 1 again when
-it is killed inside it. Where the table has a key, equal events at one place are one event, and the part is
-left out.
+The key comes from, in this order: the setting of the owner, the identifier fields of the table, the producer,
+a column `id` that every change has, the producer's own name for the row. Without any of them, rows can only
+be appended.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from operator import le
+from typing import Any
 
-from ingest.change import Change, Row
+from ingest.change import Change, Row, position_of
+from ingest.formats.json_body import original_of
 
 _COUNTED = re.compile(r"~@[0-9a-f]+$")
 
@@ -56,3 +62,236 @@ def halves(change: Change, key: Sequence[str], fallback_id: str) -> tuple[Change
     name = change.identity or (fallback_id if change.number is None else f"{change.source}:{change.number}")
     gone = replace(change, operation="delete", after=None, identity=f"{name}:before", number=None)
     return gone, replace(change, operation="insert", moved_from=moved_from)
+
+
+# -- order
+
+# A position of PostgreSQL: the last commit before it (or, while none is known, its own place in the log once
+# more), its place in the log, its number in its transaction.
+_DIGITS = 16
+_POSTGRES = re.compile(rf"([0-9a-f]{{{_DIGITS}}})/\1/([0-9a-f]{{{_DIGITS}}})")
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A change with its place in the journal."""
+
+    journal_id: int
+    ordinal: int
+    change: Change
+
+
+def after_loads(arrived: Sequence[Arrived], known: Mapping[str, str]) -> Sequence[Arrived]:
+    """Puts the first transaction after a first load behind it. Answers `arrived`.
+
+    One that was open when the load began has changes with a place before the load's, and they do not name the
+    commit before them, as there was none yet; but it was committed behind the load, which does not show them.
+    `known` are the newest positions that the table shows.
+    """
+    loads = {source: position for source, position in known.items() if _is_load(position)}
+    if not loads and "read" not in [item.change.operation for item in arrived]:
+        return arrived
+    for item in arrived:
+        change = item.change
+        load = loads.get(change.source, "")
+        if change.operation == "read":
+            if change.position > load and _is_load(change.position):
+                loads[change.source] = change.position
+        elif change.position < load and _POSTGRES.fullmatch(change.position):
+            behind = position_of(int(load[:_DIGITS], 16) + 1)  # before every commit that follows
+            change.position = behind + change.position[_DIGITS:]
+    return arrived
+
+
+def _is_load(position: str) -> bool:
+    found = _POSTGRES.fullmatch(position)
+    return found is not None and int(found[2], 16) == 0
+
+
+def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:
+    """`arrived` is in order of arrival."""
+    result = list(arrived)
+    if _rises([item.change.position for item in arrived]):
+        return result  # what rises as a whole rises within each source, too
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(arrived):
+        if item.change.position:
+            places.setdefault(item.change.source, []).append(place)
+    for taken in places.values():
+        positions = [arrived[place].change.position for place in taken]
+        if _rises(positions):
+            continue
+        moved = sorted((arrived[place] for place in taken), key=lambda item: item.change.position)
+        for place, item in zip(taken, moved, strict=True):
+            result[place] = item
+    return result
+
+
+def _rises(positions: list[str]) -> bool:
+    return all(map(le, positions, islice(positions, 1, None)))
+
+
+def without_repeats(ordered: Sequence[Arrived]) -> list[Arrived]:
+    """The first of each event. The journal has seen to it within its window; this holds beyond it."""
+    marks = [item.change.identity if item.change.number is None else item.change.number for item in ordered]
+    if len(set(marks)) == len(marks) or marks.count("") == len(marks):
+        return list(ordered)  # all differ, whatever their sources, or nobody can tell
+    seen: set[tuple[str, str | int]] = set()
+    kept = []
+    for item in ordered:
+        change = item.change
+        known = change.number if change.number is not None else change.identity
+        if known == "" or known is None:
+            kept.append(item)
+            continue
+        mark = (change.source, known)
+        if mark not in seen:
+            seen.add(mark)
+            kept.append(item)
+    return kept
+
+
+def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
+    """Inserts that are the second half of a key change, and the key that the row had before.
+
+    A key change arrives as a delete and an insert of one transaction (or one position). It matters in two
+    cases: the insert lacks large values that did not change, and they are in the deleted row; or the new
+    key belongs to another row, which leaves it later in the same transaction, as when two rows swap keys.
+    """
+    found: dict[int, Row] = {}
+    if not key:
+        return found
+    deletes = [row for row, change in enumerate(ordered) if change.operation == "delete"]
+    leaving: dict[tuple[str, str, bytes], int] = {}
+    for row in deletes:
+        change = ordered[row]
+        if change.transaction is not None:
+            leaving[_row_mark(change, change.before, key)] = row
+    for row in (delete + 1 for delete in deletes if delete + 1 < len(ordered)):
+        change, former = ordered[row], ordered[row - 1]
+        if change.operation != "insert" or change.source != former.source:
+            continue
+        if change.moved_from is not None:
+            found[row] = change.moved_from
+            continue
+        together = (
+            change.transaction == former.transaction
+            if change.transaction is not None
+            else bool(change.position) and change.position == former.position
+        )
+        after, before = change.after or {}, former.before or {}
+        if not together or not all(column in before for column in key):
+            continue
+        lacks_values = any(column not in after for column in columns)
+        if lacks_values or leaving.get(_row_mark(change, after, key), -1) > row:
+            found[row] = {column: before[column] for column in key}
+    return found
+
+
+def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, bytes]:
+    """A row of a table within a source transaction."""
+    values = [(row or {}).get(column) for column in key]
+    return change.source, change.transaction or "", original_of(values)
+
+
+def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:
+    """The newest position of each source, and the time it had there."""
+    sources = [change.source for change in changes]
+    if sources and sources.count(sources[0]) == len(sources) and _rises([c.position for c in changes]):
+        last = changes[-1]
+        return {last.source: (last.position, last.time_ms)} if last.position else {}
+    newest: dict[str, tuple[str, int | None]] = {}
+    for change in changes:
+        if change.position and change.position >= newest.get(change.source, ("", None))[0]:
+            newest[change.source] = (change.position, change.time_ms)
+    return newest
+
+
+def is_late(changes: Sequence[Change], known: dict[str, str]) -> bool:
+    """Whether something is not newer than what the table shows already: a replay, or an old change."""
+    newest = max(known.values(), default="")
+    oldest = min(filter(None, [change.position for change in changes]), default="") if newest else ""
+    if not oldest or oldest > newest:
+        return False  # nothing to compare, or all are newer than what it shows of any source
+    return any(change.position and change.position <= known.get(change.source, "") for change in changes)
+
+
+def load_key(changes: Sequence[Change]) -> str | None:
+    """The first load that all of these belong to, if they are nothing else."""
+    first = changes[0] if changes else None
+    if first is None or first.operation != "read":
+        return None
+    same = (
+        [change.operation for change in changes].count("read")
+        == [change.source for change in changes].count(first.source)
+        == [change.position for change in changes].count(first.position)
+        == len(changes)
+    )
+    return f"{first.source}:{first.position}" if same and first.position else None
+
+
+# -- the key of a table
+
+ROW_ID = "_cdc_row_id"  # the column that holds a producer's own name for the row, where there is no other key
+NO_KEY = (
+    "no key is known, so updates and deletes cannot be applied to the table: set one with "
+    "PUT /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}/ingest, with ?key= in the producer's "
+    "address, or as identifier fields of the table"
+)
+
+
+def key_of_table(
+    chosen: Sequence[str] | None, schema: Mapping[str, Any] | None, changes: Sequence[Change]
+) -> tuple[str, ...]:
+    """The key columns; empty if none is known."""
+    if chosen:
+        return tuple(chosen)
+    if schema is not None:
+        identifiers = set(schema.get("identifier-field-ids", ()))
+        return tuple(field["name"] for field in schema["fields"] if field["id"] in identifiers)
+    rows = [change for change in changes if change.operation != "truncate"]
+    for change in rows:
+        if change.key:
+            return change.key
+    named = [change for change in rows if change.row_id is not None]
+    if named:
+        return ("id",) if all(_is_named_by_id(change) for change in named) else (ROW_ID,)
+    if rows and not is_append_only(rows) and all(_known(change, "id") is not None for change in rows):
+        return ("id",)
+    return ()
+
+
+def current_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The schema of a table's metadata document that readers see; None where there is no table."""
+    if metadata is None:
+        return None
+    wanted = metadata["current-schema-id"]
+    found: dict[str, Any] = next(s for s in metadata["schemas"] if s["schema-id"] == wanted)
+    return found
+
+
+def with_row_ids(changes: Sequence[Change]) -> None:
+    """Put the producer's name for the row into it, where that is the key."""
+    for change in changes:
+        if change.row_id is None:
+            continue
+        if change.after is not None:
+            change.after = {**change.after, ROW_ID: change.row_id}
+        change.before = {**(change.before or {}), ROW_ID: change.row_id}
+
+
+def is_append_only(changes: Sequence[Change]) -> bool:
+    """Plain rows: nothing but inserts, from a producer that says that they have no key."""
+    return all(change.operation == "insert" and change.key == () for change in changes)
+
+
+def _known(change: Change, column: str) -> Any:
+    row = change.after if change.after is not None else change.before
+    return (row or {}).get(column)
+
+
+def _is_named_by_id(change: Change) -> bool:
+    value = _known(change, "id")
+    if value is None:
+        return change.operation == "delete"  # its row is not sent; the name is enough
+    return str(value) == change.row_id

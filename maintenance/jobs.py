@@ -22,9 +22,9 @@ from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import document_key
 from ingest.change import TableName
-from ingest.landing.jobs import Job, Jobs, finish
-from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
-from ingest.landing.tables import LandingTables
+from ingest.store.jobs import Job, Jobs, finish
+from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from ingest.store.tables import LandingTables
 from maintenance.health import COMPACT, Health, health, reasons
 from maintenance.policies import Policies
 from maintenance.store import MaintenanceStore

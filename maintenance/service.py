@@ -13,8 +13,8 @@ from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services import namespaces
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import document_key
-from ingest.landing.jobs import Job, Jobs
-from ingest.landing.tables import LandingTables
+from ingest.store.jobs import Job, Jobs
+from ingest.store.tables import LandingTables
 from maintenance.health import COMPACT, health, reasons
 from maintenance.jobs import KIND, MaintenanceJobs
 from maintenance.orphans import Orphans

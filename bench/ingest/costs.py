@@ -19,18 +19,18 @@ import pyarrow.parquet as pq
 from bench.ingest import events
 from bench.ingest.report import figure
 from catalog.store.database import Database
-from ingest import formats
-from ingest.batches.order import Arrived, in_order, is_late, moves, watermarks, without_repeats
-from ingest.batches.target import target
 from ingest.change import Context
-from ingest.columns.schemas import offending
-from ingest.columns.staging import arrow_table
-from ingest.journal import reading, schema
-from ingest.journal.appending import Appender
-from ingest.journal.committer import now_ms
-from ingest.journal.limits import JournalLimits
-from ingest.journal.packing import pack
-from ingest.landing.settings import TableSettings
+from ingest.formats.detect import parse
+from ingest.identity import Arrived, in_order, is_late, moves, watermarks, without_repeats
+from ingest.journal import schema
+from ingest.journal.encoded_request import pack
+from ingest.journal.entries import read_entries
+from ingest.journal.group_commit import Appender, now_ms
+from ingest.settings import JournalLimits
+from ingest.staging.arrow_table import arrow_table
+from ingest.staging.targets import target
+from ingest.store.table_settings import TableSettings
+from ingest.types.schema_plan import offending
 
 TABLE = ("bench", "orders")
 BATCH = 1_000
@@ -76,7 +76,7 @@ def of_landing(count: int, folder: Path) -> Costs:
         with clock("read and decode", count):
             arrived = [
                 Arrived(entry.id, place, change)
-                for entry in reading.read(database, "main", TABLE, 0, count, None)
+                for entry in read_entries(database, "main", TABLE, 0, count, None)
                 for place, change in enumerate(entry.changes)
             ]
     assert len(arrived) == count
@@ -111,7 +111,7 @@ def _filled(database: Database, count: int, clock: _Clock) -> None:
         with clock("JSON", len(changes)):
             orjson.loads(body)
         with clock("read", len(changes)):
-            parsed = formats.read(body, context)
+            parsed = parse(body, context)
         with clock("pack (columns, JSON, zstd)", len(changes)):
             packed = pack("main", parsed, priority=1, deduplicate=True)
         with clock("append and COMMIT", len(changes)):

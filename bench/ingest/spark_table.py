@@ -32,7 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.window import Window
 
 from bench.ingest import events, inbox
-from ingest.batches.requests import PROPERTIES
+from ingest.staging.targets import TABLE_PROPERTIES
 from spark_jobs.session import spark_session
 
 COLUMNS = (
@@ -58,7 +58,7 @@ class Job:
 
     def create(self, table: str, keys: int) -> None:
         namespace = table.rsplit(".", 1)[0]
-        wanted = {**PROPERTIES, "format-version": "2"}
+        wanted = {**TABLE_PROPERTIES, "format-version": "2"}
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         stamp = "_commit_timestamp TIMESTAMP"
         past = "_operation STRING, _source_timestamp TIMESTAMP, _position BIGINT"

@@ -5,7 +5,7 @@ started again after a delay that grows. If Java or a jar is missing, the supervi
 seconds and starts the worker once it is there. When the server stops or dies, the worker stops too.
 
 Why the worker does not run is written to the database, where `/ready` and `/status` of every server process
-read it (ingest/jobs/workers.py).
+read it (ingest/landing/status.py).
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def report_to_database(settings: Settings, uri: str) -> Report:
         from calve.bootstrap import open_database
         from calve.startup import StartupError
         from catalog.errors import CatalogError
-        from ingest.jobs.workers import supervisor_row
-        from ingest.landing.jobs import Jobs
+        from ingest.landing.status import supervisor_row
+        from ingest.store.jobs import Jobs
 
         try:
             database = open_database(settings)

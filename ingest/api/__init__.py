@@ -14,7 +14,7 @@ from fastapi import APIRouter
 
 from ingest.api import changes, explain, flush, status, websocket
 from ingest.api.context import ApiContext
-from ingest.api.settings import ApiSettings
+from ingest.settings import ApiSettings
 
 __all__ = ["ApiContext", "ApiSettings", "routers"]
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
 
-from catalog.errors import CatalogError, Unavailable
-from ingest.api import sources, unusable
+from catalog.errors import CatalogError, Invalid, Unavailable
+from catalog.names import check_name
 from ingest.api.context import ApiContext, PendingAppend, committed, now_ms
 from ingest.api.dependencies import ContextOf, TableOf, TopicOf
-from ingest.api.parameters import ChangeParameters, ParametersOf
-from ingest.api.ports import LandedRow
+from ingest.api.metrics import note_acknowledged
 from ingest.api.responses import (
     CHANGE_ERRORS,
     AppendResult,
@@ -26,10 +28,167 @@ from ingest.api.responses import (
     ChangesReceived,
     TopicOffsets,
     commit_response,
+    is_unusable,
     kafka_response,
+    keeps_unusable,
     receipt_response,
+    unusable_refusal,
 )
-from ingest.change import Parsed, TableName
+from ingest.change import Context, Parsed, TableName
+from ingest.formats.detect import FORMATS
+from ingest.store.tables import LandedTable
+
+Wait = Literal["journal", "commit"]
+OnUnusable = Literal["reject", "dead-letter"]
+
+NAME_CHARS_MAX = 255
+KEY_COLUMNS_MAX = 32
+PRIORITIES = {
+    **{str(number): number for number in range(4)},
+    **{f"p{number}": number for number in range(4)},
+    "high": 0,
+    "normal": 1,
+    "low": 3,
+}
+NORMAL_PRIORITY = 1
+NAME_SCHEMA: JsonDict = {"minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": "^[!-~]+$"}
+PRIORITY_SCHEMA: JsonDict = {"enum": ["0", "1", "2", "3"]}
+
+
+class ChangeQuery(BaseModel):
+    """The query parameters."""
+
+    warehouse: str | None = Field(None, description="The warehouse; main if left out")
+    format: str = Field(
+        "auto", description="The producer's format", json_schema_extra={"enum": ["auto", *FORMATS]}
+    )
+    key: str | None = Field(None, description="Key columns, separated by commas, if the events name none")
+    wait: Wait | None = Field(None, description="When to answer; journal if left out")
+    ack: Wait | None = Field(None, description="Another name of wait")
+    timeout_s: float | None = Field(None, ge=0, allow_inf_nan=False, description="Wait no longer than this")
+    verbose: bool = Field(False, description="List every event in the response")
+    on_unusable: OnUnusable | None = Field(
+        None,
+        alias="on-unusable",
+        description="If no event can be used: answer 400, or keep them as dead letters. The setting "
+        "`dead_letter_sources` is used if left out",
+    )
+
+
+class ChangeHeaders(BaseModel):
+    """The headers. A name is UTF-8 text."""
+
+    idempotency_key: str | None = Field(
+        None, description="Identifies the request: a repeat is recognised", json_schema_extra=NAME_SCHEMA
+    )
+    webhook_id: str | None = Field(
+        None, description="The same, of Standard Webhooks", json_schema_extra=NAME_SCHEMA
+    )
+    x_source_id: str | None = Field(
+        None, description="The source, which numbers its events without gaps", json_schema_extra=NAME_SCHEMA
+    )
+    x_batch_seq: str | None = Field(
+        None, description="The number of the request in its source", json_schema_extra=NAME_SCHEMA
+    )
+    x_priority: str | None = Field(
+        None,
+        description="As the journal fills up, 3 is refused first and 0 last",
+        json_schema_extra=PRIORITY_SCHEMA,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeParameters:
+    """Where the changes go, how they are parsed, and when to answer."""
+
+    warehouse: str
+    context: Context
+    wait: Wait
+    timeout_s: float
+    verbose: bool
+    priority: int
+    on_unusable: OnUnusable | None
+
+    def to_table(self, table: TableName) -> ChangeParameters:
+        return replace(self, context=replace(self.context, table=table))
+
+    def to_topic(self, topic: str) -> ChangeParameters:
+        return replace(self, context=replace(self.context, topic=topic))
+
+
+async def _parameters(
+    request: Request,
+    api: ContextOf,
+    query: Annotated[ChangeQuery, Query()],
+    headers: Annotated[ChangeHeaders, Header()],
+) -> ChangeParameters:
+    settings = api.settings
+    source = _name("X-Source-Id", headers.x_source_id)
+    timeout_s = settings.commit_wait_s if query.timeout_s is None else query.timeout_s
+    return ChangeParameters(
+        warehouse=query.warehouse or settings.default_warehouse,
+        context=Context(
+            format=query.format,
+            content_type=request.headers.get("content-type", ""),
+            source=source,
+            key=_key(query.key),
+            batch=_batch(headers, source),
+            namespace=settings.default_namespace,
+        ),
+        wait=query.wait or query.ack or "journal",
+        timeout_s=min(timeout_s, settings.commit_wait_s_max),
+        verbose=query.verbose,
+        priority=priority_of(headers.x_priority),
+        on_unusable=query.on_unusable,
+    )
+
+
+ParametersOf = Annotated[ChangeParameters, Depends(_parameters)]
+
+
+def priority_of(text: str | None) -> int:
+    """The value of X-Priority: 0 (refused last) to 3 (refused first)."""
+    if text is None:
+        return NORMAL_PRIORITY
+    found = PRIORITIES.get(text.strip().lower())
+    if found is None:
+        raise Invalid("X-Priority must be 0, 1, 2 or 3")
+    return found
+
+
+def _key(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    columns = tuple(part.strip() for part in text.split(","))
+    if len(columns) > KEY_COLUMNS_MAX or len(set(columns)) != len(columns) or "\ufffd" in text:
+        raise Invalid(f"key must name at most {KEY_COLUMNS_MAX} different columns, separated by commas")
+    return tuple(check_name(column, "key column") for column in columns)
+
+
+def _batch(headers: ChangeHeaders, source: str | None) -> str | None:
+    """The identity of the request: it stands for events that have no identity of their own."""
+    named = _name("Idempotency-Key", headers.idempotency_key) or _name("Webhook-Id", headers.webhook_id)
+    number = _name("X-Batch-Seq", headers.x_batch_seq)
+    if named is not None or number is None:
+        return named
+    if source is None:
+        raise Invalid("X-Batch-Seq counts the batches of a source: send X-Source-Id with it")
+    return f"{source}#{number}"
+
+
+def _name(header: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = value.encode("latin-1").decode("utf-8").strip()  # Starlette decodes headers as Latin-1
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(text) > NAME_CHARS_MAX or not text.isprintable():
+        raise Invalid(f"{header} must be a text of 1 to {NAME_CHARS_MAX} characters")
+    return text
+
+
+# -- the routes
 
 log = logging.getLogger(__name__)
 router = APIRouter(tags=["Changes"])
@@ -126,7 +285,7 @@ async def append(request: Request, api: ApiContext, parameters: ChangeParameters
         raise
     api.failures = 0
     api.metrics.acknowledged("http", result, time.monotonic() - started_s)
-    sources.acked(state, summary.number, now_ms())
+    note_acknowledged(state, summary.number, now_ms())
     return result
 
 
@@ -134,15 +293,15 @@ def _append(request: Request, api: ApiContext, parameters: ChangeParameters, bod
     headers = dict(request.scope["headers"])
     request.scope["calve.caller"] = api.access.poster(headers, body, parameters.warehouse).name
     parsed = api.parse(body, parameters.context)
-    if unusable.is_unusable(parsed) and not _keeps_unusable(api, parameters, parsed):
-        raise unusable.refusal(parsed, parameters.context)
+    if is_unusable(parsed) and not _keeps_unusable(api, parameters, parsed):
+        raise unusable_refusal(parsed, parameters.context)
     return api.append(parameters.warehouse, parsed, parameters.priority)
 
 
 def _keeps_unusable(api: ApiContext, parameters: ChangeParameters, parsed: Parsed) -> bool:
     if parameters.on_unusable is not None:
         return parameters.on_unusable == "dead-letter"
-    return unusable.keeps(parsed, parameters.context, api.settings)
+    return keeps_unusable(parsed, parameters.context, api.settings)
 
 
 def _refused(api: ApiContext, error: CatalogError) -> None:
@@ -167,7 +326,7 @@ async def _response(
 
 async def _landed(
     request: Request, api: ApiContext, parameters: ChangeParameters, result: AppendResult
-) -> Mapping[TableName, LandedRow] | None:
+) -> Mapping[TableName, LandedTable] | None:
     """Wait until all changes are visible. None if that takes longer than the request allows."""
     begun_s = time.monotonic()
     deadline_s = request.scope.get("calve.deadline_s", float("inf"))

@@ -1,34 +1,160 @@
-"""What all routes of ingest share, one for each server process: the journal, the landing status, access
-checks, threads and metrics.
+"""What all routes of ingest share in one server process: journal, landing status, access checks, threads,
+metrics.
+
+Access is checked for every request and every batch, so a revoked token is refused at once. A warehouse in
+which the caller has no role looks as if it did not exist. A dropped warehouse accepts changes for up to
+`PRESENT_S` more. A producer may sign its bodies instead of sending a token (Standard Webhooks).
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from catalog.errors import CatalogError, CommitStateUnknown, Invalid, Unavailable
+from catalog.errors import (
+    CatalogError,
+    CommitStateUnknown,
+    Forbidden,
+    Invalid,
+    NoSuchWarehouse,
+    NotAuthorized,
+    Unavailable,
+)
 from catalog.identity.base import Identity
+from catalog.identity.open import OpenIdentity
+from catalog.models import Caller, Role
+from catalog.names import check_warehouse_name
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
-from ingest import formats
-from ingest.api.access import Access
-from ingest.api.metrics import IngestMetrics
-from ingest.api.ports import Landing, Subscriptions
+from ingest.api.metrics import IngestMetrics, Sources
+from ingest.api.ports import Subscriptions
 from ingest.api.responses import RequestSummary
-from ingest.api.settings import ApiSettings
-from ingest.api.sources import Sources
 from ingest.api.visibility import VisibilityWaiter
 from ingest.api.websocket_limits import Connections
 from ingest.change import Context, Parsed
-from ingest.journal.errors import JournalFull
+from ingest.formats.detect import parse
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Fill, Receipt
+from ingest.journal.receipts import Fill, JournalFull, Receipt
+from ingest.landing.status import LandingView
+from ingest.settings import ApiSettings
+
+SECRET_PREFIX = "whsec_"  # noqa: S105
+SECRET_BYTES = range(24, 65)
+SIGNATURES_MAX = 8
+UNSIGNED = "The webhook signature is wrong, missing or too old"
+
+
+def secret_key(text: str) -> bytes:
+    """The key behind a configured secret; ValueError says what is wrong with it, without showing it."""
+    try:
+        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("webhook_secret must be whsec_ followed by base64") from None
+    if len(key) not in SECRET_BYTES:
+        raise ValueError("webhook_secret must hold 24 to 64 bytes")
+    return key
+
+
+def is_signed(headers: Mapping[bytes, bytes]) -> bool:
+    return b"webhook-signature" in headers
+
+
+def verify_signature(
+    key: bytes, headers: Mapping[bytes, bytes], body: bytes, *, now_s: float, tolerance_s: int
+) -> None:
+    """NotAuthorized, always with the same words, unless the body was signed with the key just now."""
+    identity, timestamp = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
+    given = headers.get(b"webhook-signature", b"").split(b" ")
+    if not identity or not timestamp.isdigit() or len(timestamp) > 12:
+        raise NotAuthorized(UNSIGNED)
+    if abs(now_s - int(timestamp)) > tolerance_s or len(given) > SIGNATURES_MAX:
+        raise NotAuthorized(UNSIGNED)
+    digest = hmac.new(key, b"%b.%b.%b" % (identity, timestamp, body), hashlib.sha256).digest()
+    wanted = b"v1," + base64.b64encode(digest)
+    # Each is compared, whichever was right: the time of the answer must not tell.
+    if not sum(hmac.compare_digest(wanted, one) for one in given):
+        raise NotAuthorized(UNSIGNED)
+
+
+# -- who may write and read
+
+WEBHOOK = "webhook"
+PRESENT_S = 1.0
+
+
+class Access:
+    def __init__(
+        self,
+        identity: Identity,
+        catalog: Catalog,
+        settings: ApiSettings,
+        *,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._identity = identity
+        self._catalog = catalog
+        self._settings = settings
+        self._is_open = isinstance(identity, OpenIdentity)
+        self._now_s = now_s
+        self._present_s: dict[str, float] = {}  # when each warehouse was last seen
+        secret = settings.webhook_secret
+        self._key = secret_key(secret) if secret is not None else None
+
+    def poster(self, headers: Mapping[bytes, bytes], body: bytes, warehouse: str) -> Caller:
+        """The caller of a POST with changes: identified by a token, by a signature, or by both."""
+        return self._require(self._signed_or_known(headers, body), warehouse, Role.WRITER)
+
+    def writer(self, authorization: str | None, warehouse: str) -> Caller:
+        return self._require(self._identity.identify(authorization), warehouse, Role.WRITER)
+
+    def reader(self, authorization: str | None, warehouse: str) -> Caller:
+        return self._require(self._identity.identify(authorization), warehouse, Role.READER)
+
+    def _signed_or_known(self, headers: Mapping[bytes, bytes], body: bytes) -> Caller:
+        authorization = headers.get(b"authorization")
+        if self._key is not None:
+            signed = is_signed(headers)
+            # An open server accepts any Authorization header, so it proves nothing there.
+            if not signed and (self._is_open or authorization is None):
+                raise NotAuthorized(UNSIGNED)
+            if signed:
+                tolerance_s = self._settings.webhook_tolerance_s
+                verify_signature(self._key, headers, body, now_s=self._now_s(), tolerance_s=tolerance_s)
+                if authorization is None:
+                    return Caller(WEBHOOK, {self._settings.webhook_warehouse: Role.WRITER})
+        return self._identity.identify(header_text(authorization))
+
+    def _require(self, caller: Caller, warehouse: str, least: Role) -> Caller:
+        role = caller.role(check_warehouse_name(warehouse))
+        if role is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {warehouse}")
+        self._require_present(warehouse)
+        if role < least:
+            raise Forbidden(f"{caller.name} needs the role {least} in {warehouse} for this")
+        return caller
+
+    def _require_present(self, warehouse: str) -> None:
+        """Looked up at most once in `PRESENT_S`: for small requests the look-up would be most of the work."""
+        now_s = time.monotonic()
+        if now_s - self._present_s.get(warehouse, float("-inf")) > PRESENT_S:
+            self._catalog.warehouse(warehouse)
+            self._present_s[warehouse] = now_s
+
+
+def header_text(header: bytes | None) -> str | None:
+    return header.decode("latin-1") if header is not None else None
+
+
+# -- the context of all routes
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +187,7 @@ class ApiContext:
     def __init__(
         self,
         journal: Journal,
-        landing: Landing,
+        landing: LandingView,
         identity: Identity,
         catalog: Catalog,
         settings: ApiSettings,
@@ -136,7 +262,7 @@ class ApiContext:
         if not body:
             # Some HTTP servers lose bodies. A success would then hide the loss.
             raise Invalid("The body is empty: send at least one event")
-        parsed = formats.read(body, context)
+        parsed = parse(body, context)
         if parsed.events == 0:
             raise Invalid("There is no event in the body: send at least one")
         return parsed

@@ -11,7 +11,7 @@ from catalog.errors import Invalid
 from catalog.names import decode_segment, namespace_from_segment
 from ingest.api.context import ApiContext
 from ingest.change import TableName
-from ingest.formats.contract import reserved
+from ingest.formats.fields import reserved
 
 
 async def _context(connection: HTTPConnection) -> ApiContext:

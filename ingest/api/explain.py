@@ -15,17 +15,16 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from catalog.errors import CatalogError
-from ingest.api.changes import BODY_TYPES, body_of_types
+from ingest.api.changes import BODY_TYPES, ChangeParameters, ParametersOf, body_of_types
 from ingest.api.context import ApiContext
 from ingest.api.dependencies import ContextOf, TableOf
-from ingest.api.parameters import ChangeParameters, ParametersOf
-from ingest.api.ports import Landing
 from ingest.api.responses import CHANGE_ERRORS, dotted
-from ingest.batches.keys import NO_KEY, ROW_ID, key_of_table, with_row_ids
 from ingest.change import Change, Parsed, Reject, TableName
+from ingest.identity import NO_KEY, ROW_ID, key_of_table, with_row_ids
+from ingest.landing.status import LandingView
 
 if TYPE_CHECKING:
-    from ingest.columns.schemas import Plan
+    from ingest.types.schema_plan import Plan
 
 EVENTS_MAX = 20
 TABLES_MAX = 20
@@ -93,7 +92,7 @@ class _Target:
     problem: str | None = None
 
 
-def explain(parsed: Parsed, warehouse: str, landing: Landing) -> dict[str, Any]:
+def explain(parsed: Parsed, warehouse: str, landing: LandingView) -> dict[str, Any]:
     """The body of the response. Queries the landing side for each table."""
     tables: dict[TableName, list[Change]] = {}
     for change in parsed.changes:
@@ -124,8 +123,8 @@ def explain(parsed: Parsed, warehouse: str, landing: Landing) -> dict[str, Any]:
     }
 
 
-def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing: Landing) -> _Target:
-    from ingest.columns import schemas  # brings Arrow along, which the server does not need otherwise
+def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing: LandingView) -> _Target:
+    from ingest.types import schema_plan  # brings Arrow along, which the server does not need otherwise
 
     found = landing.explain_table(warehouse, table) or {}
     schema, settings = found.get("schema"), found.get("settings") or {}
@@ -134,10 +133,10 @@ def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing
         with_row_ids(changes)
     policy = settings.get("policy", "evolve")
     try:
-        plan = schemas.plan(schema, changes, policy=policy, key=key, extra=(), last_column_id=0)
+        plan = schema_plan.plan(schema, changes, policy=policy, key=key, extra=(), last_column_id=0)
     except CatalogError as error:
-        return _Target(schema, key, schemas.Plan([], None), {}, error.message)
-    offences = {changes[row].index: why for row, why in schemas.offending(changes, plan).items()}
+        return _Target(schema, key, schema_plan.Plan([], None), {}, error.message)
+    offences = {changes[row].index: why for row, why in schema_plan.offending(changes, plan).items()}
     return _Target(schema, key, plan, offences)
 
 
@@ -187,9 +186,9 @@ def _columns(change: Change, row: Mapping[str, Any], target: _Target) -> list[di
 
 def _judge(column: dict[str, Any], change: Change, type_: Any) -> None:
     """Add why the value would not fit, if it does not."""
-    from ingest.columns.declared import encoding_of
-    from ingest.columns.unfit import Unfit
-    from ingest.columns.values import convert
+    from ingest.types.errors import Unfit
+    from ingest.types.observed import encoding_of
+    from ingest.types.values import convert
 
     try:
         convert(column["name"], column["value"], type_, encoding_of(change.declared, column["name"]))

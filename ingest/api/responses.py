@@ -14,13 +14,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from catalog.errors import Invalid
-from ingest.api.ports import LandedRow
-from ingest.change import ChangeColumns, Parsed, TableName
+from ingest.change import ChangeColumns, Context, Parsed, TableName
 from ingest.journal.receipts import Receipt
+from ingest.settings import ApiSettings
+from ingest.store.tables import LandedTable
 
 LISTED_MAX = 1000  # of events that were not accepted; `truncated` says that there were more
 REASON_DUPLICATE = "received before"
-
 
 # Errors have Iceberg's form; calve/openapi.py adds its schema.
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds", "schema": {"type": "integer", "minimum": 0}}}
@@ -185,7 +185,7 @@ def receipt_response(result: AppendResult, *, verbose: bool = False) -> dict[str
 
 
 def commit_response(
-    result: AppendResult, landed: Mapping[TableName, LandedRow] | None, *, verbose: bool = False
+    result: AppendResult, landed: Mapping[TableName, LandedTable] | None, *, verbose: bool = False
 ) -> dict[str, Any]:
     """The body of a response to wait=commit; `landed` is None if the commit did not come in time."""
     answer = receipt_response(result, verbose=verbose)
@@ -194,7 +194,7 @@ def commit_response(
     return answer
 
 
-def snapshots_response(landed: Mapping[TableName, LandedRow]) -> list[dict[str, Any]]:
+def snapshots_response(landed: Mapping[TableName, LandedTable]) -> list[dict[str, Any]]:
     return [
         {
             "table": dotted(table),
@@ -240,3 +240,51 @@ def _events(result: AppendResult, *, verbose: bool) -> Iterable[dict[str, Any]]:
     for index in sorted(found):
         status, reason = found[index]
         yield {"index": index, "status": status, "reason": reason}
+
+
+# -- requests of which no event can be used
+
+REASON_CHARS_MAX = 500
+NATIVE = (
+    '{"events": [{"sequence": 1, "timestamp": 1790000000000, "operation": "INSERT", "table": "shop.orders", '
+    '"rowId": "1", "after": {"id": 1, "name": "x"}}]}'
+)
+DEBEZIUM = (
+    '{"op": "c", "before": null, "after": {"id": 1, "name": "x"}, "source": {"connector": "postgresql", '
+    '"name": "shop", "db": "shop", "schema": "public", "table": "orders", "lsn": 1}, "ts_ms": 1790000000000}'
+)
+ROWS = '[{"id": 1, "name": "x"}]'
+RECORDS = '{"records": [{"value": {"id": 1, "name": "x"}}]}'
+KEEP = "Send ?on-unusable=dead-letter to keep such requests as dead letters."
+
+
+def is_unusable(parsed: Parsed) -> bool:
+    """Whether every event is a reject. An ignored event, such as a heartbeat, is a usable one."""
+    return len({reject.index for reject in parsed.rejects}) == parsed.events
+
+
+def keeps_unusable(parsed: Parsed, context: Context, settings: ApiSettings) -> bool:
+    """Whether the settings say to keep unusable requests of this source."""
+    sources = settings.dead_letter_sources
+    return "*" in sources or (context.source or parsed.rejects[0].source) in sources
+
+
+def unusable_refusal(parsed: Parsed, context: Context) -> Invalid:
+    """Says which event is wrong and why, and shows a request that is right."""
+    first = parsed.rejects[0]
+    count = "The event" if parsed.events == 1 else f"None of the {parsed.events} events"
+    verb = "cannot" if parsed.events == 1 else "can"
+    reason = first.reason[:REASON_CHARS_MAX]
+    return Invalid(
+        f"{count} {verb} be used; nothing was stored. Event {first.index}: {reason}. {KEEP} "
+        f"Example: {_example_body(parsed.format, context)}"
+    )
+
+
+def _example_body(format_: str, context: Context) -> str:
+    """A body that can be sent to the same path."""
+    if format_ == "debezium":
+        return DEBEZIUM
+    if context.topic is not None:
+        return RECORDS
+    return NATIVE if context.table is None or format_ == "native" else ROWS

@@ -18,20 +18,19 @@ import orjson
 from starlette.types import Message
 
 from catalog.errors import CatalogError
-from ingest.api import sources
 from ingest.api import websocket_messages as messages
 from ingest.api.context import ApiContext, PendingAppend, now_ms
 from ingest.api.flush import flush
+from ingest.api.metrics import SourceState, note_acknowledged
 from ingest.api.responses import AppendResult
-from ingest.api.sources import SourceState
 from ingest.api.status import short_status
 from ingest.api.websocket_limits import MessageLimit
 from ingest.api.websocket_messages import Batch, Json, Malformed, NackReason
 from ingest.api.websocket_send_queue import Send, SendQueue
 from ingest.api.websocket_subscriptions import ConnectionSubscriptions
 from ingest.change import Context
-from ingest.formats import read, read_events
-from ingest.formats.decode import is_sound, may_be_deep
+from ingest.formats.detect import parse, parse_events
+from ingest.formats.json_body import is_sound, may_be_deep
 from ingest.journal.receipts import Receipt
 
 log = logging.getLogger(__name__)
@@ -279,7 +278,7 @@ class Connection(_Sender):
             api.failures = 0
             result = AppendResult(self._warehouse, pending.summary, future.result())
             api.metrics.acknowledged("ws", result, time.monotonic() - started_s)
-            sources.acked(state, batch.sequence, now_ms())
+            note_acknowledged(state, batch.sequence, now_ms())
             self._ack(batch, result)
         self._wake()
 
@@ -394,7 +393,7 @@ def _append(
             )
     context = Context(format=FORMAT, source=batch.source, namespace=api.settings.default_namespace)
     if is_plain and not (may_be_deep(raw) and not is_sound(message["events"])):
-        parsed = read_events(message["events"], context)
+        parsed = parse_events(message["events"], context)
     else:
-        parsed = read(raw, context)
+        parsed = parse(raw, context)
     return api.append(warehouse, parsed, priority)

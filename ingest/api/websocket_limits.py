@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from ingest.api.settings import ApiSettings
+from ingest.settings import ApiSettings
 
 Refusal = Literal["rate_limited", "connection_limit", "ip_limit"]
 WINDOW_S = 1.0

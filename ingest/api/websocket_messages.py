@@ -21,11 +21,10 @@ from catalog.errors import (
     TooLarge,
 )
 from ingest.api.responses import AppendResult
-from ingest.api.settings import ApiSettings
 from ingest.api.websocket_limits import MessageLimit, Rate
-from ingest.formats.contract import original_of
-from ingest.formats.decode import NotJson, decode, decode_leniently
-from ingest.journal.errors import JournalFull
+from ingest.formats.json_body import NotJson, decode, decode_leniently, original_of
+from ingest.journal.receipts import JournalFull
+from ingest.settings import ApiSettings
 
 AckStatus = Literal["ok", "buffered", "persisted", "duplicate", "fallback"]
 NackReason = Literal[

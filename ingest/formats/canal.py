@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Declared, Operation, Parsed, Row, TableName, position_of
-from ingest.formats import events as given
-from ingest.formats.contract import Refused, fingerprint, table_of
+from ingest.formats import fields as given
+from ingest.formats.fields import Refused, fingerprint, table_of
 from ingest.formats.sql_types import from_jdbc, from_mysql
 
 NAME = "canal"

@@ -13,9 +13,10 @@ from typing import Any
 
 from ingest.change import Change, Context, Parsed, Row
 from ingest.formats import debezium, native
-from ingest.formats.contract import NO_TABLE, Refused, original_of, reject
 from ingest.formats.debezium import Envelope, add_change
 from ingest.formats.debezium_schema import Block, block_of_envelope, block_of_row
+from ingest.formats.fields import NO_TABLE, Refused, reject
+from ingest.formats.json_body import original_of
 
 NAME = "cloudevents"
 _PREFIX = "iodebezium"

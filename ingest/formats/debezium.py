@@ -8,17 +8,108 @@ are recognised by their shape.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import md5
 from typing import Any
+from uuid import UUID
+
+import orjson
 
 from ingest.change import Change, Context, Operation, Parsed, Row, TableName, TransactionBegin, TransactionEnd
-from ingest.formats.contract import Refused, fingerprint, reject, table_of, whole_number
-from ingest.formats.debezium_log import Place, place_of, transaction_id, transaction_of
-from ingest.formats.debezium_rows import row_of
+from ingest.formats.debezium_position import Place, place_of, transaction_id, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_envelope
+from ingest.formats.fields import Refused, fingerprint, reject, table_of, whole_number
+from ingest.formats.json_body import NotJson, decode, is_sound
 from ingest.identity import counted
+
+_PLACEHOLDER = "__debezium_unavailable_value"
+_BYTES = _PLACEHOLDER.encode()
+_TEXTS = frozenset(
+    {
+        _PLACEHOLDER,
+        b64encode(_BYTES).decode(),
+        _BYTES.hex(),
+        orjson.dumps({_PLACEHOLDER: _PLACEHOLDER}).decode(),  # hstore as JSON
+    }
+)
+_LENGTHS = frozenset(map(len, _TEXTS))
+_FORMS = (str, list, dict)
+_ELEMENT_TEXTS = _TEXTS | {str(UUID(bytes=md5(_BYTES, usedforsecurity=False).digest(), version=3))}
+# In arrays of numbers each byte is an element.
+_NUMBERS = list(_BYTES)
+_DECIMALS = [b64encode(bytes([byte])).decode() for byte in _BYTES]
+_MAP = {_PLACEHOLDER: _PLACEHOLDER}
+
+# MongoDB's extended JSON, simple forms: the value is all that is of interest.
+_NUMBER_MARKS = frozenset({"$numberLong", "$numberInt", "$numberDouble"})
+_MARKS = _NUMBER_MARKS | {"$oid", "$numberDecimal", "$date", "$symbol", "$uuid"}
+
+
+def row_of_image(value: object, what: str) -> Row | None:
+    """`before` or `after` as a row; Refused if it is something else."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _document(value, what)
+    if not isinstance(value, dict):
+        raise Refused("bad-row", f"`{what}` is not an object: send the row as an object of columns")
+    for held in value.values():
+        if held.__class__ in _FORMS and is_placeholder(held):
+            return {name: held for name, held in value.items() if not is_placeholder(held)}
+    return value
+
+
+def is_placeholder(value: object) -> bool:
+    """Whether it stands for a value that was not sent."""
+    if isinstance(value, str):
+        return len(value) in _LENGTHS and value in _TEXTS  # no hash of a long text
+    return _is_array(value) if isinstance(value, list) else value == _MAP
+
+
+def _is_array(value: list[Any]) -> bool:
+    if len(value) == 1:
+        return value[0].__class__ is str and value[0] in _ELEMENT_TEXTS
+    return len(value) == len(_BYTES) and (value in (_NUMBERS, _DECIMALS))
+
+
+def _document(text: str, what: str) -> Row:
+    """MongoDB sends a document as text of extended JSON."""
+    try:
+        value = decode(text.encode())
+    except NotJson:
+        value = None
+    if not isinstance(value, dict) or not is_sound(value):
+        raise Refused("bad-row", f"`{what}` is text, but not of a JSON object: send the row as an object")
+    return {name: plain_value(held) for name, held in value.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """Extended JSON without its type marks."""
+    if isinstance(value, list):
+        return [plain_value(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        mark, held = next(iter(value.items()))
+        if mark in _MARKS:
+            return _plain_number(held) if mark in _NUMBER_MARKS else plain_value(held)
+    return {name: plain_value(held) for name, held in value.items()}
+
+
+def _plain_number(held: Any) -> Any:
+    if not isinstance(held, str):
+        return held
+    try:
+        number = decode(held.encode())
+    except NotJson:
+        return held  # NaN and the like stay text
+    return number if isinstance(number, int | float | str) else held
+
+
+# -- the envelope
 
 NAME = "debezium"
 SIGNALS = "debezium_signal"  # the table that people steer a connector with
@@ -140,7 +231,7 @@ def _change(index: int, envelope: Envelope, table: TableName, context: Context) 
     operation = OPERATIONS.get(envelope.op) if isinstance(envelope.op, str) else None
     if operation is None:
         raise Refused("no-operation", "`op` is none of c, u, d, r, t, m: send Debezium's records unchanged")
-    before, after = row_of(envelope.before, "before"), row_of(envelope.after, "after")
+    before, after = row_of_image(envelope.before, "before"), row_of_image(envelope.after, "after")
     block = envelope.block
     if block is not None and block.reshape:
         before, after = block.reshaped(before), block.reshaped(after)

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Declared, Operation, Parsed, Row
-from ingest.formats.contract import Refused, reject, table_of, whole_number
-from ingest.formats.debezium import OPERATIONS, Envelope, identity_of
-from ingest.formats.debezium_log import place_of, transaction_of
-from ingest.formats.debezium_rows import row_of
+from ingest.formats.debezium import OPERATIONS, Envelope, identity_of, row_of_image
+from ingest.formats.debezium_position import place_of, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_row
+from ingest.formats.fields import Refused, reject, table_of, whole_number
 
 NAME = "debezium-flattened"
 
@@ -83,7 +82,7 @@ def _change(index: int, row: Row, block: Block | None, context: Context, repeats
         raise Refused("no-table", _NO_TABLE)
     table = table_of(source.get("schema") or source.get("db"), name, context)
     operation = _operation(row)
-    columns = row_of({name: value for name, value in row.items() if name not in _OWN}, "row")
+    columns = row_of_image({name: value for name, value in row.items() if name not in _OWN}, "row")
     if block is not None:
         columns = block.reshaped(columns)
     after, before = (None, columns) if operation == "delete" else (columns, None)

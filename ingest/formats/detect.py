@@ -1,11 +1,18 @@
-"""Which producer wrote a request, by its first events. A format that the request names wins."""
+"""From the body of a request to changes, by the format of its first events. Pure.
+
+Every event of the request is in the result: as changes, as a reject with its reason, as the end of a
+transaction, or as ignored. A format that the request names wins. `Invalid` is raised only if the body holds
+no event, or if the request names an unknown format.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 from catalog.errors import Invalid
+from ingest.change import BatchName, Change, Context, Parsed, Reject
 from ingest.formats import (
     canal,
     cloudevents,
@@ -22,7 +29,8 @@ from ingest.formats import (
     supabase,
     wal2json,
 )
-from ingest.formats.contract import Format
+from ingest.formats.fields import TIME_MS_MAX, Format, Refused, reject
+from ingest.formats.json_body import add_events, split_events
 
 # The surest first; rows take whatever nobody knows.
 MODULES: tuple[Format, ...] = (
@@ -79,3 +87,94 @@ def module_for(event: object) -> Format:
         if module.recognises(event):
             return module
     return rows
+
+
+# -- from a body to changes
+
+_UNREAD = Refused("unread", "the event is of a kind that is not known: say its format, or send another kind")
+
+
+def parse(body: bytes, context: Context) -> Parsed:
+    """The changes in the body of a request, with its content encoding already undone."""
+    asked = named(context.format)
+    parsed = Parsed(context.format)
+    events = split_events(body, context, is_event, parsed)
+    _parse(asked, events, context, parsed, marked=native.MARK.encode() in body)
+    if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
+        _name_by_batch(parsed, context, body)
+    return parsed
+
+
+def parse_events(values: Sequence[Any], context: Context) -> Parsed:
+    """The same for events that came decoded, in a message of a connection."""
+    asked = named(context.format)
+    parsed = Parsed(context.format)
+    return _parse(asked, add_events(values, context, parsed), context, parsed, marked=True)
+
+
+def _parse(
+    asked: Format | None, events: list[tuple[int, Any]], context: Context, parsed: Parsed, *, marked: bool
+) -> Parsed:
+    if events:
+        chosen = asked or detected(events)
+        parsed.format = chosen.NAME
+        if chosen is native and not marked:
+            native.read_unmarked(events, context, parsed)
+        else:
+            chosen.read(events, context, parsed)
+        if chosen is not native:  # which refuses them
+            _drop_impossible_times(parsed)
+        _add_unread(events, context, parsed)
+    if parsed.rejects:
+        _keep_context(parsed, context)
+    return parsed
+
+
+def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+    """Nothing is lost, even if a format has no word for an event."""
+    if parsed.change_count + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
+        return
+    told = {item.index for found in (parsed.changes, parsed.rejects, parsed.ends) for item in found}
+    told.update(parsed.ignored)
+    parsed.rejects.extend(
+        reject(index, event, _UNREAD, context) for index, event in events if index not in told
+    )
+
+
+def _keep_context(parsed: Parsed, context: Context) -> None:
+    """What a replay needs besides the event."""
+    kept = {
+        "format": context.format,
+        "detected": parsed.format,
+        "content_type": context.content_type,
+        "key": context.key,
+        "topic": context.topic,
+        "namespace": context.namespace,
+    }
+    usual = Context()
+    differs = {name: value for name, value in kept.items() if value != getattr(usual, name, "auto")}
+    for reject_ in parsed.rejects:
+        reject_.context = differs or None
+
+
+def _drop_impossible_times(parsed: Parsed) -> None:
+    """The time of a change is for people: a wrong one must not cost the change."""
+    for change in parsed.changes:
+        if change.time_ms is not None and not -TIME_MS_MAX <= change.time_ms <= TIME_MS_MAX:
+            change.time_ms = None
+
+
+def _name_by_batch(parsed: Parsed, context: Context, body: bytes) -> None:
+    """In a batch with a name, the place of an event is its identity where it has no other. The name counts
+    within the address that the batch was sent to.
+    """
+    address = ".".join(context.table) if context.table is not None else context.topic or ""
+    batch = f"{address}:{context.batch}"
+    last, ordinal = -1, 0
+    found: list[Change | Reject] = [*parsed.changes, *parsed.rejects]
+    for item in found:
+        ordinal = ordinal + 1 if item.index == last else 0
+        last = item.index
+        if not item.identity and item.number is None:
+            item.identity = f"{batch}:{item.index}:{ordinal}" if ordinal else f"{batch}:{item.index}"
+            parsed.batch = parsed.batch or BatchName(batch, blake2b(body, digest_size=16).hexdigest())

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, position_of
-from ingest.formats import events as given
-from ingest.formats.contract import fingerprint, table_of
+from ingest.formats import fields as given
+from ingest.formats.fields import fingerprint, table_of
 
 NAME = "dms"
 _OPERATIONS: dict[str, Operation] = {

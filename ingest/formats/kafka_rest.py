@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 from ingest.change import Change, Context, Parsed, Row
-from ingest.formats import events as given
-from ingest.formats.contract import NO_TABLE, Format, Refused, checked_table, original_of, reject
-from ingest.formats.decode import decode, is_sound
+from ingest.formats import fields as given
+from ingest.formats.fields import NO_TABLE, Format, Refused, checked_table, reject
+from ingest.formats.json_body import decode, is_sound, original_of
 
 NAME = "kafka-rest"
 _PARTS = frozenset(("key", "value", "partition", "partition_id", "headers", "timestamp"))

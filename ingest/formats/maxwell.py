@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, TransactionBegin, position_of
-from ingest.formats import events as given
-from ingest.formats.contract import fingerprint, table_of
+from ingest.formats import fields as given
+from ingest.formats.fields import fingerprint, table_of
 
 NAME = "maxwell"
 _OPERATIONS: dict[str, Operation] = {

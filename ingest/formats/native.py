@@ -16,7 +16,8 @@ from operator import contains, itemgetter
 from typing import Any
 
 from ingest.change import Change, ChangeColumns, Context, Operation, Parsed, Reject, Row, TableName
-from ingest.formats.contract import TIME_MS_MAX, Refused, fingerprint, original_of, reject, table_of_dotted
+from ingest.formats.fields import TIME_MS_MAX, Refused, fingerprint, reject, table_of_dotted
+from ingest.formats.json_body import original_of
 
 NAME = "native"
 SEQUENCE_MAX = 2**63 - 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Parsed
-from ingest.formats.contract import NO_TABLE, Refused, reject
+from ingest.formats.fields import NO_TABLE, Refused, reject
 
 NAME = "rows"
 

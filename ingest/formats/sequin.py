@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row, position_of
-from ingest.formats import events as given
-from ingest.formats.contract import table_of
+from ingest.formats import fields as given
+from ingest.formats.fields import table_of
 
 NAME = "sequin"
 _OPERATIONS: dict[str, Operation] = {

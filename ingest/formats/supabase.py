@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.change import Change, Context, Operation, Parsed, Row
-from ingest.formats import events as given
-from ingest.formats.contract import table_of
+from ingest.formats import fields as given
+from ingest.formats.fields import table_of
 
 NAME = "supabase"
 _OPERATIONS: dict[str, Operation] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}

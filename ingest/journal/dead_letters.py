@@ -1,8 +1,6 @@
 """Dead letters: events that could not land, kept with the reason and the original bytes.
 
-A letter is `staged` with its batch and `open` once that is published; if the batch is cut again, its letters
-are deleted. It is `fixed` when it got new bytes, and ends as `replayed` or `dropped`. Its id follows from its
-place in the journal, so that putting it in twice is harmless.
+A change that could not land is kept as JSON, so that it can be shown, fixed and read again.
 """
 
 from __future__ import annotations
@@ -16,10 +14,64 @@ import sqlalchemy as sa
 
 from catalog.errors import Conflict, Invalid, NotFound
 from catalog.store.database import Database
-from ingest.change import TableName
-from ingest.journal.keys import table_key, table_name
+from ingest.change import Change, TableName, table_key, table_name
+from ingest.journal.schema import among, listed, run_many
 from ingest.journal.schema import dead_letters as letters
-from ingest.journal.statements import among, listed, run_many
+
+CHANGE_FIELD = "calve"  # the field that says: this is a change as Calve had read it
+REPLAY = "replay"  # how the identity of a change begins that was a dead letter
+
+
+def change_as_json(change: Change) -> dict[str, Any]:
+    return {
+        CHANGE_FIELD: "change",
+        "operation": change.operation,
+        "table": ".".join(change.table),
+        "before": change.before,
+        "after": change.after,
+        "key": list(change.key) if change.key else None,
+        "rowId": change.row_id,
+        "source": change.source,
+        "position": change.position,
+        "transaction": change.transaction,
+        "timestamp": change.time_ms,
+    }
+
+
+def change_from_json(event: dict[str, Any], table: TableName, known: Change | None = None) -> Change | None:
+    """None if this is not such a change. `known` is the change before it was fixed, with what the text does
+    not have: the types that its producer declared.
+    """
+    if event.get(CHANGE_FIELD) != "change":
+        return None
+    return Change(
+        0,
+        table,
+        event["operation"],
+        before=event.get("before"),
+        after=event.get("after"),
+        key=tuple(event["key"]) if event.get("key") else None,
+        row_id=event.get("rowId"),
+        source=event.get("source") or "",
+        position=event.get("position") or "",
+        transaction=known.transaction if known is not None else None,
+        time_ms=event.get("timestamp"),
+        declared=known.declared if known is not None else None,
+    )
+
+
+def replay_identity(letter_id: str, changed_ms: int, number: int) -> str:
+    """Known to the journal only once, even if the call is repeated after a lost answer."""
+    return f"{REPLAY}:{letter_id}:{changed_ms}:{number}"
+
+
+def replayed_letter(change: Change) -> str | None:
+    """The id of the letter that this change was; None if it comes from a producer."""
+    word, _, rest = change.identity.partition(":")
+    return rest.partition(":")[0] if word == REPLAY else None
+
+
+# -- dead letters in SQL
 
 State = Literal["staged", "open", "fixed", "replayed", "dropped"]
 STATES: tuple[State, ...] = get_args(State)

@@ -17,14 +17,25 @@ from concurrent.futures import Future
 from catalog.errors import TooLarge
 from catalog.store.database import Database
 from ingest.change import Parsed, TableName
-from ingest.journal import companions, heads, reading, schema, trimming
-from ingest.journal.appending import Appender, Result
-from ingest.journal.committer import Committer, now_ms
+from ingest.journal import schema
+from ingest.journal.cut_points import cut_point, load_groups
 from ingest.journal.dead_letters import DeadLetters
-from ingest.journal.errors import JournalFull
-from ingest.journal.limits import JournalLimits
-from ingest.journal.packing import pack
-from ingest.journal.receipts import Entry, Fill, Pending, Receipt
+from ingest.journal.encoded_request import pack
+from ingest.journal.entries import (
+    batch_end,
+    expire,
+    forget_warehouse,
+    newest_id,
+    pending_tables,
+    pending_totals,
+    read_entries,
+    size_between,
+    trim_entries,
+    warehouses,
+)
+from ingest.journal.group_commit import Appender, Committer, Result, now_ms
+from ingest.journal.receipts import Entry, Fill, JournalFull, Pending, Receipt
+from ingest.settings import JournalLimits
 
 FILL_AGE_S_MAX = 0.25  # others append and trim too
 FULL_AGE_S_MAX = 0.02  # before somebody is refused
@@ -82,7 +93,7 @@ class Journal:
         if time.monotonic() - self._looked_s > age_s_max:
             with self._looking:  # one look is enough for all who ask at the same moment
                 if time.monotonic() - self._looked_s > age_s_max:
-                    self._set_fill(heads.pending(self._database))
+                    self._set_fill(pending_totals(self._database))
         return self._pending
 
     def _note(self, result: Result) -> None:
@@ -95,15 +106,15 @@ class Journal:
     # -- out
 
     def pending(self, warehouse: str) -> list[Pending]:
-        return reading.pending(self._database, warehouse)
+        return pending_tables(self._database, warehouse)
 
     def head(self, warehouse: str) -> int:
         """The newest id; 0 if nothing was ever appended."""
-        return heads.newest(self._database, warehouse)
+        return newest_id(self._database, warehouse)
 
     def groups(self, warehouse: str) -> list[frozenset[TableName]]:
         """Tables that must be published together; only groups of more than one."""
-        return companions.groups(self._database, warehouse)
+        return load_groups(self._database, warehouse)
 
     def border(
         self,
@@ -120,12 +131,12 @@ class Journal:
         """
         starts = {table: after.get(table, 0) for table in tables}
         linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
-        found = reading.border(
+        found = cut_point(
             self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms, wait_ms=wait_ms
         )
         if found > min(starts.values(), default=0) or not self._is_filled_by(warehouse, starts):
             return found
-        return reading.border(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
+        return cut_point(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
 
     def _is_filled_by(self, warehouse: str, tables: Collection[TableName]) -> bool:
         fill = self.fill()
@@ -144,37 +155,37 @@ class Journal:
         bytes_max: int | None = None,
     ) -> int:
         """How far a batch of at most this size goes: see `reading.reach`."""
-        return reading.reach(self._database, warehouse, after, up_to, events_max, bytes_max)
+        return batch_end(self._database, warehouse, after, up_to, events_max, bytes_max)
 
     def size(self, warehouse: str, after: Mapping[TableName, int], up_to: int) -> tuple[int, int]:
         """Events and bytes of these tables, each behind its own id."""
-        return reading.size(self._database, warehouse, after, up_to)
+        return size_between(self._database, warehouse, after, up_to)
 
     def read(
         self, warehouse: str, table: TableName, after: int, up_to: int, *, events_max: int | None = None
     ) -> Iterator[Entry]:
         """The entries of a table in (after, up_to], oldest first, without the duplicates."""
-        return reading.read(self._database, warehouse, table, after, up_to, events_max)
+        return read_entries(self._database, warehouse, table, after, up_to, events_max)
 
     def trim(self, warehouse: str, landed: Mapping[TableName, int]) -> None:
         """Forget what has landed, up to the id of each table. May be repeated."""
         linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
-        trimming.trim(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
-        self._set_fill(heads.pending(self._database))
+        trim_entries(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
+        self._set_fill(pending_totals(self._database))
 
     def warehouses(self) -> list[str]:
         """Those of which changes are pending."""
-        return heads.warehouses(self._database)
+        return warehouses(self._database)
 
     def forget_warehouse(self, warehouse: str, is_gone: Callable[[], bool]) -> int:
         """Delete what is left of a dropped warehouse: see `trimming.forget_warehouse`."""
-        forgotten = trimming.forget_warehouse(self._database, warehouse, is_gone)
-        self._set_fill(heads.pending(self._database))
+        forgotten = forget_warehouse(self._database, warehouse, is_gone)
+        self._set_fill(pending_totals(self._database))
         return forgotten
 
     def sweep(self, now_ms: int) -> None:
         """Forget identities whose window is over. To be called every few seconds, by any process."""
-        trimming.sweep(self._database, now_ms)
+        expire(self._database, now_ms)
 
     @property
     def database(self) -> Database:

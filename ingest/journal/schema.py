@@ -1,17 +1,18 @@
-"""The tables of the journal, and their version.
-
-In SQLite they are a file of their own, so that an append never waits for the catalog's writer; in PostgreSQL
-they stand beside the catalog's tables. Every append to a warehouse begins by locking the warehouse's row in
-`journal_heads` and holds it to the end of COMMIT. So ids are in commit order and without gaps, and everything
-else of the warehouse that an append touches is looked at by one writer at a time.
-"""
+"""The tables of the journal and their version; statements for many rows, list parameters, bad data."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import orjson
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.sql.visitors import InternalTraversal
 
+from catalog.errors import CatalogError, CommitStateUnknown
 from catalog.store.database import Database, lift_time_limits
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
@@ -129,7 +130,6 @@ dead_letters = sa.Table(
     sa.Index("journal_dead_letters_by_state", "warehouse", "state", "table_key"),
 )
 
-
 # What leads from each version to the next.
 _UPGRADES = {
     1: (
@@ -214,3 +214,73 @@ def _version(connection: sa.Connection) -> int:
     if not sa.inspect(connection).has_table(journal_version.name):
         return 0
     return connection.execute(sa.select(sa.func.max(journal_version.c.version))).scalar() or 0
+
+
+# -- statements for many rows, and list parameters
+
+
+class _Among(ColumnElement[bool]):
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012 - SQLAlchemy declares it as a list
+        ("column", InternalTraversal.dp_clauseelement),
+        ("parameter", InternalTraversal.dp_clauseelement),
+    ]
+    type = sa.Boolean()
+
+    def __init__(self, column: sa.Column[Any], name: str) -> None:
+        self.column = column
+        self.parameter: sa.BindParameter[Any] = sa.bindparam(name, type_=sa.types.NullType())
+
+
+@compiles(_Among, "sqlite")
+def _sqlite(element: _Among, compiler: Any, **options: Any) -> str:
+    column, listed = compiler.process(element.column, **options), compiler.process(element.parameter)
+    return f"{column} IN (SELECT value FROM json_each({listed}))"  # noqa: S608 - both are SQLAlchemy's
+
+
+@compiles(_Among, "postgresql")
+def _postgresql(element: _Among, compiler: Any, **options: Any) -> str:
+    column, listed = compiler.process(element.column, **options), compiler.process(element.parameter)
+    return f"{column} = ANY({listed})"
+
+
+def among(column: sa.Column[Any], name: str) -> ColumnElement[bool]:
+    return _Among(column, name)
+
+
+def listed(connection: sa.Connection, values: Collection[Any]) -> Any:
+    """The list as the driver wants it, for the parameter of `among`."""
+    plain = list(values)
+    return orjson.dumps(plain).decode() if connection.dialect.name == "sqlite" else plain
+
+
+def run_many(statement: sa.Executable, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """An INSERT, UPDATE or DELETE for each row; its results are not read."""
+    if rows:
+        connection.execute(statement, rows)
+
+
+# PostgreSQL: a value that a column cannot hold, a constraint, a row or a name that is too large. Every other
+# state says something about the server (a failover, a full disk, a shutdown): the request may be sent again.
+_BAD_DATA = ("22", "23", "54")
+
+# Errors of any Python driver by which it refuses values before it sends them.
+_REFUSALS = frozenset({"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"})
+
+
+def root_cause(error: BaseException) -> BaseException:
+    return error.__cause__ if isinstance(error, CatalogError) and error.__cause__ is not None else error
+
+
+def is_about_data(error: Exception) -> bool:
+    """Whether the transaction surely did nothing, and would not do better at another time."""
+    if isinstance(error, CommitStateUnknown):
+        return False
+    cause = root_cause(error)
+    cause = getattr(cause, "orig", None) or cause  # SQLAlchemy wraps the driver's
+    state = getattr(cause, "sqlstate", None)
+    if state is not None:
+        return bool(state.startswith(_BAD_DATA))
+    if isinstance(cause, (TypeError, ValueError, OverflowError)):
+        return True
+    return any(kind.__name__ in _REFUSALS for kind in type(cause).__mro__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from catalog.errors import FileNotFound, NoSuchTable
 from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
-from ingest.landing.settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
 from query.feed.errors import MustRefetch
 from query.feed.order import change_order
 

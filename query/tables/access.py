@@ -14,7 +14,7 @@ from catalog.models import Warehouse
 from catalog.names import Identifier, WarehouseRef
 from catalog.services.catalog import Catalog
 from catalog.services.writes import WriteContext
-from ingest.landing.tables import LandingTables
+from ingest.store.tables import LandingTables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -31,7 +31,7 @@ ARROW: dict[str, pa.DataType] = {
 
 
 def staged_rows(events: Sequence[Event], columns: Mapping[str, str], key: Sequence[str]) -> pa.Table:
-    """As ingest/columns/staging.py makes it."""
+    """As ingest/staging/arrow_table.py makes it."""
     arrays: dict[str, pa.Array] = {
         column: pa.array([_staged(event.row.get(column)) for event in events], ARROW[type_])
         for column, type_ in columns.items()

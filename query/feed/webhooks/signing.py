@@ -8,7 +8,7 @@ import hmac
 import secrets
 
 from catalog.errors import Invalid
-from ingest.api.signatures import SECRET_PREFIX, secret_key
+from ingest.api.context import SECRET_PREFIX, secret_key
 
 SECRET_BYTES = 32
 

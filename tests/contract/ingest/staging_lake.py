@@ -29,13 +29,13 @@ from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.store.migrations import migrate
-from ingest import formats
-from ingest.batches.cut import Ground
-from ingest.batches.stage import stage
 from ingest.change import Context
+from ingest.formats.detect import parse
 from ingest.jobs.work import SentCommits
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import Receipt
+from ingest.staging.context import Ground
+from ingest.staging.stage import stage
 from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts
 from spark_jobs.late import past_from
 from spark_jobs.messages import LeasedTable, TableJob, job_from
@@ -111,7 +111,7 @@ class StagingLake:
         return self.post_body(orjson.dumps(list(events)), **context)
 
     def post_body(self, body: bytes, **context: Any) -> Receipt:
-        parsed = formats.read(body, Context(**context))
+        parsed = parse(body, Context(**context))
         return self.ingest.journal.submit(WAREHOUSE, parsed).result(timeout=60)
 
     def lease(self) -> dict[str, Any]:

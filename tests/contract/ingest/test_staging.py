@@ -11,9 +11,9 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
-from ingest.jobs import upkeep
-from ingest.jobs.replay import _changes, _context, replay
-from ingest.landing.tables import Step, land
+from ingest.api.dead_letters import _changes_of, _context, replay
+from ingest.landing import housekeeping
+from ingest.store.tables import Step, land
 from tests.contract.ingest.staging_lake import WAREHOUSE, StagingLake, opened, staged_rows
 from tests.harness.postgres import PostgresServer
 
@@ -88,7 +88,7 @@ def test_a_replay_gives_what_the_first_try_would_have_given(any_lake: StagingLak
     event = orjson.loads(fixed.original)
     event["after"]["n"] = 3
     any_lake.ingest.journal.dead_letters.fix(fixed.id, orjson.dumps(event))
-    assert [change.declared is not None for change in _changes(unchanged)] == [True]
+    assert [change.declared is not None for change in _changes_of(unchanged)] == [True]
     assert replay(any_lake.ingest.journal, WAREHOUSE, any_lake.letters()[1:]) == 1
     [again] = staged_rows(any_lake.land(), "t")
     assert {name: again[name] for name in ("id", "at", "bits")} == {
@@ -156,7 +156,7 @@ def test_upkeep_outlives_a_mistake(lake: StagingLake, monkeypatch: pytest.Monkey
         rounds.release()
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
     monkeypatch.setattr(lake.ingest.upkeep, "once", fail)
     lake.ingest.upkeep.start()
     assert all(rounds.acquire(timeout=30) for _ in range(2))

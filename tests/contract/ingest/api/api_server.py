@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
 import orjson
@@ -30,7 +30,8 @@ from ingest.api import ApiContext, ApiSettings, routers
 from ingest.change import TableName
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
+from ingest.landing.status import LandingView
+from ingest.settings import JournalLimits
 from tests.harness.thread_server import ThreadServer
 
 BODY_BYTES_MAX = 4 * 2**20
@@ -47,7 +48,7 @@ class Row:
 
 @dataclass(slots=True)
 class HandMovedLanding:
-    """Lands when a test says so. What it keeps is what `ingest.api.ports.Landing` promises."""
+    """Lands when a test says so, with the methods of `LandingView`."""
 
     journal: Journal
     targets: dict[TableName, dict[str, Any]] = field(default_factory=dict)
@@ -109,7 +110,8 @@ class ApiServer:
     ) -> None:
         self.catalog, self.journal = catalog, journal
         self.landing = HandMovedLanding(journal)
-        self.api = ApiContext(journal, self.landing, identity, catalog, settings)
+        landing = cast("LandingView", self.landing)
+        self.api = ApiContext(journal, landing, identity, catalog, settings)
         served = Settings(
             body_bytes_max=body_bytes_max,
             request_timeout_s=timeout_s,

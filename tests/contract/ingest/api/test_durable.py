@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from ingest.api import ApiSettings
-from ingest.journal.limits import JournalLimits
+from ingest.settings import JournalLimits
 from tests.contract.ingest.api.api_server import ApiServer, batch, event, events_in, journal_at, served
 from tests.harness.components import ROOT
 

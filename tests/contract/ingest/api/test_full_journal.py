@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from catalog.errors import CommitStateUnknown, Unavailable
 from ingest.api import ApiSettings
-from ingest.journal.limits import JournalLimits
+from ingest.settings import JournalLimits
 from tests.contract.ingest.api.api_server import ApiServer, batch, event, events_in, served
 from tests.harness.postgres import PostgresServer
 

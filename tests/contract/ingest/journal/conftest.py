@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingest.journal.journal import Journal
-from tests.contract.ingest.journal.ground import Clock, Place
+from tests.contract.ingest.journal.journal_setup import Clock, Place
 from tests.harness.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgres")

@@ -18,11 +18,12 @@ from pathlib import Path
 from catalog import faults
 from catalog.errors import CatalogError
 from ingest.change import Change, Parsed, TableName, TransactionEnd
-from ingest.journal import committer
+from ingest.journal.encoded_request import Packed
+from ingest.journal.group_commit import Committer
 from ingest.journal.journal import Journal
-from ingest.journal.packing import Packed
 from ingest.journal.receipts import Receipt
-from tests.contract.ingest.journal.ground import A, B, Place
+from ingest.journal.sources import _INSERT_MARKS, Marks
+from tests.contract.ingest.journal.journal_setup import A, B, Place
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
@@ -142,9 +143,9 @@ def _pairs(sent: list[Parsed]) -> Iterator[list[int]]:
 
 
 def _answer_before_commit() -> None:
-    commit = committer.Committer._commit
+    commit = Committer._commit
 
-    def early(self: committer.Committer, group: list[tuple[Packed, Future[Receipt]]]) -> None:
+    def early(self: Committer, group: list[tuple[Packed, Future[Receipt]]]) -> None:
         for _, future in group:
             future.set_result(Receipt(1, 1, frozenset(), (), 1))
         import time
@@ -152,13 +153,12 @@ def _answer_before_commit() -> None:
         time.sleep(0.01)  # so that the one who waits writes it down
         commit(self, [(packed, Future()) for packed, _ in group])
 
-    setattr(committer.Committer, "_commit", early)  # noqa: B010
+    setattr(Committer, "_commit", early)  # noqa: B010
 
 
 def _marks_in_their_own_transaction() -> None:
-    from ingest.journal import duplicates
 
-    def store(self: duplicates.Marks, journal_id: int, expires_ms: int) -> None:
+    def store(self: Marks, journal_id: int, expires_ms: int) -> None:
         row = {
             "warehouse": self._warehouse,
             "id": journal_id,
@@ -166,10 +166,10 @@ def _marks_in_their_own_transaction() -> None:
             "marks": b"".join(self._new),
         }
         with self._connection.engine.connect() as apart:
-            apart.execute(duplicates._INSERT_MARKS, row)
+            apart.execute(_INSERT_MARKS, row)
             apart.commit()
 
-    setattr(duplicates.Marks, "store", store)  # noqa: B010
+    setattr(Marks, "store", store)  # noqa: B010
 
 
 BUGS: dict[str, Callable[[], None]] = {

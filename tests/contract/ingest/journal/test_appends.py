@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from ingest.change import Change, Declared, Parsed, Reject
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
-from tests.contract.ingest.journal.ground import (
+from ingest.settings import JournalLimits
+from tests.contract.ingest.journal.journal_setup import (
     START_MS,
     WAREHOUSE,
     A,

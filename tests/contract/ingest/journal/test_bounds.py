@@ -9,12 +9,11 @@ import pytest
 
 from catalog.errors import TooLarge
 from ingest.change import Parsed, TransactionBegin
-from ingest.journal.errors import JournalFull
+from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
-from ingest.journal.packing import Packed, pack
-from ingest.journal.receipts import Receipt
-from tests.contract.ingest.journal.ground import (
+from ingest.journal.receipts import JournalFull, Receipt
+from ingest.settings import JournalLimits
+from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
     Clock,

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.crashes import BUGS, Trial, acked, requests, run, run_trim
-from tests.contract.ingest.journal.ground import A, B, Place, appended, everything, problems
+from tests.contract.ingest.journal.journal_setup import A, B, Place, appended, everything, problems
 
 POINTS_MAX = 80
 POINTS = {

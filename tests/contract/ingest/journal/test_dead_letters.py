@@ -10,7 +10,7 @@ from catalog.errors import Conflict, Invalid, NotFound
 from ingest.change import TableName
 from ingest.journal.dead_letters import DeadLetter, letter_id
 from ingest.journal.journal import Journal
-from tests.contract.ingest.journal.ground import WAREHOUSE, A, B, Clock
+from tests.contract.ingest.journal.journal_setup import WAREHOUSE, A, B, Clock
 
 
 def letter(journal_id: int, ordinal: int = 0, table: TableName = A, key: str | None = None) -> DeadLetter:

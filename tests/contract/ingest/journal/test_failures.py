@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from catalog.errors import CommitStateUnknown, Invalid, Unavailable
 from ingest.change import Change, Parsed
+from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.journal import Journal
-from ingest.journal.packing import Packed, pack
 from ingest.journal.receipts import Receipt
-from tests.contract.ingest.journal.ground import (
+from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
     Place,

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ingest.change import Change, Parsed, Reject, TableName
 from ingest.journal.journal import Journal
-from ingest.journal.limits import JournalLimits
 from ingest.journal.receipts import Receipt
-from tests.contract.ingest.journal.ground import A, B, Clock, Place
+from ingest.settings import JournalLimits
+from tests.contract.ingest.journal.journal_setup import A, B, Clock, Place
 
 LIMITS = JournalLimits(window_ms=8_000)
 TABLES = st.sampled_from((A, B))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ingest.change import Change, Parsed
+from ingest.journal.entries import TRIMMED_AT_A_TIME
 from ingest.journal.journal import Journal
-from ingest.journal.trimming import ENTRIES_AT_A_TIME
-from tests.contract.ingest.journal.ground import (
+from tests.contract.ingest.journal.journal_setup import (
     START_MS,
     WAREHOUSE,
     A,
@@ -88,11 +88,11 @@ def test_trim_forgets_what_has_landed(place: Place, journal: Journal) -> None:
 
 
 def test_trim_of_very_many(journal: Journal) -> None:
-    futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(ENTRIES_AT_A_TIME * 2 + 7)]
+    futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(TRIMMED_AT_A_TIME * 2 + 7)]
     for future in futures:
         future.result(timeout=60)
-    journal.trim(WAREHOUSE, {A: ENTRIES_AT_A_TIME * 2 + 5})
-    assert numbers_in(journal) == [ENTRIES_AT_A_TIME * 2 + 5, ENTRIES_AT_A_TIME * 2 + 6]
+    journal.trim(WAREHOUSE, {A: TRIMMED_AT_A_TIME * 2 + 5})
+    assert numbers_in(journal) == [TRIMMED_AT_A_TIME * 2 + 5, TRIMMED_AT_A_TIME * 2 + 6]
     assert journal.fill().pending_events == 2
 
 

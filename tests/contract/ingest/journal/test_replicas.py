@@ -10,7 +10,7 @@ import pytest
 
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Receipt
-from tests.contract.ingest.journal.ground import (
+from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
     B,

@@ -14,8 +14,8 @@ from catalog.api.errors import add_exception_handlers
 from catalog.errors import Invalid
 from catalog.identity.open import OpenIdentity
 from ingest.api import ApiSettings
+from ingest.api.changes import ChangeParameters, ParametersOf, priority_of
 from ingest.api.dependencies import TableOf
-from ingest.api.parameters import ChangeParameters, ParametersOf, priority_of
 
 SETTINGS = ApiSettings()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from catalog.errors import Invalid
@@ -18,6 +16,8 @@ from ingest.api.responses import (
 )
 from ingest.change import Change, Parsed, Reject
 from ingest.journal.receipts import Receipt
+from ingest.store.table_settings import TableSettings
+from ingest.store.tables import LandedTable
 
 TABLE = ("a", "t")
 
@@ -90,17 +90,12 @@ def test_the_list_has_an_end() -> None:
     assert answer["truncated"] is True
 
 
-@dataclass(frozen=True)
-class Row:
-    landed_id: int = 7
-    number: int | None = 4
-    commit_us: int = 5_000_000
-    mirror_snapshot_id: int | None = 11
-    changes_snapshot_id: int | None = None
+def landed(number: int | None) -> LandedTable:
+    return LandedTable(TABLE, TableSettings(), 7, number, 5_000_000, 11, None, None, 1, 0, None)
 
 
 def test_after_the_commit() -> None:
-    answer = commit_response(result(changes=1), {TABLE: Row(), ("a", "u"): Row(number=None)})
+    answer = commit_response(result(changes=1), {TABLE: landed(4), ("a", "u"): landed(None)})
     assert answer["committed"] is True
     assert answer["snapshots"] == [
         {

@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from catalog.errors import NotAuthorized
-from ingest.api.signatures import secret_key, verify
+from ingest.api.context import secret_key, verify_signature
 
 KEY = bytes(range(32))
 NOW_S = 1_790_000_000
@@ -29,7 +29,7 @@ def signed(
 
 
 def check(headers: dict[bytes, bytes], body: bytes = BODY) -> None:
-    verify(KEY, headers, body, now_s=NOW_S, tolerance_s=300)
+    verify_signature(KEY, headers, body, now_s=NOW_S, tolerance_s=300)
 
 
 def test_a_known_vector() -> None:
@@ -40,7 +40,7 @@ def test_a_known_vector() -> None:
         b"webhook-timestamp": b"1614265330",
         b"webhook-signature": b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
     }
-    verify(key, headers, b'{"test": 2432232314}', now_s=1614265330, tolerance_s=300)
+    verify_signature(key, headers, b'{"test": 2432232314}', now_s=1614265330, tolerance_s=300)
 
 
 def test_several_signatures_while_a_secret_is_changed() -> None:

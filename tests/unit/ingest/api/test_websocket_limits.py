@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.api.settings import ApiSettings
 from ingest.api.websocket_limits import Connections, MessageLimit, subnet_of
+from ingest.settings import ApiSettings
 
 
 def test_messages_of_a_second_and_a_burst() -> None:

@@ -12,7 +12,7 @@ import orjson
 from hypothesis import strategies as st
 
 from ingest.change import Context, Parsed
-from ingest.formats.contract import Format
+from ingest.formats.fields import Format
 
 SAMPLES = Path(__file__).parent / "samples"
 HERE = Context()

@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.change import Context
-from ingest.formats import (
-    canal,
-    cockroach,
-    dms,
-    hasura,
-    kafka_rest,
-    maxwell,
-    sequin,
-    supabase,
-    wal2json,
-)
-from ingest.formats.contract import Format
+from ingest.formats import canal, cockroach, dms, hasura, kafka_rest, maxwell, sequin, supabase, wal2json
 from ingest.formats.detect import module_for
+from ingest.formats.fields import Format
 from tests.unit.ingest.formats.recorded import broken, json_values, parse, samples_of
 
 MODULES: dict[str, Format] = {

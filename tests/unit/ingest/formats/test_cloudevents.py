@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import orjson
 
-from ingest import formats
 from ingest.change import Context, position_of
-from ingest.formats import cloudevents
-from ingest.formats.debezium_log import NOT_DELETE
+from ingest.formats import cloudevents, detect
+from ingest.formats.debezium_position import NOT_DELETE
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 FIRST, SECOND, THIRD = sample("cloudevents", "debezium")
@@ -39,7 +38,7 @@ def test_one_id_is_not_one_event() -> None:
 def test_the_same_event_has_one_identity_in_both_formats() -> None:
     """Whoever changes the format of a connector must not get its last events twice."""
     event = sample("debezium", "postgres_transaction")[1]
-    (enveloped,) = formats.read(orjson.dumps(event), Context()).changes
+    (enveloped,) = detect.parse(orjson.dumps(event), Context()).changes
     (change,) = parse(cloudevents, [FIRST]).changes
     assert (change.identity, change.position) == (enveloped.identity, enveloped.position)
 
@@ -122,7 +121,7 @@ def test_rejects() -> None:
 
 
 def test_batch() -> None:
-    parsed = formats.read(
+    parsed = detect.parse(
         orjson.dumps([FIRST, SECOND]), Context(content_type="application/cloudevents-batch+json")
     )
     assert (parsed.format, len(parsed.changes)) == ("cloudevents", 2)

@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest import formats
 from ingest.change import Context, TransactionBegin, TransactionEnd, position_of
-from ingest.formats import debezium
-from ingest.formats.debezium_log import NOT_DELETE
+from ingest.formats import debezium, detect
+from ingest.formats.debezium_position import NOT_DELETE
 from ingest.identity import uncounted
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
@@ -211,7 +210,7 @@ def test_time_falls_back_to_the_records_own() -> None:
 
 
 def test_an_impossible_time_does_not_cost_the_change() -> None:
-    (change,) = formats.read(orjson.dumps(changed(INSERT, "source", "ts_ms", to=10**17)), HERE).changes
+    (change,) = detect.parse(orjson.dumps(changed(INSERT, "source", "ts_ms", to=10**17)), HERE).changes
     assert change.time_ms is None
 
 
@@ -252,10 +251,10 @@ def test_without_schema_or_database_the_namespace_is_the_requests() -> None:
 
 
 def test_single_array_and_lines_read_the_same() -> None:
-    expected = formats.read(orjson.dumps([INSERT, UPDATE]), HERE).changes
-    lines = formats.read(orjson.dumps(INSERT) + b"\n" + orjson.dumps(UPDATE), HERE)
+    expected = detect.parse(orjson.dumps([INSERT, UPDATE]), HERE).changes
+    lines = detect.parse(orjson.dumps(INSERT) + b"\n" + orjson.dumps(UPDATE), HERE)
     assert (lines.format, lines.changes) == ("debezium", expected)
-    assert formats.read(orjson.dumps(INSERT), HERE).changes == expected[:1]
+    assert detect.parse(orjson.dumps(INSERT), HERE).changes == expected[:1]
 
 
 @pytest.mark.parametrize(

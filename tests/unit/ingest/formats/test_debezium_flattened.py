@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest import formats
 from ingest.change import Context, position_of
-from ingest.formats import debezium_flattened
-from ingest.formats.debezium_log import NOT_DELETE
+from ingest.formats import debezium_flattened, detect
+from ingest.formats.debezium_position import NOT_DELETE
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 INSERT, UPDATE, DELETE = sample("debezium_flattened", "rows")
@@ -64,7 +63,7 @@ def test_schema() -> None:
 
 def test_a_row_of_kafka_connect_without_any_of_it() -> None:
     event = {"schema": WITH_SCHEMA["schema"], "payload": {"id": 1}}
-    parsed = formats.read(orjson.dumps(event), Context(table=("a", "b")))
+    parsed = detect.parse(orjson.dumps(event), Context(table=("a", "b")))
     assert (parsed.format, parsed.changes[0].operation) == ("debezium-flattened", "insert")
     assert parsed.changes[0].identity == ""
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errors import Invalid
-from ingest import formats
 from ingest.change import Context, Parsed
 from ingest.formats import debezium, detect, native, rows
+from ingest.formats.detect import FORMATS, parse, parse_events
 from tests.unit.ingest.formats.recorded import SAMPLES, broken, json_values, sample, samples_of
 
 NAMES = sorted(folder.name for folder in SAMPLES.iterdir())
@@ -24,7 +24,7 @@ CONTEXTS = (
     Context(source="s", batch="b"),
     Context(table=("lake", "t"), key=("id",), topic="a.b"),
     Context(content_type="application/x-ndjson"),
-    *(Context(format=name, table=("t",)) for name in formats.FORMATS),
+    *(Context(format=name, table=("t",)) for name in FORMATS),
 )
 
 
@@ -49,16 +49,16 @@ def _assert_whole(parsed: Parsed) -> None:
 def _assert_read(body: bytes, context: Context) -> None:
     """Invalid is for a body without events only."""
     try:
-        parsed = formats.read(body, context)
+        parsed = parse(body, context)
     except Invalid:
         with pytest.raises(Invalid, match="at least one"):
-            formats.read(body, context)
+            parse(body, context)
     else:
         _assert_whole(parsed)
 
 
 def test_there_are_samples_of_every_format_but_rows() -> None:
-    assert {name.replace("_", "-") for name in NAMES} == set(formats.FORMATS) - {"rows"}
+    assert {name.replace("_", "-") for name in NAMES} == set(FORMATS) - {"rows"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,26 +78,26 @@ def test_a_request_of_recorded_events(name: str) -> None:
         orjson.dumps({"events": events}),
         json.dumps(events, indent=1).encode(),
     ):
-        parsed = formats.read(body, HERE)
+        parsed = parse(body, HERE)
         assert (parsed.format, parsed.events) == (name.replace("_", "-"), len(events))
         _assert_whole(parsed)
-    assert formats.read_events(events, HERE) == formats.read(orjson.dumps(events), HERE)
+    assert parse_events(events, HERE) == parse(orjson.dumps(events), HERE)
 
 
 def test_the_asked_format_wins() -> None:
     event = sample("native", "events")[0]
-    parsed = formats.read(orjson.dumps(event), Context(format="rows", table=("t",)))
+    parsed = parse(orjson.dumps(event), Context(format="rows", table=("t",)))
     assert (parsed.format, parsed.changes[0].after) == ("rows", event)
 
 
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(Invalid, match=r"'avro' is not known.*native, .*rows"):
-        formats.read(b"{}", Context(format="avro"))
+        parse(b"{}", Context(format="avro"))
 
 
 def test_the_first_events_may_be_broken() -> None:
     body = orjson.dumps([{"x": 1}, *sample("native", "events")])
-    parsed = formats.read(body, HERE)
+    parsed = parse(body, HERE)
     assert parsed.format == "native"
     assert [reject.index for reject in parsed.rejects] == [0]
 
@@ -109,13 +109,13 @@ def test_nobody_knows_a_row() -> None:
 
 
 def test_a_body_that_is_not_json_keeps_the_name_that_was_asked_for() -> None:
-    assert formats.read(b"nonsense", HERE).format == "auto"
-    assert formats.read(b"nonsense", Context(format="canal")).format == "canal"
+    assert parse(b"nonsense", HERE).format == "auto"
+    assert parse(b"nonsense", Context(format="canal")).format == "canal"
 
 
 def test_an_event_that_a_format_says_nothing_of_is_a_reject(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debezium, "add_change", lambda *_: "")
-    (reject,) = formats.read(orjson.dumps(sample("debezium", "oracle")), HERE).rejects
+    (reject,) = parse(orjson.dumps(sample("debezium", "oracle")), HERE).rejects
     assert (reject.index, reject.code) == (0, "unread")
 
 
@@ -126,7 +126,7 @@ def test_several_changes_of_one_event_have_names_in_a_batch(monkeypatch: pytest.
 
     monkeypatch.setattr(native, "read_unmarked", twice)
     body = orjson.dumps(sample("native", "events")[1])
-    parsed = formats.read(body, Context(table=("t",), batch="b"))
+    parsed = parse(body, Context(table=("t",), batch="b"))
     assert [change.identity for change in parsed.changes] == ["t:b:0", "t:b:0:1"]
 
 
@@ -141,7 +141,7 @@ def test_any_json(value: Any, context: Context) -> None:
 @given(data=st.data(), context=st.sampled_from(CONTEXTS))
 def test_broken_events(name: str, data: st.DataObject, context: Context) -> None:
     events = data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=4))
-    _assert_whole(formats.read(orjson.dumps(events), context))
+    _assert_whole(parse(orjson.dumps(events), context))
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,7 +155,7 @@ def test_any_bytes(body: bytes, context: Context) -> None:
 @given(data=st.data())
 def test_a_repeated_request_has_the_same_identities(name: str, data: st.DataObject) -> None:
     body = orjson.dumps(data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=4)))
-    first, again = (formats.read(body, Context(table=("t",), batch="b")) for _ in range(2))
+    first, again = (parse(body, Context(table=("t",), batch="b")) for _ in range(2))
     marks = [(change.identity, change.number) for change in first.changes]
     assert marks == [(change.identity, change.number) for change in again.changes]
     assert all(identity or number is not None for identity, number in marks)

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest import formats
 from ingest.change import Context, position_of
-from ingest.formats import native
+from ingest.formats import detect, native
+from ingest.formats.detect import parse_events
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 HERE = Context()
@@ -135,8 +135,8 @@ def test_large_integers_at_any_depth() -> None:
     event = changed(EVENT, "after", to={"a": {"b": ["__bigint__:-123456789012345678901", "__bigint__:x"]}})
     for parsed in (
         parse(native, [event]),
-        formats.read(orjson.dumps(event), HERE),
-        formats.read_events([event], HERE),
+        detect.parse(orjson.dumps(event), HERE),
+        parse_events([event], HERE),
     ):
         assert parsed.changes[0].after == {"a": {"b": [-123456789012345678901, "__bigint__:x"]}}
 

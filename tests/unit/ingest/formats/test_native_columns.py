@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import formats
 from ingest.api.responses import RequestSummary
 from ingest.change import Change, Context, Parsed, Reject
 from ingest.formats import native
+from ingest.formats.detect import parse, parse_events
+from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.encoding import decode
-from ingest.journal.packing import Packed, pack
 
 VALUES = st.none() | st.integers(-5, 5) | st.text(max_size=3)
 ROW = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
@@ -78,7 +78,7 @@ def requests(draw: st.DrawFn) -> list[dict[str, Any]]:
 def _one_by_one(body: bytes, context: Context) -> Parsed:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "columns", lambda events, context: None)
-        return formats.read(body, context)
+        return parse(body, context)
 
 
 def _kept(packed: Packed) -> list[tuple[str, list[int], list[Change], list[Reject]]]:
@@ -95,7 +95,7 @@ def _claims(packed: Packed) -> list[object]:
 @given(events=requests(), context=st.sampled_from(CONTEXTS), deduplicate=st.booleans())
 def test_as_columns_or_one_by_one(events: list[dict[str, Any]], context: Context, deduplicate: bool) -> None:
     body = json.dumps({"events": events}).encode()
-    quick, slow = formats.read(body, context), _one_by_one(body, context)
+    quick, slow = parse(body, context), _one_by_one(body, context)
     assert RequestSummary.of(quick) == RequestSummary.of(slow)
     found, wanted = (pack("main", one, priority=1, deduplicate=deduplicate) for one in (quick, slow))
     assert _kept(found) == _kept(wanted)
@@ -110,22 +110,22 @@ def test_the_usual_request_is_columns() -> None:
     event = {"sequence": 1, "timestamp": 5, "table": "s.t", "rowId": "1"}
     events = [{**event, "operation": "INSERT", "after": {"a": 1}}, {**event, "operation": "DELETE"}]
     for context in (Context(source="s"), Context(source="s", table=("p", "q"))):
-        found = formats.read(orjson.dumps(events), context)
+        found = parse(orjson.dumps(events), context)
         assert found.columns is not None
         assert found.columns.table == (context.table or ("s", "t"))
 
 
 def test_so_is_a_message_of_a_connection() -> None:
     event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
-    found = formats.read_events([{**event, "after": {"a": 1}}], Context(source="s", batch="b"))
+    found = parse_events([{**event, "after": {"a": 1}}], Context(source="s", batch="b"))
     assert found.columns is not None
-    marked = formats.read_events([{**event, "after": {"a": f"{native.MARK}12"}}], Context(source="s"))
+    marked = parse_events([{**event, "after": {"a": f"{native.MARK}12"}}], Context(source="s"))
     assert [change.after for change in marked.changes] == [{"a": 12}]
 
 
 def test_a_list_that_was_changed_is_what_is_kept() -> None:
     event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
-    parsed = formats.read(orjson.dumps([{**event, "after": {"a": 1}}]), Context(source="s"))
+    parsed = parse(orjson.dumps([{**event, "after": {"a": 1}}]), Context(source="s"))
     parsed.changes[0].after = {"a": 2}
     [[_, _, [change], _]] = _kept(pack("main", parsed, priority=1, deduplicate=True))
     assert change.after == {"a": 2}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ingest import formats
 from ingest.change import Context
-from ingest.formats import rows
+from ingest.formats import detect, rows
 from tests.unit.ingest.formats.recorded import parse
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 1, "name": "a"}]
@@ -19,7 +18,7 @@ def test_each_row_is_an_insert() -> None:
 
 
 def test_in_a_batch_with_a_name_the_place_is_the_identity() -> None:
-    parsed = formats.read(b'{"id":1}\n{"id":\n{"id":3}', Context(table=("t",), batch="b-7"))
+    parsed = detect.parse(b'{"id":1}\n{"id":\n{"id":3}', Context(table=("t",), batch="b-7"))
     assert parsed.format == "rows"
     assert [change.identity for change in parsed.changes] == ["t:b-7:0", "t:b-7:2"]
     assert [reject.identity for reject in parsed.rejects] == ["t:b-7:1"]

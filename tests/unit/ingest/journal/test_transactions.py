@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.change import TransactionEnd
-from ingest.journal.packing import Step
+from ingest.journal.encoded_request import Step
 from ingest.journal.transactions import Ledger, Spanning, new_steps
 
 

@@ -1,0 +1,213 @@
+"""The jobs API for workers: lease, heartbeat, publish, fail; and lists for people.
+
+A worker needs the role writer in its warehouses, and only HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, refuse_invisible
+from catalog.api.transactions import table_commit
+from catalog.errors import Invalid
+from catalog.models import Caller, Role
+from catalog.services.catalog import Catalog
+from catalog.shutdown import stopping
+from ingest.jobs.work import OpenTransaction, SentCommits, Work
+from ingest.landing.job_service import Dispatch, NoSuchJob
+from ingest.store.jobs import Job, Jobs
+
+router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
+LOOK_EVERY_S = 0.05
+WAIT_S_MAX = 25.0
+
+
+class LeaseRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    worker: str = Field(min_length=1, max_length=200, description="The name of the worker, new at each start")
+    slot: int = Field(0, ge=0, le=1000, description="Which of its lanes asks")
+    wait_s: float = Field(0, alias="wait-s", ge=0, description="Wait so long for something to do")
+    about: dict[str, Any] = Field(default_factory=dict, description="What the worker says of itself")
+
+
+class HeartbeatRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    epoch: int = Field(ge=1)
+    progress: dict[str, Any] = Field(default_factory=dict)
+    tables: bool = Field(default=False, description="Answer the tables of the job as they are by now")
+
+
+class PublishRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    epoch: int = Field(ge=1)
+    table_changes: list[dict[str, Any]] | None = Field(
+        None,
+        alias="table-changes",
+        description="The commits of the batch, as in commitTransaction of the Iceberg REST specification",
+    )
+    transaction: str | None = Field(
+        None, description="Instead of `table-changes`: the open transaction that has the commits"
+    )
+    metrics: dict[str, Any] = Field(default_factory=dict)
+
+
+class FailRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    epoch: int = Field(ge=1)
+    error: str
+    retry: bool = True
+
+
+class LeaseAnswer(BaseModel):
+    lease_s: float = Field(serialization_alias="lease-s")
+    tables: list[dict[str, Any]] | None = Field(None, description="The tables of the job, if asked for")
+
+
+class PublishAnswer(BaseModel):
+    number: int | None = Field(description="The number the batch became visible under")
+
+
+class JobAnswer(BaseModel):
+    id: str
+    warehouse: str
+    state: str
+    epoch: int
+    worker: str
+    attempts: int
+    created_ms: int = Field(serialization_alias="created-ms")
+    finished_ms: int | None = Field(None, serialization_alias="finished-ms")
+    number: int | None = None
+    error: str | None = None
+    progress: dict[str, Any]
+
+
+class JobList(BaseModel):
+    jobs: list[JobAnswer]
+
+
+def _dispatch(request: Request) -> Dispatch:
+    dispatch: Dispatch = request.app.state.ingest.dispatch
+    return dispatch
+
+
+def _jobs(request: Request) -> Jobs:
+    jobs: Jobs = request.app.state.ingest.jobs
+    return jobs
+
+
+DispatchOf = Annotated[Dispatch, Depends(_dispatch)]
+JobsOf = Annotated[Jobs, Depends(_jobs)]
+
+
+@router.post(
+    "/jobs/lease",
+    operation_id="leaseJob",
+    response_model=dict[str, Any],
+    responses={204: {"description": "Nothing to do"}},
+)
+async def lease(dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, body: LeaseRequest) -> Any:
+    """The next batch to land, with its files and the tables that it goes to; 204 if there is none."""
+    said = {**body.about, "principal": caller.name}
+    until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
+    while True:
+        job = await run_in_threadpool(_lease, dispatch, catalog, caller, body.worker, said)
+        if job is not None:
+            return Response(orjson.dumps(job), media_type="application/json")
+        if time.monotonic() >= until or stopping.is_set():
+            return Response(status_code=204)
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _lease(
+    dispatch: Dispatch, catalog: Catalog, caller: Caller, worker: str, said: dict[str, Any]
+) -> dict[str, Any] | None:
+    warehouses = [
+        known.name
+        for known in catalog.warehouses.all()
+        if (role := caller.role(known.name)) is not None and role >= Role.WRITER
+    ]
+    return dispatch.lease(worker, warehouses, said, caller.name)
+
+
+def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
+    """A job of a warehouse in which the caller has the role; others look as if they were not there."""
+    job = dispatch.get(job_id)
+    role = caller.role(job.warehouse)
+    if role is None or role < least:
+        raise NoSuchJob(f"Job does not exist: {job_id}")
+    return job
+
+
+@router.post(
+    "/jobs/{job}/heartbeat",
+    operation_id="keepJob",
+    response_model=LeaseAnswer,
+    response_model_exclude_none=True,
+)
+def heartbeat(dispatch: DispatchOf, caller: CallerDep, job: str, body: HeartbeatRequest) -> Any:
+    """More time; 409 if the lease is lost, and then the worker forgets the job."""
+    _mine(dispatch, caller, job, Role.WRITER)
+    lease_s = dispatch.heartbeat(job, body.epoch, body.progress)
+    return {
+        "lease_s": lease_s,
+        "tables": dispatch.states(job, body.epoch, caller.name) if body.tables else None,
+    }
+
+
+@router.post("/jobs/{job}/publish", operation_id="publishJob", response_model=PublishAnswer)
+def publish(
+    dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, job: str, body: PublishRequest
+) -> Any:
+    """Make the batch visible and end its job, in one SQL transaction. Can be repeated.
+
+    409 LostLeaseException: the job is not held under this epoch, and the worker forgets it. Any other 409: a
+    table has changed, nothing was published, and the batch must be done again.
+    """
+    warehouse = _mine(dispatch, caller, job, Role.WRITER).warehouse
+    work: Work
+    if body.table_changes is not None and body.transaction is None:
+        work = SentCommits([table_commit(change) for change in body.table_changes])
+    elif body.transaction is not None and body.table_changes is None:
+        refuse_invisible(caller, catalog.transactions.newest(warehouse, body.transaction))
+        work = OpenTransaction(body.transaction)
+    else:
+        raise Invalid("Send either table-changes or transaction")
+    return {"number": dispatch.publish(job, body.epoch, work, caller.name, body.metrics)}
+
+
+@router.post("/jobs/{job}/fail", operation_id="failJob", status_code=204)
+def fail(dispatch: DispatchOf, caller: CallerDep, job: str, body: FailRequest) -> None:
+    """Give a job back; it will be tried again."""
+    _mine(dispatch, caller, job, Role.WRITER)
+    dispatch.fail(job, body.epoch, body.error, retry=body.retry)
+
+
+@router.get("/jobs/{job}", operation_id="loadJob", response_model=JobAnswer)
+def load_job(dispatch: DispatchOf, caller: CallerDep, job: str) -> Any:
+    """One job and how far it is."""
+    return _shown(_mine(dispatch, caller, job, Role.READER))
+
+
+@router.get("/{warehouse}/jobs", operation_id="listJobs", response_model=JobList)
+def list_jobs(
+    jobs: JobsOf, warehouse: ReaderWarehouse, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Any:
+    """The newest jobs of a warehouse."""
+    return {"jobs": [_light(row) for row in jobs.newest(warehouse, limit)]}
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    names = JobAnswer.model_fields
+    return _light({name: getattr(job, name) for name in names})
+
+
+def _light(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {name: row[name] for name in JobAnswer.model_fields}
+    return shown | {"progress": orjson.loads(row["progress"])}

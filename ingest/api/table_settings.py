@@ -1,0 +1,87 @@
+"""Settings of the tables that changes land in, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
+from catalog.errors import Invalid
+from catalog.names import Identifier
+from ingest.change import TableName
+from ingest.landing.status import LandingView
+from ingest.store.table_settings import AfterReject, Mode, Policy, TableSettings
+from ingest.store.tables import LandingTables
+
+router = APIRouter(prefix="/lake/v1", tags=["Changes"])
+
+
+class SettingsBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    mode: Mode = "mirror+changes"
+    key: list[str] | None = Field(None, description="Key columns; else taken from the table or the producer")
+    policy: Policy = Field("evolve", description="What happens to columns that the table does not have")
+    after_reject: AfterReject = Field(
+        "pass", alias="after-reject", description="Later changes of a key whose change was rejected"
+    )
+    partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
+    changes_partition: list[str] | None = Field(None, alias="changes-partition")
+    format_version: int = Field(2, alias="format-version", ge=2, le=3)
+    names: dict[str, str] = Field({}, description="Names of the columns that Calve adds")
+    properties: dict[str, str] = Field({}, description="Table properties at creation")
+
+
+def _tables(request: Request) -> LandingTables:
+    tables: LandingTables = request.app.state.ingest.tables
+    return tables
+
+
+def _view(request: Request) -> LandingView:
+    view: LandingView = request.app.state.ingest.view
+    return view
+
+
+TablesOf = Annotated[LandingTables, Depends(_tables)]
+ViewOf = Annotated[LandingView, Depends(_view)]
+_PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
+
+
+@router.get(_PATH, operation_id="loadIngestSettings", response_model=SettingsBody)
+def load_settings(tables: TablesOf, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
+    """How changes of this table are treated."""
+    return tables.one(warehouse, _name(identifier)).settings.as_json()
+
+
+@router.put(_PATH, operation_id="setIngestSettings", response_model=SettingsBody)
+def set_settings(
+    tables: TablesOf, view: ViewOf, warehouse: WriterWarehouse, identifier: TableDep, body: SettingsBody
+) -> Any:
+    """Set how changes of this table are treated, from the next batch on; the table need not exist yet. 400 if
+    a setting cannot work, such as a partition by a column that the table does not have.
+    """
+    settings = TableSettings.of(body.model_dump(exclude_unset=True))
+    _check(settings, view.explain_table(warehouse, _name(identifier))["schema"])
+    tables.set_settings(warehouse, _name(identifier), settings)
+    return settings.as_json()
+
+
+def _check(settings: TableSettings, schema: dict[str, Any] | None) -> None:
+    """Invalid if no batch could be staged with these settings. `schema` is None for a table to come."""
+    from ingest.types.schema_plan import check_partitioning, partition_spec
+
+    added = settings.changes_partition or ()
+    check_partitioning([*settings.partition, *added])
+    if schema is None:
+        return
+    columns = {field["name"] for field in schema["fields"]}
+    for column in settings.key or ():
+        if column not in columns:
+            raise Invalid(f'key: the table has no column "{column}"')
+    for text in settings.partition:
+        partition_spec(schema, [text])
+
+
+def _name(identifier: Identifier) -> TableName:
+    return (*identifier.namespace.levels, identifier.name)

@@ -1,0 +1,145 @@
+"""Where in its database's log a Debezium event stands: its position, and what makes it that event.
+
+Works on Debezium's `source` block, whatever the connector, by the fields that are there; numbers may be text
+(CloudEvents). A position sorts in order of commit, which for PostgreSQL is not the order of the LSN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ingest.change import position_of
+from ingest.formats.fields import whole_number
+
+Source = Mapping[str, Any]
+NOT_DELETE = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`position` sorts; `mark`, if any, is where no other event with the same table and operation stands.
+
+    With an `order` several rows may stand at the mark, and the order tells them apart; but if its source is
+    killed inside a transaction, the rest of it is counted from 1 again.
+    """
+
+    position: str
+    mark: str | None
+    order: int | None = None
+
+
+def place_of(source: Source, total_order: int | None, ts: Source, *, deletes: bool = False) -> Place:
+    """The place of an event. `ts` is where the time stands if `source` has none."""
+    if source.get("lsn") is not None:
+        return _postgres(source, total_order, deletes=deletes)
+    if source.get("pos") is not None:
+        return _mysql(source)
+    if source.get("commit_lsn") is not None or source.get("change_lsn") is not None:
+        return _sql_server(source)
+    if source.get("scn") is not None or source.get("commit_scn") is not None:
+        return _oracle(source)
+    if source.get("ord") is not None:
+        return _mongodb(source)
+    if _text(source.get("connector")) in _LOGGED:
+        return _NOWHERE  # a time among log positions would sort wrongly
+    moment = _moment_ns(source) or _moment_ns(ts)
+    return Place(position_of(moment), None) if moment else _NOWHERE
+
+
+def transaction_of(block: object) -> tuple[str | None, int | None]:
+    """The transaction's id and the event's number in it, of a `transaction` block."""
+    if not isinstance(block, Mapping):
+        return None, None
+    return transaction_id(block.get("id")), whole_number(block.get("total_order"))
+
+
+def transaction_id(text: object) -> str | None:
+    """PostgreSQL's is `txId:lsn`, and the second half differs from event to event."""
+    if not isinstance(text, str) or not text:
+        return None
+    head, _, tail = text.partition(":")
+    return head if head.isdigit() and tail.isdigit() else text
+
+
+def _postgres(source: Source, total_order: int | None, *, deletes: bool) -> Place:
+    lsn = whole_number(source["lsn"])
+    if lsn is None:
+        return _NOWHERE
+    committed = _last_commit(source.get("sequence"))
+    if committed is None:
+        committed = lsn
+    # A new key is a delete and an insert at one LSN; if Debezium is killed between the two, the insert comes
+    # with a smaller number.
+    order = 0 if total_order is None else total_order if deletes else total_order + NOT_DELETE
+    position = f"{committed:016x}/{lsn:016x}/{order:016x}"  # as position_of, which costs more
+    # Rows of one COPY share the LSN, so that alone names nothing.
+    return Place(position, None if total_order is None else str(lsn), total_order)
+
+
+def _last_commit(sequence: object) -> int | None:
+    """The first of `["lastCommitLsn", "lsn"]`, which stands there as text."""
+    if isinstance(sequence, str):
+        try:
+            sequence = orjson.loads(sequence)
+        except orjson.JSONDecodeError:
+            return None
+    return whole_number(sequence[0]) if isinstance(sequence, list) and sequence else None
+
+
+def _mysql(source: Source) -> Place:
+    file, pos, row = source.get("file"), whole_number(source["pos"]), whole_number(source.get("row")) or 0
+    if not isinstance(file, str) or pos is None:
+        return _NOWHERE
+    number = whole_number(file.rpartition(".")[2])  # the count grows a digit one day
+    server = source.get("server_id") or source.get("gtid") or ""
+    return Place(position_of(file if number is None else number, pos, row), f"{server}/{file}/{pos}/{row}")
+
+
+def _sql_server(source: Source) -> Place:
+    commit, change = (_text(source.get(name)) for name in ("commit_lsn", "change_lsn"))
+    serial = whole_number(source.get("event_serial_no")) or 0
+    mark = f"{commit}/{change}/{serial}" if change else None
+    return Place(position_of(commit, change, serial), mark)
+
+
+def _oracle(source: Source) -> Place:
+    commit, own = (_first_number(source.get(name)) for name in ("commit_scn", "scn"))
+    scn = own if commit is None else commit
+    if scn is None:
+        return _NOWHERE
+    record, serial = _text(source.get("rs_id")).strip(), whole_number(source.get("ssn")) or 0
+    return Place(position_of(scn, record, serial), f"{scn}/{own}/{record}/{serial}" if record else None)
+
+
+def _mongodb(source: Source) -> Place:
+    seconds, order = whole_number(source.get("ts_ms")), whole_number(source["ord"])
+    if seconds is None or order is None:
+        return _NOWHERE
+    return Place(position_of(seconds, order), None)
+
+
+def _moment_ns(fields: Source) -> int:
+    for name, nanoseconds in (("ts_ns", 1), ("ts_us", 1_000), ("ts_ms", 1_000_000)):
+        moment = whole_number(fields.get(name))
+        if moment is not None and moment > 0:
+            return moment * nanoseconds
+    return 0
+
+
+def _first_number(value: object) -> int | None:
+    """An SCN; of several threads it is a list in a text, the first of which counts."""
+    if isinstance(value, str):
+        value = value.split(",")[0].partition(":")[0]
+    return whole_number(value)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+_NOWHERE = Place("", None)
+_LOGGED = frozenset({"postgresql", "mysql", "mariadb", "sqlserver", "db2", "informix", "oracle", "mongodb"})

@@ -1,0 +1,257 @@
+"""What the format modules share: how an event is refused, how its table is named, what its fingerprint is.
+
+A format module is `ingest/formats/<name>.py` with
+
+    NAME = "debezium"
+    def recognises(event: object) -> bool     # cheap, on one decoded event; never raises
+    def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None
+
+`read` gets the events of a request with their indexes, and puts something for each index into `parsed`:
+changes, a reject, a transaction's end, or a word on why it is ignored. It never raises for what an event
+holds. Events are objects of what JSON can say, without NaN, broken text or great depth; a number that 64 bits
+or a double cannot hold is a large int or a `Decimal` (`decode.py` has seen to it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NoReturn, Protocol
+
+from catalog.errors import Invalid
+from catalog.names import check_name
+from ingest.change import Context, Parsed, Reject, Row, TableName
+from ingest.formats.json_body import original_of
+
+NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
+RESERVED_SUFFIXES = ("__changes", "__rejects")
+TIME_MS_MAX = 8_640_000_000_000_000  # in the year 275760: microseconds of it are still within 64 bits
+_NUMBER_MAX = 2**63 - 1
+_NAME_IT = "name it by text, or post to /cdc/{namespace}/{table}"
+
+
+class Format(Protocol):
+    """A format module."""
+
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 - a module's constant
+
+    def recognises(self, event: object, /) -> bool: ...
+
+    def read(self, events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed, /) -> None: ...
+
+
+class Refused(Exception):
+    """Raised inside a format module for one event; its `read` makes a `Reject` of it."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def reject(  # noqa: PLR0913 - all that may be known of a dead letter
+    index: int,
+    event: object,
+    refused: Refused,
+    context: Context,
+    *,
+    table: TableName | None = None,
+    source: str = "",
+    position: str = "",
+    identity: str = "",
+    number: int | None = None,
+) -> Reject:
+    """The dead letter of an event, with the event as it came in and what is known of its place."""
+    return Reject(
+        index,
+        refused.reason,
+        original_of(event),
+        refused.code,
+        context.table or table,
+        context.source or source,
+        position,
+        identity,
+        number,
+    )
+
+
+def fingerprint(*parts: object) -> str:
+    """The same for the same content, and for no other: 128 bits as 32 hex digits."""
+    return blake2b(original_of(parts), digest_size=16).hexdigest()
+
+
+def reserved(name: str) -> str | None:
+    """Why changes cannot go to a table of this name; None if they can."""
+    suffix = next((suffix for suffix in RESERVED_SUFFIXES if name.endswith(suffix)), None)
+    if suffix is None:
+        return None
+    return f"names that end in {suffix} belong to the tables that Calve adds: post to another path"
+
+
+@lru_cache(maxsize=4096)
+def checked_table(levels: TableName) -> TableName:
+    """`levels` if each may name what it names; Refused if not."""
+    reason = reserved(levels[-1])
+    if reason is not None:
+        raise Refused("reserved-table", f"the table {levels[-1]} is reserved: {reason}")
+    try:
+        for level in levels[:-1]:
+            check_name(level, "namespace")
+        check_name(levels[-1], "table")
+    except Invalid as invalid:
+        raise Refused("bad-table", f"{invalid.message}: rename it, or post to another path") from None
+    return levels
+
+
+def table_of(namespace: object, name: object, context: Context) -> TableName:
+    """The table of an event that says `namespace` (None or "" if it has none) and `name` in two fields."""
+    if context.table is not None:
+        return context.table
+    if name is None or name == "":
+        raise Refused("no-table", NO_TABLE)
+    if not isinstance(name, str):
+        raise Refused("bad-table", f"the table's name is not text: {_NAME_IT}")
+    if namespace is None or namespace == "":
+        return checked_table((*context.namespace, name))
+    if not isinstance(namespace, str):
+        raise Refused("bad-table", f"the name of the table's schema or database is not text: {_NAME_IT}")
+    return checked_table((namespace, name))
+
+
+def table_of_dotted(text: object, context: Context) -> TableName:
+    """The table of an event that names it by one text, with dots between the levels."""
+    if context.table is not None:
+        return context.table
+    if text is None or text == "":
+        raise Refused("no-table", NO_TABLE)
+    if not isinstance(text, str):
+        raise Refused("bad-table", f"the table's name is not text: {_NAME_IT}")
+    levels = tuple(text.split("."))
+    return checked_table(levels if len(levels) > 1 else (*context.namespace, text))
+
+
+def whole_number(value: object) -> int | None:
+    """The number in an int, or in a text of digits; None if it is neither, or does not fit 63 bits."""
+    if isinstance(value, str) and len(value) <= 19 and value.isascii() and value.isdigit():
+        value = int(value)
+    if value.__class__ is int and 0 <= value <= _NUMBER_MAX:
+        return value
+    return None
+
+
+# -- what the modules of row-by-row producers share
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NUMBER_END = 2**63
+
+
+class RowRefused(Refused):
+    """Of an event that could not be read, but whose place is known."""
+
+    def __init__(self, code: str, reason: str, table: TableName, source: str) -> None:
+        super().__init__(code, reason)
+        self.table = table
+        self.source = source
+
+
+def read_each(
+    events: Sequence[tuple[int, Any]],
+    context: Context,
+    parsed: Parsed,
+    read_one: Callable[[int, Row, Context, Parsed], None],
+) -> None:
+    """`read_one` for each event; what it refuses becomes a reject."""
+    for index, event in events:
+        try:
+            if not isinstance(event, dict):
+                raise Refused("not-object", "the event is not a JSON object: send an object for each event")
+            read_one(index, event, context, parsed)
+        except Refused as refused:
+            add_reject(index, event, refused, context, parsed)
+
+
+def add_reject(index: int, event: object, refused: Refused, context: Context, parsed: Parsed) -> None:
+    table, source = None, ""
+    if isinstance(refused, RowRefused):
+        table, source = refused.table, refused.source
+    parsed.rejects.append(reject(index, event, refused, context, table=table, source=source))
+
+
+def refuse_operation(said: object, known: str, table: TableName, source: str) -> NoReturn:
+    reason = f"the operation {short(said)} is none of {known}: send the producer's events as they are"
+    raise RowRefused("unknown-operation", reason, table, source)
+
+
+def wanted_row(value: object, name: str, table: TableName, source: str) -> Row:
+    """The columns of a row that must be there."""
+    if isinstance(value, dict) and value:
+        return value
+    reason = f"`{name}` is not an object of columns: send the producer's events as they are"
+    raise RowRefused("no-row", reason, table, source)
+
+
+def table_of_topic(topic: str, context: Context) -> TableName | None:
+    """`server.schema.table`: the last two parts are namespace and name."""
+    parts = [part for part in topic.split(".") if part]
+    if not parts or reserved(parts[-1]) is not None:
+        return None
+    return tuple(parts[-2:]) if len(parts) > 1 else (*context.namespace, parts[0])
+
+
+def source_of(context: Context, *parts: object) -> str:
+    """The request's source; else the producer's name with what tells its instances apart."""
+    if context.source:
+        return context.source
+    return ":".join(str(part) for part in parts if isinstance(part, str | int) and part != "")
+
+
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def row_of(value: object) -> Row | None:
+    return value if isinstance(value, dict) else None
+
+
+def number_of(value: object) -> int | None:
+    """A count, an offset or a time: not negative, 63 bits at most, as a number or as decimal text."""
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _NUMBER_END:
+        return value
+    return None
+
+
+def names_of(value: object) -> tuple[str, ...] | None:
+    """A list of column names; None if it is empty or anything else."""
+    if not isinstance(value, list) or not value:
+        return None
+    return tuple(value) if all(isinstance(name, str) and name for name in value) else None
+
+
+def time_us_of(value: object) -> int | None:
+    """Microseconds since the epoch of an ISO 8601 text; without a zone it counts as UTC."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def time_ms_of(value: object) -> int | None:
+    time_us = time_us_of(value)
+    return None if time_us is None else time_us // 1000
+
+
+def short(value: object, length_max: int = 60) -> str:
+    """A value of the event, quoted, for a sentence."""
+    text = repr(value)
+    return text if len(text) <= length_max else f"{text[: length_max - 3]}..."

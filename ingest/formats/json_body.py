@@ -1,0 +1,377 @@
+"""The body of a request to JSON events, with exact numbers; one bad event does not cost the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from decimal import Decimal, InvalidOperation
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from catalog.errors import Invalid
+from ingest.change import Context, Parsed, Reject
+
+DEPTH_MAX = 100
+_DUMP_DEPTH_MAX = 253  # what orjson writes
+
+_LARGE_BYTES = 32_768  # has as many brackets as can be, if anything has
+_DIGITS_MAX = 1_000  # a double ends at 308, so that orjson refuses whatever is longer
+_DIGITS_EXACT = 17  # what a double can hold in every case
+# Digits and points become "0", everything else a space: long numbers can then be found by a plain search.
+_NUMERALS = bytes(48 if chr(byte) in "0123456789." else 32 for byte in range(256))
+_LONG = b"0" * (_DIGITS_EXACT + 1)
+_BEFORE_A_NUMBER = b":,[ \t\r\n-"  # not a quote: digits as text are exact anyway
+
+
+class NotJson(ValueError):
+    """The text is not one JSON value; the message says where."""
+
+
+class Unwritable:
+    """Stands for a NaN or an infinite number: it makes its event unsound and nothing else."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def decode(raw: bytes, *, plain: bool = False) -> Any:
+    """The one value in `raw`. Raises NotJson. `plain`: it is known that there is no long number."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise NotJson(str(error)) from None
+    return value if plain or not has_long_number(raw) else decode_leniently(raw)
+
+
+def decode_leniently(raw: bytes) -> Any:
+    """As `decode`, but takes what only some JSON writers write; `is_sound` then tells the events apart."""
+    try:
+        return _decoder.decode(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from None
+
+
+def values_in(raw: bytes) -> tuple[list[bytes], bytes]:
+    """The texts of the values that stand one after the other, and what is left after the last whole one."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return [], raw
+    found, at = [], _next(text, 0)
+    while at < len(text):
+        try:
+            _, end = _decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        found.append(text[at:end].encode())
+        at = _next(text, end)
+    return found, text[at:].encode()
+
+
+def is_sound(event: object) -> bool:
+    """Whether the event can be kept: it can be written again as it is, and is not too deep."""
+    try:
+        orjson.dumps(_deepened(event), default=write_decimal)
+    except TypeError:  # also for a whole number beyond 64 bits, which is no fault
+        return _is_sound_inside(event)
+    return True
+
+
+def write_decimal(value: object) -> orjson.Fragment:
+    """For orjson: a Decimal as the number it is."""
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value).encode())
+    raise TypeError(type(value).__name__)
+
+
+def _is_sound_inside(event: object) -> bool:
+    level: list[Any] = [event]
+    for _ in range(DEPTH_MAX + 1):
+        names = [name for value in level if isinstance(value, dict) for name in value]
+        if not all(_is_plain(value) for value in (*level, *names)):
+            return False
+        held = [value.values() if isinstance(value, dict) else value for value in level if _is_nest(value)]
+        level = [inner for values in held for inner in values]
+        if not level:
+            return True
+    return False
+
+
+def _is_nest(value: object) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return not isinstance(value, Unwritable)
+
+
+def may_be_deep(raw: bytes) -> bool:
+    """Whether to ask `is_sound` of what `decode` made; cheap, so that small requests pay nothing."""
+    return len(raw) >= _LARGE_BYTES or raw.count(b"[") + raw.count(b"{") >= DEPTH_MAX
+
+
+def has_long_number(raw: bytes) -> bool:
+    """Whether there is a number that orjson would round; nanoseconds and the like do not count."""
+    plain = raw.translate(_NUMERALS)
+    at = plain.find(_LONG)
+    while at >= 0:
+        end = plain.find(b" ", at)
+        run = raw[at:] if end < 0 else raw[at:end]
+        if _is_long(run) and raw[at - 1 : at] in _BEFORE_A_NUMBER:
+            return True
+        at = plain.find(_LONG, at + len(run))
+    return False
+
+
+def _is_long(run: bytes) -> bool:
+    if b"." in run:
+        return len(run.replace(b".", b"").lstrip(b"0")) > _DIGITS_EXACT
+    return len(run) > 18 + (run[:1] < b"9")  # all of 19 digits that begin below 9 are within 64 bits
+
+
+def _integer(text: str) -> int | Unwritable:
+    return int(text) if len(text) <= _DIGITS_MAX else Unwritable(text)
+
+
+def _fraction(text: str) -> float | Decimal | Unwritable:
+    number = float(text)
+    if not isfinite(number):
+        return Unwritable(text)
+    mantissa = text.lower().partition("e")[0]
+    if len(mantissa.replace(".", "").lstrip("-0").rstrip("0")) <= _DIGITS_EXACT:
+        return number
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:  # an exponent beyond all bounds
+        return number
+    return number if exact == Decimal(repr(number)) else exact
+
+
+def _next(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _deepened(event: object) -> object:
+    """Inside so many lists that orjson's own limit is reached at `DEPTH_MAX` levels of the event."""
+    for _ in range(_DUMP_DEPTH_MAX - DEPTH_MAX):
+        event = [event]
+    return event
+
+
+_decoder = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_constant=Unwritable)
+
+
+# -- the body of a request to its events
+
+# Objects that wrap a list of events, by the list's name; and what else may stand in them.
+_WRAPPERS = {
+    # the fields of a `cdc_batch` message
+    "events": frozenset({"events", "type", "timestamp", "correlationId", "sourceDoId", "sourceShardName"})
+    | {"sequenceNumber", "firstEventSequence", "lastEventSequence", "sizeBytes", "isRetry", "retryCount"},
+    "data": frozenset({"data"}),
+    "records": frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"}),
+    "payload": frozenset({"payload", "length"}),
+}
+_LINES = ("ndjson", "jsonl", "json-lines", "json-seq", "newline")
+_BOM = b"\xef\xbb\xbf"
+_OBJECTS = {dict}
+_LOOK_AT = 8  # elements, to see whether a list holds events
+
+_NOT_JSON = "the body is not JSON ({}): send a JSON object, an array, or one object on each line"
+_UNSOUND = (
+    "the event has a number or text that cannot be kept (NaN, an infinite number, a broken character), or "
+    f"more than {DEPTH_MAX} levels: send null or text instead"
+)
+
+Recognises = Callable[[object], bool]
+
+
+def split_events(
+    body: bytes, context: Context, is_event: Recognises, parsed: Parsed
+) -> list[tuple[int, Any]]:
+    """The events of a body with their indexes; sets `parsed.events`, and adds rejects for unreadable pieces.
+
+    `is_event` tells whether a value looks like an event of a known producer. Raises Invalid if there is none.
+    """
+    raw = body.removeprefix(_BOM)
+    if not raw or raw.isspace():
+        raise Invalid("The body is empty: send at least one event as JSON")
+    events: list[tuple[int, Any]] = []
+    try:
+        values = _values(raw, context.content_type, is_event)
+        _add(values, context, parsed, events, sound=not may_be_deep(raw))
+    except NotJson as error:
+        return _refuse_all(body, str(error), context, parsed)
+    if not parsed.events:
+        raise Invalid("The body has no events: send at least one")
+    return events
+
+
+def add_events(values: Iterable[Any], context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
+    """The same for decoded events. Raises Invalid if there is none, or one is far too deep."""
+    events: list[tuple[int, Any]] = []
+    try:
+        _add(values, context, parsed, events)
+    except NotJson as error:
+        raise Invalid(f"An event has {error}") from None
+    if not parsed.events:
+        raise Invalid("The list of events is empty: send at least one")
+    return events
+
+
+class _Bad:
+    """A piece that could not be read."""
+
+    def __init__(self, raw: bytes, reason: str) -> None:
+        self.raw = raw
+        self.reason = reason
+
+
+def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any]:
+    """The values in the body, wrapped lists spread out; a `_Bad` for each piece that is none."""
+    try:
+        return _spread(decode(raw), is_event)
+    except NotJson as error:
+        whole = error
+    lines = [line for line in raw.split(b"\n") if line and not line.isspace()] if b"\n" in raw else []
+    wanted = any(word in content_type.lower() for word in _LINES)
+    if lines and (wanted or _is_value(lines[0])):
+        return _of_lines(lines, is_event, plain=not has_long_number(raw))
+    try:
+        return [_judged(value) for value in _spread(decode_leniently(raw), is_event)]
+    except NotJson:
+        pass
+    if lines and not _is_spread(lines[0].strip()) and any(_is_value(line) for line in lines):
+        return _of_lines(lines, is_event, plain=False)
+    pieces, rest = values_in(raw)
+    if not pieces:
+        raise whole
+    values = [value for piece in pieces for value in _of_piece(piece, is_event)]
+    return [*values, _Bad(rest, _NOT_JSON.format("it breaks off or goes wrong here"))] if rest else values
+
+
+def _spread(value: Any, is_event: Recognises) -> list[Any]:
+    if value.__class__ is list:
+        return value
+    if value.__class__ is dict:
+        inner = _unwrapped(value, is_event)
+        if inner is not None:
+            return inner
+    return [value]
+
+
+def _unwrapped(value: dict[str, Any], is_event: Recognises) -> list[Any] | None:
+    """The list of events that an object is there to carry; None if the object is an event itself."""
+    for name, companions in _WRAPPERS.items():
+        inner = value.get(name)
+        if inner.__class__ is not list:
+            continue
+        if value.keys() <= companions:
+            return inner
+        # Canal's messages have the rows of one table in `data`, and all the rest beside it.
+        is_canal = name == "data" and "table" in value and "type" in value
+        if not is_canal and any(is_event(element) for element in inner[:_LOOK_AT]):
+            return inner
+    return None
+
+
+def _is_spread(line: bytes) -> bool:
+    """Whether a value begins here that goes on in the next lines."""
+    return line == b"{" or line.startswith(b"[")
+
+
+def _is_value(line: bytes) -> bool:
+    try:
+        return decode(line).__class__ in (dict, list)
+    except NotJson:
+        return False
+
+
+def _of_lines(lines: list[bytes], is_event: Recognises, *, plain: bool) -> list[Any]:
+    return [value for line in lines for value in _of_piece(line, is_event, plain=plain)]
+
+
+def _of_piece(piece: bytes, is_event: Recognises, *, plain: bool = False) -> list[Any]:
+    try:
+        return _spread(decode(piece, plain=plain), is_event)
+    except NotJson as error:
+        reason = str(error)
+    pieces, rest = values_in(piece)
+    if len(pieces) > 1 and not rest:
+        return [value for part in pieces for value in _of_piece(part, is_event)]
+    if pieces and not rest:
+        return [_Bad(piece, _UNSOUND)]
+    return [_Bad(piece, f"this line is not JSON ({reason}): send one whole JSON object on each line")]
+
+
+def _judged(value: Any) -> Any:
+    return value if is_sound(value) else _Bad(_written(value), _UNSOUND)
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return original_of(value)
+    except RecursionError:
+        raise NotJson(f"more than {DEPTH_MAX} levels") from None
+
+
+def _add(
+    values: Iterable[Any],
+    context: Context,
+    parsed: Parsed,
+    events: list[tuple[int, Any]],
+    *,
+    sound: bool = False,
+) -> None:
+    found = list(values)
+    if not sound and not is_sound([value for value in found if value.__class__ is not _Bad]):
+        found = [value if value.__class__ is _Bad else _judged(value) for value in found]
+    if set(map(type, found)) == _OBJECTS:
+        events.extend(enumerate(found, parsed.events))
+        parsed.events += len(found)
+        return
+    for value in found:
+        _add_one(value, context, parsed, events)
+
+
+def _add_one(value: Any, context: Context, parsed: Parsed, events: list[tuple[int, Any]]) -> None:
+    index = parsed.events
+    parsed.events = index + 1
+    if value.__class__ is dict:
+        events.append((index, value))
+    elif value is None:
+        parsed.ignored[index] = "tombstone"
+    elif value.__class__ is _Bad:
+        code = "bad-value" if value.reason is _UNSOUND else "not-json"
+        parsed.rejects.append(_reject(index, value.reason, value.raw, code, context))
+    else:
+        reason = "the event is not a JSON object: send an object for each event"
+        parsed.rejects.append(_reject(index, reason, original_of(value), "not-object", context))
+
+
+def _refuse_all(body: bytes, reason: str, context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
+    parsed.events = 1
+    parsed.ignored.clear()
+    parsed.rejects[:] = [_reject(0, _NOT_JSON.format(reason), body, "not-json", context)]
+    return []
+
+
+def _reject(index: int, reason: str, raw: bytes, code: str, context: Context) -> Reject:
+    return Reject(index, reason, raw, code, context.table, context.source or "")
+
+
+def original_of(event: object) -> bytes:
+    """The event as JSON text, even if it holds what orjson does not write."""
+    try:
+        return orjson.dumps(event, default=write_decimal)
+    except TypeError:
+        return json.dumps(event, default=str, separators=(",", ":")).encode()

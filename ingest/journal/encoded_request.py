@@ -1,0 +1,243 @@
+"""A request encoded for the journal, in the thread that received it; only SQL is left to do after this.
+
+Each event of the request has a slot: its index among the changes, or after them among the rejects. Duplicates
+are reported as slots. Sources and transactions are named by producers, with any text of any length: NUL,
+which PostgreSQL cannot store, is replaced, and a long name ends in a digest of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TypeGuard
+
+import orjson
+
+from catalog.errors import Invalid
+from ingest.change import (
+    Change,
+    ChangeColumns,
+    Parsed,
+    Reject,
+    TransactionBegin,
+    TransactionEnd,
+    table_key,
+)
+from ingest.journal.encoding import encode, encode_columns
+
+NAME_CHARACTERS_MAX = 200
+MARK_BYTES = 15  # 120 bits; with its header a `bytes` of this length fills 48 bytes exactly
+
+
+@lru_cache(maxsize=4096)
+def name_key(name: str) -> str:
+    """A producer's name for something, so that both databases hold it."""
+    if name.isascii() and "\0" not in name and len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    raw = name.encode("utf-8", "surrogatepass")
+    plain = raw.decode("utf-8", "replace").replace("\0", "\N{SYMBOL FOR NULL}")
+    if plain == name and len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    return f"{plain[: NAME_CHARACTERS_MAX - 33]}#{blake2b(raw, digest_size=16).hexdigest()}"
+
+
+def marks_of(warehouse: str, source: str, identities: Iterable[str]) -> list[bytes]:
+    """The digest of each identity within its source."""
+    prefix = orjson.dumps([warehouse, name_key(source)])
+    return [
+        blake2b(prefix + identity.encode("utf-8", "surrogatepass"), digest_size=MARK_BYTES).digest()
+        for identity in identities
+    ]
+
+
+# -- requests
+
+NUMBER_MAX = 2**62  # what lies beyond would not fit into SQL together with its neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEntry:
+    """The events of one table."""
+
+    key: str
+    blob: bytes
+    slots: Sequence[int]  # of its changes, then of its rejects
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The events of a source that counts."""
+
+    source: str
+    numbers: list[int]
+    slots: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change that belongs to a source transaction."""
+
+    source: str
+    transaction: str
+    table: str
+    ends: bool
+    slot: int
+
+
+@dataclass(slots=True)
+class Packed:
+    warehouse: str
+    priority: int
+    entries: list[PackedEntry]
+    stored_bytes: int
+    indexes: list[int]  # which event of the request stands in each slot
+    numbered: list[Numbered] = field(default_factory=list)
+    marks: list[bytes] = field(default_factory=list)
+    mark_slots: Sequence[int] = ()
+    steps: list[Step] = field(default_factory=list)
+    ends: list[TransactionEnd] = field(default_factory=list)
+    begins: list[TransactionBegin] = field(default_factory=list)
+    batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
+
+
+def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) -> Packed:
+    """Invalid if something in it cannot be kept."""
+    columns = parsed.columns
+    if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
+        return _packed_columns(warehouse, columns, priority, deduplicate=deduplicate)
+    events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects]
+    try:
+        entries = _entries(parsed)
+    except (TypeError, RecursionError) as error:
+        raise Invalid(f"the journal cannot keep this request: {error}") from error
+    packed = Packed(
+        warehouse=warehouse,
+        priority=priority,
+        entries=entries,
+        stored_bytes=sum(len(entry.blob) for entry in entries),
+        indexes=[event.index for event in events],
+        steps=_steps(parsed.changes),
+        ends=[
+            TransactionEnd(end.index, name_key(end.source), name_key(end.transaction), end.size)
+            for end in parsed.ends
+        ],
+        begins=[
+            TransactionBegin(begin.index, name_key(begin.source), name_key(begin.transaction))
+            for begin in parsed.begins
+        ],
+    )
+    if deduplicate and events:
+        _claim(packed, events)
+        packed.batch = _batch(warehouse, parsed, events[0].source)
+    return packed
+
+
+def _batch(warehouse: str, parsed: Parsed, source: str) -> tuple[bytes, bytes] | None:
+    if parsed.batch is None:
+        return None
+    names = (f"batch:{parsed.batch.name}", f"batch:{parsed.batch.name}:{parsed.batch.digest}")
+    name, body = marks_of(warehouse, source, names)
+    return name, body
+
+
+def _packed_columns(warehouse: str, columns: ChangeColumns, priority: int, *, deduplicate: bool) -> Packed:
+    """Of a source that counts, and nothing but changes of one table."""
+    try:
+        blob = encode_columns(columns)
+    except (TypeError, RecursionError) as error:
+        raise Invalid(f"the journal cannot keep this request: {error}") from error
+    slots = range(columns.size)
+    packed = Packed(
+        warehouse=warehouse,
+        priority=priority,
+        entries=[PackedEntry(table_key(columns.table), blob, slots)],
+        stored_bytes=len(blob),
+        indexes=list(range(columns.first_index, columns.first_index + columns.size)),
+    )
+    if deduplicate:
+        source = name_key(columns.same["source"])
+        packed.numbered = [Numbered(source, columns.different["number"], slots)]
+    return packed
+
+
+def _entries(parsed: Parsed) -> list[PackedEntry]:
+    changes, rejects = parsed.changes, parsed.rejects
+    tables = [change.table for change in changes]
+    if changes and not rejects and tables.count(tables[0]) == len(tables):
+        return [PackedEntry(table_key(tables[0]), encode(changes, ()), range(len(changes)))]
+    gathered: dict[str, tuple[list[int], list[int]]] = {}
+    for slot, table in enumerate(tables):
+        gathered.setdefault(table_key(table), ([], []))[0].append(slot)
+    for place, reject in enumerate(rejects):
+        gathered.setdefault(table_key(reject.table), ([], []))[1].append(place)
+    behind = len(changes)
+    return [
+        PackedEntry(
+            key,
+            encode([changes[slot] for slot in slots], [rejects[place] for place in places]),
+            [*slots, *(behind + place for place in places)],
+        )
+        for key, (slots, places) in gathered.items()
+    ]
+
+
+def _steps(changes: Sequence[Change]) -> list[Step]:
+    transactions = [change.transaction for change in changes]
+    if transactions.count(None) == len(transactions):
+        return []
+    return [
+        Step(
+            name_key(change.source),
+            name_key(change.transaction),
+            table_key(change.table),
+            change.transaction_ends,
+            slot,
+        )
+        for slot, change in enumerate(changes)
+        if change.transaction is not None
+    ]
+
+
+def _claim(packed: Packed, events: Sequence[Change | Reject]) -> None:
+    """By what each event is known, if it is known by anything."""
+    sources = [event.source for event in events]
+    numbers = [event.number for event in events]
+    if sources.count(sources[0]) == len(sources):
+        if _fits(numbers):  # the usual case of a source that counts
+            packed.numbered = [Numbered(name_key(sources[0]), numbers, range(len(numbers)))]
+            return
+        if numbers.count(None) == len(numbers):
+            identities = [event.identity for event in events]
+            if "" not in identities:
+                packed.marks = marks_of(packed.warehouse, sources[0], identities)
+                packed.mark_slots = range(len(identities))
+                return
+    _claim_mixed(packed, events)
+
+
+def _claim_mixed(packed: Packed, events: Sequence[Change | Reject]) -> None:
+    counted: dict[str, tuple[list[int], list[int]]] = {}
+    named: dict[str, tuple[list[str], list[int]]] = {}
+    for slot, event in enumerate(events):
+        number, identity = event.number, event.identity
+        if number is not None and -NUMBER_MAX < number < NUMBER_MAX:
+            numbers, slots = counted.setdefault(name_key(event.source), ([], []))
+            numbers.append(number)
+            slots.append(slot)
+        elif number is not None or identity:
+            identities, slots = named.setdefault(event.source, ([], []))
+            identities.append(identity if number is None else f"#{number}")
+            slots.append(slot)
+    packed.numbered = [Numbered(source, numbers, slots) for source, (numbers, slots) in counted.items()]
+    mark_slots: list[int] = []
+    for source, (identities, slots) in named.items():
+        packed.marks += marks_of(packed.warehouse, source, identities)
+        mark_slots += slots
+    packed.mark_slots = mark_slots
+
+
+def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:
+    known = [number for number in numbers if number is not None]
+    return 0 < len(known) == len(numbers) and min(known) > -NUMBER_MAX and max(known) < NUMBER_MAX

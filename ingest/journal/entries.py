@@ -1,0 +1,321 @@
+"""The entries of the journal in SQL: the counter of each warehouse, reading, sizes, trimming.
+
+Readers see committed rows only. Ids are assigned in commit order, so a reader that has seen one has seen all
+smaller ones. Trimming works in small steps, and appends run between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog import faults
+from catalog.store.database import Database
+from ingest.change import TableName, table_key, table_name
+from ingest.journal.cut_points import (
+    landed_transactions,
+)
+from ingest.journal.encoding import decode
+from ingest.journal.receipts import Entry, Pending
+from ingest.journal.schema import (
+    among,
+    companions,
+    dead_letters,
+    entries,
+    heads,
+    listed,
+    marks,
+    ranges,
+    transactions,
+)
+from ingest.journal.transactions import (
+    delete_empty_transactions,
+    delete_unchanged_transactions,
+)
+
+_of_warehouse = heads.c.warehouse == sa.bindparam("w")
+_LOCK = sa.select(heads.c.id, heads.c.events, heads.c.bytes).where(_of_warehouse).with_for_update()
+_CREATE = sa.text(
+    "INSERT INTO journal_heads (warehouse, id, events, bytes) VALUES (:w, 0, 0, 0) ON CONFLICT DO NOTHING"
+)
+_ADVANCE = (
+    sa.update(heads)
+    .where(_of_warehouse)
+    .values(
+        id=heads.c.id + sa.bindparam("ids"),
+        events=heads.c.events + sa.bindparam("more_events"),
+        bytes=heads.c.bytes + sa.bindparam("more_bytes"),
+    )
+    .returning(heads.c.id, heads.c.events, heads.c.bytes)
+)
+_SUM = sa.select(
+    sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
+)
+_HELD = sa.select(heads.c.warehouse).where(sa.or_(heads.c.events > 0, heads.c.bytes > 0))
+_NEWEST = sa.select(heads.c.id).where(_of_warehouse)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest id of a warehouse, and what of it is pending."""
+
+    id: int
+    events: int
+    stored_bytes: int
+
+
+def lock_counter(connection: sa.Connection, warehouse: str) -> Head:
+    """Held to the end of the transaction. In SQLite every write transaction is alone from its beginning."""
+    params = {"w": warehouse}
+    row = connection.execute(_LOCK, params).fetchone()
+    if row is None:
+        connection.execute(_CREATE, params)
+        row = connection.execute(_LOCK, params).one()
+    return Head(row[0], row[1], row[2])
+
+
+def advance_counter(
+    connection: sa.Connection, warehouse: str, ids: int, events: int, stored_bytes: int
+) -> Head:
+    """Under the lock: count ids, events and bytes up or down."""
+    params = {"w": warehouse, "ids": ids, "more_events": events, "more_bytes": stored_bytes}
+    row = connection.execute(_ADVANCE, params).one()
+    return Head(row[0], row[1], row[2])
+
+
+def pending_in_transaction(connection: sa.Connection) -> tuple[int, int]:
+    """Events and bytes that are pending in all warehouses."""
+    row = connection.execute(_SUM).one()
+    return int(row[0]), int(row[1])
+
+
+def pending_totals(database: Database) -> tuple[int, int]:
+    """The same outside of a transaction."""
+    row = database.fetch_all(_SUM)[0]
+    return int(row[0]), int(row[1])
+
+
+def newest_id(database: Database, warehouse: str) -> int:
+    row = database.fetch_one(_NEWEST, {"w": warehouse})
+    return row[0] if row is not None else 0
+
+
+def warehouses(database: Database) -> list[str]:
+    """All that hold something."""
+    return [row[0] for row in database.fetch_all(_HELD, {})]
+
+
+# -- reading
+
+ENTRIES_AT_A_TIME = 64
+SIZES_AT_A_TIME = 4_096
+
+_of_table = (entries.c.warehouse == sa.bindparam("w"), entries.c.table_key == sa.bindparam("t"))
+_inside = (*_of_table, entries.c.id > sa.bindparam("after"), entries.c.id <= sa.bindparam("up_to"))
+_PENDING = (
+    sa.select(
+        entries.c.table_key,
+        sa.func.sum(entries.c.events),
+        sa.func.sum(entries.c.stored_bytes),
+        sa.func.min(entries.c.received_ms),
+        sa.func.min(entries.c.id),
+        sa.func.max(entries.c.id),
+    )
+    .where(entries.c.warehouse == sa.bindparam("w"))
+    .group_by(entries.c.table_key)
+)
+_READ = (
+    sa.select(entries.c.id, entries.c.received_ms, entries.c.events, entries.c.skips, entries.c.blob)
+    .where(*_inside)
+    .order_by(entries.c.id)
+    .limit(ENTRIES_AT_A_TIME)
+)
+_SIZES = (
+    sa.select(entries.c.id, entries.c.events, entries.c.stored_bytes)
+    .where(*_inside)
+    .order_by(entries.c.id)
+    .limit(SIZES_AT_A_TIME)
+)
+_SIZE = sa.select(sa.func.sum(entries.c.events), sa.func.sum(entries.c.stored_bytes)).where(*_inside)
+
+
+def pending_tables(database: Database, warehouse: str) -> list[Pending]:
+    """Each table that has something in the journal."""
+    return [
+        Pending(table_name(row[0]), int(row[1]), int(row[2]), row[3], row[4], row[5])
+        for row in database.fetch_all(_PENDING, {"w": warehouse})
+    ]
+
+
+def read_entries(
+    database: Database, warehouse: str, table: TableName, after: int, up_to: int, events_max: int | None
+) -> Iterator[Entry]:
+    """The entries in (after, up_to], oldest first; it ends with the one that reaches `events_max`."""
+    events = 0
+    while True:
+        params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
+        rows = database.fetch_all(_READ, params)
+        for journal_id, received_ms, count, skips, blob in rows:
+            changes, rejects = decode(blob, table, orjson.loads(skips) if skips else ())
+            yield Entry(journal_id, received_ms, changes, rejects)
+            events += count
+            if events_max is not None and events >= events_max:
+                return
+            after = journal_id
+        if len(rows) < ENTRIES_AT_A_TIME:
+            return
+
+
+def batch_end(
+    database: Database,
+    warehouse: str,
+    after: Mapping[TableName, int],
+    up_to: int,
+    events_max: int,
+    bytes_max: int | None,
+) -> int:
+    """The largest id up to which these tables together have at most so many events and bytes; at least the
+    first that any of them has. `up_to` if all of it fits. Reads no blobs.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+    for table, start in after.items():
+        for journal_id, events, stored_bytes in _sizes(database, warehouse, table, start, up_to, events_max):
+            known = sizes.get(journal_id, (0, 0))
+            sizes[journal_id] = (known[0] + events, known[1] + stored_bytes)
+    events_sum = bytes_sum = 0
+    last: int | None = None
+    for journal_id, (events, stored_bytes) in sorted(sizes.items()):
+        events_sum += events
+        bytes_sum += stored_bytes
+        if last is not None and (
+            events_sum > events_max or (bytes_max is not None and bytes_sum > bytes_max)
+        ):
+            return last
+        last = journal_id
+    return up_to
+
+
+def size_between(
+    database: Database, warehouse: str, after: Mapping[TableName, int], up_to: int
+) -> tuple[int, int]:
+    """Events and bytes of these tables, each behind its own id."""
+    events = stored_bytes = 0
+    for table, start in after.items():
+        params = {"w": warehouse, "t": table_key(table), "after": start, "up_to": up_to}
+        row = database.fetch_one(_SIZE, params) or (0, 0)
+        events, stored_bytes = events + int(row[0] or 0), stored_bytes + int(row[1] or 0)
+    return events, stored_bytes
+
+
+def _sizes(
+    database: Database, warehouse: str, table: TableName, after: int, up_to: int, events_max: int
+) -> Iterator[Any]:
+    """Of one table, until it alone is more than enough."""
+    events = 0
+    while events <= events_max:
+        params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
+        rows = database.fetch_all(_SIZES, params)
+        yield from rows
+        if len(rows) < SIZES_AT_A_TIME:
+            return
+        events += sum(row[1] for row in rows)
+        after = rows[-1][0]
+
+
+# -- trimming
+
+TRIMMED_AT_A_TIME = 500
+EXPIRED_AT_A_TIME = 200
+SILENT_ENDS_MS = 60_000  # an announced end whose changes never came is forgotten after this
+
+_of_landed_table = (
+    entries.c.warehouse == sa.bindparam("w"),
+    entries.c.table_key == sa.bindparam("t"),
+)
+_OLDEST = (
+    sa.select(entries.c.id, entries.c.events, entries.c.stored_bytes)
+    .where(*_of_landed_table, entries.c.id <= sa.bindparam("up_to"))
+    .order_by(entries.c.id)
+    .limit(TRIMMED_AT_A_TIME)
+)
+_DELETE_ENTRIES = sa.delete(entries).where(
+    *_of_landed_table, entries.c.id >= sa.bindparam("first"), entries.c.id <= sa.bindparam("last")
+)
+_EXPIRED = (
+    sa.select(marks.c.warehouse, marks.c.id)
+    .where(marks.c.expires_ms <= sa.bindparam("now"))
+    .order_by(marks.c.expires_ms)
+    .limit(EXPIRED_AT_A_TIME)
+)
+_DELETE_MARKS = sa.delete(marks).where(marks.c.warehouse == sa.bindparam("w"), among(marks.c.id, "ids"))
+
+
+def trim_entries(
+    database: Database,
+    warehouse: str,
+    landed: Mapping[TableName, int],
+    now_ms: int,
+    linger_ms: int,
+    wait_ms: int = 0,
+) -> None:
+    """Forget the entries of each table up to its id, then the source transactions that are all landed."""
+    for table, up_to in landed.items():
+        while database.write(partial(_trim_some, warehouse=warehouse, table=table, up_to=up_to)):
+            faults.reach("journal.trimmed-some")
+    newest = max(landed.values(), default=0)
+    while gone := landed_transactions(database, warehouse, newest, now_ms, linger_ms, wait_ms):
+        database.write(partial(delete_unchanged_transactions, warehouse=warehouse, gone=gone))
+    faults.reach("journal.trimmed")
+
+
+def _trim_some(connection: sa.Connection, warehouse: str, table: TableName, up_to: int) -> bool:
+    """One step; whether more may be left. The head is locked first, as in an append."""
+    lock_counter(connection, warehouse)
+    where = {"w": warehouse, "t": table_key(table)}
+    rows = connection.execute(_OLDEST, where | {"up_to": up_to}).fetchall()
+    if not rows:
+        return False
+    connection.execute(_DELETE_ENTRIES, where | {"first": rows[0][0], "last": rows[-1][0]})
+    advance_counter(connection, warehouse, 0, -sum(row[1] for row in rows), -sum(row[2] for row in rows))
+    return len(rows) == TRIMMED_AT_A_TIME
+
+
+def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], bool]) -> int:
+    """Delete what the journal holds of a warehouse that was dropped; how many events that were.
+
+    `is_gone` is asked while no append can commit. The counter stays: a new warehouse of the same name goes on
+    counting, so that its ids are above all that was ever landed.
+    """
+
+    def work(connection: sa.Connection) -> int:
+        head = lock_counter(connection, warehouse)
+        if not is_gone():
+            return 0
+        for table in (entries, marks, ranges, transactions, companions, dead_letters):
+            connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
+        advance_counter(connection, warehouse, 0, -head.events, -head.stored_bytes)
+        return head.events
+
+    return database.write(work)
+
+
+def expire(database: Database, now_ms: int) -> None:
+    """Forget identities whose window is over, and announced ends whose changes never came."""
+    while database.write(lambda connection: _sweep_marks(connection, now_ms)):
+        faults.reach("journal.swept-some")
+    database.write(lambda connection: delete_empty_transactions(connection, now_ms - SILENT_ENDS_MS))
+
+
+def _sweep_marks(connection: sa.Connection, now_ms: int) -> bool:
+    rows = connection.execute(_EXPIRED, {"now": now_ms}).fetchall()
+    by_warehouse: dict[str, list[int]] = {}
+    for warehouse, journal_id in rows:
+        by_warehouse.setdefault(warehouse, []).append(journal_id)
+    for warehouse, ids in sorted(by_warehouse.items()):
+        connection.execute(_DELETE_MARKS, {"w": warehouse, "ids": listed(connection, ids)})
+    return len(rows) == EXPIRED_AT_A_TIME

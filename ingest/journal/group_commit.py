@@ -1,0 +1,372 @@
+"""Group commit: one thread appends all waiting requests in one SQL transaction, and answers them after
+COMMIT.
+
+Requests that arrive during a COMMIT wait for the next one, so the group grows with the load, and a single
+request does not wait. If a group fails because of its data, its requests are tried one by one, so that only
+the bad one is refused.
+
+The order inside the transaction is: lock the counter of each warehouse (sorted, which prevents deadlocks),
+refuse requests that no longer fit, find duplicates, write entries, numbers, identity digests, transactions
+and table groups, advance the counter. Memory changes only after COMMIT.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog import faults
+from catalog.errors import CatalogError, Invalid, Unavailable
+from catalog.store.database import Database
+from ingest.change import table_name
+from ingest.journal.cut_points import are_in_one_group, merge_groups
+from ingest.journal.encoded_request import Packed, PackedEntry
+from ingest.journal.entries import Head, advance_counter, lock_counter, pending_in_transaction
+from ingest.journal.receipts import BatchChanged, JournalFull, Receipt
+from ingest.journal.schema import entries, is_about_data, root_cause, run_many
+from ingest.journal.sources import Marks, Numbers, Window, load_window
+from ingest.journal.transactions import Ledger, load_transactions, new_steps, store_transactions
+from ingest.settings import JournalLimits
+
+_INSERT_ENTRY = sa.insert(entries)
+
+LOOK_EVERY_S = 0.25  # how much others have appended and trimmed
+
+Answer = Receipt | CatalogError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Appended:
+    """What the transaction did to one warehouse, for memory to follow."""
+
+    head: Head
+    marks: Marks | None = None
+    groups: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    answers: list[Answer]
+    pending: tuple[int, int]  # events and bytes, over all warehouses
+    looked: bool  # whether that was read, and not only reckoned
+    appended: dict[str, Appended] = field(default_factory=dict)
+
+
+class Appender:
+    """Used by one thread."""
+
+    def __init__(self, database: Database, limits: JournalLimits) -> None:
+        self._database = database
+        self._limits = limits
+        self._windows: dict[str, Window] = {}
+        self._groups: dict[str, Mapping[str, str]] = {}
+        self._pending = (0, 0)
+        self._looked_s = float("-inf")
+
+    def append(self, requests: Sequence[Packed], now_ms: int) -> Result:
+        """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
+        for warehouse in {request.warehouse for request in requests if request.marks}:
+            load_window(self._database, warehouse, self._window(warehouse), now_ms)
+        expires_ms = now_ms + self._limits.window_ms
+        result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
+        faults.reach("journal.committed")
+        self._pending = result.pending
+        if result.looked:
+            self._looked_s = time.monotonic()
+        for warehouse, appended in result.appended.items():
+            if appended.marks is not None:
+                appended.marks.remember(appended.head.id, expires_ms)
+                self._forget(warehouse, now_ms)
+            if appended.groups is not None:
+                self._groups[warehouse] = appended.groups
+        return result
+
+    def _window(self, warehouse: str) -> Window:
+        if warehouse not in self._windows:
+            self._windows[warehouse] = Window(self._limits.marks_max)
+        return self._windows[warehouse]
+
+    def _forget(self, warehouse: str, now_ms: int) -> None:
+        early = self._windows[warehouse].forget(now_ms)
+        if early:
+            log.warning(
+                "identities were forgotten before their time: raise marks_max, or lower window_ms",
+                extra={"warehouse": warehouse, "identities": early},
+            )
+
+    def _work(self, connection: sa.Connection, requests: Sequence[Packed], now_ms: int) -> Result:
+        warehouses = sorted({request.warehouse for request in requests})
+        locked = {warehouse: lock_counter(connection, warehouse) for warehouse in warehouses}
+        faults.reach("journal.locked")
+        must_look = self._must_look(requests)
+        events, stored_bytes = pending_in_transaction(connection) if must_look else self._pending
+        answers: list[Answer | None] = self._refusals(requests, stored_bytes)
+        result = Result([], (events, stored_bytes), must_look)
+        for warehouse, head in locked.items():
+            places = [
+                place
+                for place, request in enumerate(requests)
+                if request.warehouse == warehouse and answers[place] is None
+            ]
+            one = _OneWarehouse(connection, warehouse, head, now_ms)
+            taken = [requests[place] for place in places]
+            receipts = one.append(taken, self._windows.get(warehouse), now_ms + self._limits.window_ms)
+            for place, receipt in zip(places, receipts, strict=True):
+                answers[place] = receipt
+            shared = [
+                tables
+                for tables in one.ledger.shared()
+                if not are_in_one_group(self._groups.get(warehouse, {}), tables)
+            ]
+            one.appended.groups = merge_groups(connection, warehouse, shared) if shared else None
+            events += one.appended.head.events - head.events
+            stored_bytes += one.appended.head.stored_bytes - head.stored_bytes
+            result.appended[warehouse] = one.appended
+        faults.reach("journal.before-commit")
+        result.answers = [answer for answer in answers if answer is not None]
+        result.pending = (events, stored_bytes)
+        return result
+
+    def _must_look(self, requests: Sequence[Packed]) -> bool:
+        """Far from full, what this process knows of a moment ago is enough."""
+        if time.monotonic() - self._looked_s > LOOK_EVERY_S:
+            return True
+        bound = min(self._limits.bound(request.priority) for request in requests)
+        asked = sum(request.stored_bytes for request in requests)
+        return self._pending[1] + asked > bound // 2
+
+    def _refusals(self, requests: Sequence[Packed], stored_bytes: int) -> list[Answer | None]:
+        """JournalFull for each request that no longer fits; None for the others."""
+        answers: list[Answer | None] = []
+        for request in requests:
+            if request.entries and stored_bytes + request.stored_bytes > self._limits.bound(request.priority):
+                answers.append(JournalFull(stored_bytes / self._limits.bytes_max))
+            else:
+                stored_bytes += request.stored_bytes
+                answers.append(None)
+        return answers
+
+
+class _OneWarehouse:
+    """The part of the transaction that concerns one warehouse."""
+
+    def __init__(self, connection: sa.Connection, warehouse: str, head: Head, now_ms: int) -> None:
+        self._connection = connection
+        self._warehouse = warehouse
+        self._now_ms = now_ms
+        self._id = head.id
+        self._rows: list[dict[str, Any]] = []
+        self.ledger = Ledger()
+        self.appended = Appended(head)
+
+    def append(self, requests: Sequence[Packed], window: Window | None, expires_ms: int) -> list[Answer]:
+        if not requests:
+            return []
+        began = self._id
+        numbers = Numbers(self._connection, self._warehouse, requests)
+        marks = self._marks(requests, window)
+        self._learn_transactions(requests)
+        receipts = [self._one(request, numbers, marks) for request in requests]
+        run_many(_INSERT_ENTRY, self._connection, self._rows)
+        faults.reach("journal.entries-written")
+        numbers.store()
+        faults.reach("journal.numbers-written")
+        if marks is not None:
+            marks.store(self._id, expires_ms)
+            faults.reach("journal.marks-written")
+        store_transactions(self._connection, self._warehouse, self.ledger.kept(), self.ledger.gone())
+        if self._id != began:
+            self.appended.head = advance_counter(
+                self._connection,
+                self._warehouse,
+                self._id - began,
+                sum(row["events"] for row in self._rows),
+                sum(row["stored_bytes"] for row in self._rows),
+            )
+        self.appended.marks = marks
+        return receipts
+
+    def _marks(self, requests: Sequence[Packed], window: Window | None) -> Marks | None:
+        if window is None or not any(request.marks for request in requests):
+            return None
+        return Marks(self._connection, self._warehouse, window, self._now_ms)
+
+    def _learn_transactions(self, requests: Sequence[Packed]) -> None:
+        touched: dict[str, set[str]] = {}
+        for request in requests:
+            for step in request.steps:
+                touched.setdefault(step.source, set()).add(step.transaction)
+            for begin in request.begins:
+                touched.setdefault(begin.source, set()).add(begin.transaction)
+            for end in request.ends:
+                touched.setdefault(end.source, set()).add(end.transaction)
+        if touched:
+            self.ledger.learn(load_transactions(self._connection, self._warehouse, touched))
+
+    def _one(self, request: Packed, numbers: Numbers, marks: Marks | None) -> Answer:
+        if marks is not None and marks.is_changed(request):
+            return BatchChanged()
+        duplicates = set(numbers.take(request))
+        if marks is not None:
+            duplicates.update(marks.take(request))
+        rows = [row for entry in request.entries if (row := self._row(entry, duplicates)) is not None]
+        first = None
+        if rows:
+            self._id += 1
+            first = self._id
+            for row in rows:
+                row["id"] = first
+            self._rows += rows
+        if request.steps or request.ends or request.begins:
+            steps = new_steps(request.steps, duplicates)
+            self.ledger.take(steps, request.ends, self._id, self._now_ms, request.begins)
+        return Receipt(
+            first=first,
+            last=first,
+            duplicates=_indexes(request.indexes, duplicates),
+            tables=tuple(table_name(row["table_key"]) for row in rows),
+            head=self._id,
+        )
+
+    def _row(self, entry: PackedEntry, duplicates: set[int]) -> dict[str, Any] | None:
+        skips = [place for place, slot in enumerate(entry.slots) if slot in duplicates] if duplicates else []
+        if len(skips) == len(entry.slots):
+            return None
+        return {
+            "warehouse": self._warehouse,
+            "table_key": entry.key,
+            "events": len(entry.slots) - len(skips),
+            "stored_bytes": len(entry.blob),
+            "received_ms": self._now_ms,
+            "skips": orjson.dumps(skips) if skips else None,
+            "blob": entry.blob,
+        }
+
+
+def _indexes(indexes: Sequence[int], duplicates: set[int]) -> frozenset[int]:
+    """The events of which every part is a duplicate: one event may have become several changes."""
+    if not duplicates:
+        return frozenset()
+    new = {index for slot, index in enumerate(indexes) if slot not in duplicates}
+    return frozenset(indexes[slot] for slot in duplicates) - new
+
+
+# -- the thread
+
+Waiting = tuple[Packed, "Future[Receipt]"]
+
+
+class Committer:
+    def __init__(
+        self,
+        appender: Appender,
+        limits: JournalLimits,
+        clock: Callable[[], int],
+        noted: Callable[[Result], None],
+    ) -> None:
+        self._appender = appender
+        self._limits = limits
+        self._clock = clock
+        self._noted = noted
+        self._waiting: deque[Waiting] = deque()
+        self._queued_bytes = 0
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    def submit(self, request: Packed) -> Future[Receipt]:
+        """Unavailable after `close`."""
+        future: Future[Receipt] = Future()
+        with self._condition:
+            if self._closed:
+                raise Unavailable("the journal is closed; nothing was stored")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+                self._thread.start()
+            self._waiting.append((request, future))
+            self._queued_bytes += request.stored_bytes
+            self._condition.notify()
+        return future
+
+    def close(self) -> None:
+        """Answers all that wait, then ends."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._waiting and not self._closed:
+                    self._condition.wait()
+                if not self._waiting:
+                    return
+                group = self._take()
+            self._commit(group)
+            with self._condition:
+                self._queued_bytes -= sum(request.stored_bytes for request, _ in group)
+
+    def _take(self) -> list[Waiting]:
+        group: list[Waiting] = []
+        left = self._limits.group_bytes_max
+        while self._waiting and len(group) < self._limits.group_requests_max:
+            if group and self._waiting[0][0].stored_bytes > left:
+                break
+            group.append(self._waiting.popleft())
+            left -= group[-1][0].stored_bytes
+        return group
+
+    def _commit(self, group: Sequence[Waiting]) -> None:
+        try:
+            result = self._appender.append([request for request, _ in group], self._clock())
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
+            self._failed(group, error)
+            return
+        self._noted(result)
+        for (_, future), answer in zip(group, result.answers, strict=True):
+            if isinstance(answer, CatalogError):
+                _fail(future, answer)
+            elif future.set_running_or_notify_cancel():
+                future.set_result(answer)
+        faults.reach("journal.answered")
+
+    def _failed(self, group: Sequence[Waiting], error: Exception) -> None:
+        if not is_about_data(error):
+            log.warning("an append failed", extra={"requests": len(group), "reason": str(error)})
+            refusal = (
+                error if isinstance(error, CatalogError) else Unavailable(f"nothing was stored: {error}")
+            )
+            for _, future in group:
+                _fail(future, refusal)
+        elif len(group) > 1:
+            for one in group:
+                self._commit([one])
+        else:
+            log.error("a request cannot be stored", exc_info=error)
+            _fail(group[0][1], Invalid(f"the journal cannot keep this request: {root_cause(error)}"))
+
+
+def _fail(future: Future[Receipt], error: Exception) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_exception(error)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,230 @@
+"""Which table groups are due, and up to which journal id the next batch goes.
+
+Tables that share source transactions are published together: they are one table group. A group is due when
+enough changes are pending, or when the oldest has waited long enough. While a worker is busy its next batch
+grows, so a slow merge makes batches larger and not the lag longer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.change import TableName
+from ingest.journal.journal import Journal
+from ingest.journal.receipts import Pending
+from ingest.settings import Thresholds
+from ingest.staging.context import Cut
+from ingest.store.jobs import Jobs
+from ingest.store.tables import LandingTables
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    tables: tuple[TableName, ...]
+    events: int
+    stored_bytes: int
+    oldest_ms: int
+    hurried: bool  # somebody asked for it now
+
+    def is_due(self, thresholds: Thresholds, now_ms: int) -> bool:
+        return (
+            self.hurried
+            or self.events >= thresholds.events
+            or self.stored_bytes >= thresholds.stored_bytes
+            or now_ms - self.oldest_ms >= thresholds.freshness_ms
+        )
+
+
+def lanes(
+    waiting: Iterable[Pending],
+    groups: Iterable[frozenset[TableName]],
+    hurried: Mapping[TableName, int],
+    landed: Mapping[TableName, int],
+) -> list[Lane]:
+    """The lanes that have something to land, the one that has waited longest first."""
+    leader = {table: min(group) for group in groups for table in group}
+    gathered: dict[TableName, list[Pending]] = {}
+    for row in waiting:
+        if row.last_id > landed.get(row.table, 0):
+            gathered.setdefault(leader.get(row.table, row.table), []).append(row)
+    found = [
+        Lane(
+            tables=tuple(sorted(row.table for row in rows)),
+            events=sum(row.events for row in rows),
+            stored_bytes=sum(row.stored_bytes for row in rows),
+            oldest_ms=min(row.oldest_ms for row in rows),
+            hurried=any(hurried.get(row.table, 0) > landed.get(row.table, 0) for row in rows),
+        )
+        for rows in gathered.values()
+    ]
+    return sorted(found, key=lambda lane: (lane.oldest_ms, lane.tables))
+
+
+def choose(
+    found: Sequence[Lane],
+    busy: Collection[TableName],
+    thresholds: Thresholds,
+    now_ms: int,
+    alone: Collection[TableName] = (),
+) -> tuple[Lane, ...]:
+    """The lanes of the next job; nothing if none is due.
+
+    Small lanes go together, because each publish has a fixed price; a large one goes alone, so that the small
+    ones do not wait for it. So does a lane with a table in `alone`, because its last job failed: it must not
+    make another job fail.
+    """
+    free = [lane for lane in found if lane.is_due(thresholds, now_ms) and not _is_any(lane, busy)]
+    if not free:
+        return ()
+    first = free[0]
+    if first.events > thresholds.small_events or _is_any(first, alone):
+        return (first,)
+    chosen, tables = [first], len(first.tables)
+    for lane in free[1:]:
+        is_small = lane.events <= thresholds.small_events and not _is_any(lane, alone)
+        if is_small and tables + len(lane.tables) <= thresholds.tables_max:
+            chosen.append(lane)
+            tables += len(lane.tables)
+    return tuple(chosen)
+
+
+def _is_any(lane: Lane, tables: Collection[TableName]) -> bool:
+    return any(table in tables for table in lane.tables)
+
+
+def wait_ms(found: Sequence[Lane], thresholds: Thresholds, now_ms: int) -> int | None:
+    """How long until the first lane is due; None if nothing waits."""
+    if not found:
+        return None
+    return max(0, min(lane.oldest_ms for lane in found) + thresholds.freshness_ms - now_ms)
+
+
+# -- cutting batches
+
+STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
+PUT_OFF_S_MAX = 10.0
+AHEAD_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
+
+
+class Lanes:
+    """Decides with the newest rows each time. `hurry` is a wish, kept in this process only: every replica
+    that is asked to flush also cuts, and the freshness target catches what a restart forgets.
+    """
+
+    def __init__(self, journal: Journal, tables: LandingTables, jobs: Jobs, thresholds: Thresholds) -> None:
+        self._journal = journal
+        self._tables = tables
+        self._jobs = jobs
+        self.thresholds = thresholds
+        self._hurried: dict[tuple[str, TableName], int] = {}
+        self._put_off: dict[tuple[str, TableName], tuple[int, float]] = {}  # times failed, until when
+        self._lock = threading.Lock()
+
+    def hurry(self, warehouse: str, tables: Collection[TableName] | None) -> None:
+        """Cut what is pending as soon as a worker asks."""
+        for row in self._journal.pending(warehouse):
+            if tables is None or row.table in tables:
+                with self._lock:
+                    self._hurried[warehouse, row.table] = row.last_id
+
+    def waiting(self, warehouse: str) -> list[Lane]:
+        pending = self._journal.pending(warehouse)
+        landed = {table: row.landed_id for table, row in self._tables.all(warehouse).items()}
+        with self._lock:
+            hurried = {table: last for (where, table), last in self._hurried.items() if where == warehouse}
+            for table, last in hurried.items():
+                if landed.get(table, 0) >= last:
+                    del self._hurried[warehouse, table]
+        return lanes(pending, self._journal.groups(warehouse), hurried, landed)
+
+    def wait_ms(self, warehouse: str) -> int | None:
+        return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
+
+    def cut(self, warehouse: str, worker: str) -> Cut | None:
+        """Claim the next batch; None if nothing is due or another was quicker.
+
+        The head is read before the tables. Nothing behind it is cut, so each source transaction in the batch
+        has all its tables in the lane. A transaction that arrives after the head was read is left whole.
+        """
+        head = self._journal.head(warehouse)
+        found = self.waiting(warehouse)
+        busy = self._jobs.claimed(warehouse) | self._resting(warehouse)
+        chosen = choose(found, busy, self.thresholds, _now_ms(), self._failed(warehouse))
+        if not chosen:
+            return None
+        tables = [table for lane in chosen for table in lane.tables]
+        job_id = uuid.uuid4().hex
+        if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
+            return None
+        spans: dict[TableName, tuple[int, int]] = {}
+        # Read again: whoever held these tables before may have landed since.
+        landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
+        for lane in chosen:
+            spans |= self._spans(warehouse, lane, landed, head, self.thresholds.batch_events_max)
+        if not spans:
+            self._jobs.forget(job_id, 1)
+            return None
+        return Cut(job_id, warehouse, spans)
+
+    def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> Cut | None:
+        """What waits behind a batch that is being landed, up to `after`, once it is enough for a batch of its
+        own. Claims nothing. The head is read first, as in `cut`.
+        """
+        enough, head = self.thresholds, self._journal.head(warehouse)
+        for lane in self.waiting(warehouse):
+            starts = {table: after[table] for table in lane.tables if table in after}
+            if len(starts) < len(lane.tables):
+                continue
+            events, stored_bytes = self._journal.size(warehouse, starts, head)
+            if events < enough.events and stored_bytes < enough.stored_bytes:
+                continue
+            events_max = min(AHEAD_EVENTS_MAX, enough.batch_events_max)
+            spans = self._spans(warehouse, lane, starts, head, events_max)
+            if spans.keys() == starts.keys():
+                return Cut(uuid.uuid4().hex, warehouse, spans)
+        return None
+
+    def put_off(self, cut: Cut, only: TableName | None = None) -> None:
+        """These could not be staged or written. The others go first for a while, longer each time, and until
+        these have landed, each of their lanes is a job of its own.
+        """
+        for table in cut.spans if only is None else (only,):
+            times = self._put_off.get((cut.warehouse, table), (0, 0.0))[0] + 1
+            rest_s = min(PUT_OFF_S_MAX, 0.25 * 2**times)
+            self._put_off[cut.warehouse, table] = (times, time.monotonic() + rest_s)
+
+    def landed(self, warehouse: str, tables: Iterable[TableName]) -> None:
+        for table in tables:
+            self._put_off.pop((warehouse, table), None)
+
+    def _failed(self, warehouse: str) -> set[TableName]:
+        return {table for where, table in list(self._put_off) if where == warehouse}
+
+    def _resting(self, warehouse: str) -> set[TableName]:
+        now_s = time.monotonic()
+        put_off = list(self._put_off.items())
+        return {t for (where, t), (_, until) in put_off if where == warehouse and until > now_s}
+
+    def _spans(
+        self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], head: int, events_max: int
+    ) -> dict[TableName, tuple[int, int]]:
+        """From where to where; nothing if an open source transaction is in the way, or one that ends behind
+        the head: it may touch a table that the lane does not have.
+        """
+        after = {table: landed[table] for table in lane.tables}
+        up_to = self._journal.reach(warehouse, after, head, events_max=events_max)
+        border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
+        if border <= min(after.values()) and up_to < head:
+            # One source transaction is larger than a batch: it goes whole.
+            border = self._journal.border(warehouse, lane.tables, after, head, _now_ms())
+        if border > head:
+            return {}
+        return {table: (start, border) for table, start in after.items() if border > start}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,399 @@
+"""The jobs of workers: stage and lease the next one, extend, fail, publish.
+
+A publish is one SQL transaction: the tables' new pointers, how far each has landed, the watermarks, and the
+end of the job. After a crash it has happened completely or not at all, and a repeat finds out which. One
+batch is cut at a time in this process, although several slots of a worker may ask at the same moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Protocol
+
+import orjson
+import sqlalchemy as sa
+
+from catalog import faults
+from catalog.errors import CatalogError, Conflict, NotFound, Unavailable
+from catalog.services.catalog import Catalog
+from ingest.change import TableName
+from ingest.jobs.table_states import with_states
+from ingest.jobs.work import Work
+from ingest.journal.dead_letters import DeadLetters
+from ingest.journal.journal import Journal
+from ingest.landing.batches import STAGING_LEASE_S, Lanes
+from ingest.landing.metrics import LandingMetrics
+from ingest.landing.prestage import Ahead, Waiting
+from ingest.staging.context import UNROUTED, CannotStage, Cut, Expected, StagedBatch
+from ingest.store.jobs import Job, Jobs, Landing, LostLease, finish
+from ingest.store.table_settings import CHANGES_SUFFIX
+from ingest.store.tables import land
+
+LEASE_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Stager(Protocol):
+    """Makes files of a cut."""
+
+    def stage(self, cut: Cut) -> StagedBatch: ...
+
+    def stage_ahead(self, cut: Cut, expected: Expected) -> StagedBatch | None:
+        """None if it is better to wait: the table would change, or something has to be put aside."""
+        ...
+
+    def still_holds(self, cut: Cut, batch: StagedBatch) -> bool:
+        """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
+        ...
+
+
+class Staging:
+    def __init__(
+        self,
+        jobs: Jobs,
+        lanes: Lanes,
+        stager: Stager,
+        measures: LandingMetrics,
+        delete: Callable[[Sequence[str]], None],
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._jobs = jobs
+        self._lanes = lanes
+        self._stager = stager
+        self._measures = measures
+        self._delete = delete
+        self._dead_letters = dead_letters
+        self._busy = threading.Lock()
+        self.ahead = Ahead(jobs)
+        # Why the last staging of a table failed, by warehouse and table, until one succeeds.
+        self.trouble: dict[tuple[str, TableName], str] = {}
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """The next batch that is due, as a job that this worker holds."""
+        if not self._busy.acquire(blocking=False):
+            return None
+        try:
+            job = self._continued(worker, warehouses)
+            if job is not None:
+                return job
+            for warehouse in warehouses:
+                cut = self._lanes.cut(warehouse, worker)
+                if cut is not None:
+                    return self._begin(cut)
+            self._look_ahead(warehouses)
+        finally:
+            self._busy.release()
+        return None
+
+    def _begin(self, cut: Cut) -> dict[str, Any] | None:
+        try:
+            with self._kept(cut):
+                batch = self._stager.stage(cut)
+        except CatalogError as error:
+            only = error.table if isinstance(error, CannotStage) else None
+            self.trouble |= {
+                (cut.warehouse, table): error.message for table in (cut.spans if only is None else (only,))
+            }
+            self._measures.failed("stage")
+            _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
+            self._lanes.put_off(cut, only)
+            self._jobs.forget(cut.job_id, 1)
+            return None
+        except BaseException:
+            self._lanes.put_off(cut)
+            self._jobs.forget(cut.job_id, 1)
+            raise
+        for table in cut.spans:
+            self.trouble.pop((cut.warehouse, table), None)
+        return self._leased(cut, batch)
+
+    def _leased(self, cut: Cut, batch: StagedBatch) -> dict[str, Any] | None:
+        faults.reach("job.staged")
+        description = orjson.dumps(
+            {
+                "id": cut.job_id,
+                "kind": "commit",
+                "warehouse": cut.warehouse,
+                "batch-id": cut.job_id,
+                "commit-timestamp-us": batch.commit_us,
+                "lease-s": LEASE_S,
+                "tables": batch.tables,
+            }
+        )
+        landing = Landing(batch.commit_us, batch.files, batch.steps).encode()
+        if not self._jobs.staged(cut.job_id, 1, description, landing, LEASE_S):
+            self._delete(batch.files)
+            self._dead_letters.discard(cut.job_id)
+            return None
+        self.ahead.begun(cut, batch)
+        answer: dict[str, Any] = orjson.loads(description)
+        return answer | {"epoch": 1}
+
+    # -- a batch that was staged while the one before it was landed
+
+    def _continued(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """The batch that waited for a job, now that this is published."""
+        due, void = self.ahead.take(warehouses)
+        if void is not None:
+            self._delete(void.batch.files)
+        if due is None:
+            return None
+        cut = due.cut
+        if not self._jobs.begin(cut.job_id, cut.warehouse, worker, list(cut.spans), STAGING_LEASE_S):
+            self._delete(due.batch.files)  # another server was quicker
+            return None
+        if self._holds(due):
+            return self._leased(cut, due.batch)
+        self._jobs.forget(cut.job_id, 1)
+        self._delete(due.batch.files)
+        return None
+
+    def _holds(self, due: Waiting) -> bool:
+        try:
+            return self._stager.still_holds(due.cut, due.batch)
+        except CatalogError as error:  # the staging process died, or a database: it is cut again
+            _log.warning("what was staged ahead is lost", extra={"reason": error.message})
+            return False
+        except BaseException:
+            self._jobs.forget(due.cut.job_id, 1)
+            raise
+
+    def _look_ahead(self, warehouses: Collection[str]) -> None:
+        """Nothing else is due: stage what waits behind a job that is being landed, if it is much."""
+        if self.ahead.waiting is not None:
+            return
+        for running in self.ahead.running(warehouses):
+            cut = self._lanes.cut_behind(running.warehouse, {t: s.to_id for t, s in running.steps.items()})
+            if cut is None:
+                continue
+            try:
+                batch = self._stager.stage_ahead(cut, running.expected(cut.spans))
+            except CatalogError as error:
+                # Its turn will come, and then it fails or succeeds by itself.
+                _log.info("not staged ahead", extra={"reason": error.message})
+                batch = None
+            if batch is None:
+                self.ahead.ended(running.job_id)  # not again behind this one
+            else:
+                self.ahead.waiting = Waiting(cut, batch, running)
+            return
+
+    @contextlib.contextmanager
+    def _kept(self, cut: Cut) -> Iterator[None]:
+        """The claim on the tables lasts as long as their files take."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(STAGING_LEASE_S / 4):
+                try:
+                    self._jobs.keep_staging(cut.job_id, 1, STAGING_LEASE_S)
+                except CatalogError as error:
+                    _log.warning(
+                        "a claim was not renewed", extra={"job": cut.job_id, "reason": error.message}
+                    )
+
+        keeper = threading.Thread(target=keep, name="staging-lease", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
+
+
+# -- the service
+
+ATTEMPTS_MAX = 4  # failures of one job before its tables are cut anew
+SEEN_EVERY_S = 5.0
+
+
+class NoSuchJob(NotFound):
+    type = "NoSuchJobException"
+
+
+class OtherJobs(Protocol):
+    """Jobs for workers when no batch is due."""
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None: ...
+
+
+class Dispatch:
+    """The desk that workers come to."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        jobs: Jobs,
+        lanes: Lanes,
+        stager: Stager,
+        measures: LandingMetrics,
+    ) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._jobs = jobs
+        self._lanes = lanes
+        self._measures = measures
+        self._staging = Staging(jobs, lanes, stager, measures, self._delete, journal.dead_letters)
+        self._seen_s: dict[str, float] = {}
+        self.maintenance: OtherJobs | None = None
+
+    def trouble(self, warehouse: str) -> dict[TableName, str]:
+        """The tables whose last staging failed, with the reason."""
+        found = list(self._staging.trouble.items())
+        return {table: reason for (where, table), reason in found if where == warehouse}
+
+    def lease(
+        self, worker: str, warehouses: Collection[str], said: dict[str, Any], principal: str
+    ) -> dict[str, Any] | None:
+        """The next job for this worker, if there is one: a batch with the tables that it writes to, else a
+        job of maintenance. A worker says `maintenance`: `also` or `only`; else it gets no job of that kind.
+        """
+        self._notice(worker, said)
+        maintains = said.get("maintenance")
+        job = self._batch(worker, warehouses, principal) if maintains != "only" else None
+        if job is None and maintains is not None and self.maintenance is not None:
+            job = self.maintenance.next_job(worker, warehouses)
+        return job
+
+    def _batch(self, worker: str, warehouses: Collection[str], principal: str) -> dict[str, Any] | None:
+        job = self._take_over(worker, warehouses) or self._staging.next_job(worker, warehouses)
+        if job is None:
+            return None
+        try:
+            return with_states(self._catalog, principal, job)
+        except CatalogError as error:
+            self.fail(job["id"], job["epoch"], error.message, retry=isinstance(error, Unavailable))
+            return None
+
+    def states(self, job_id: str, epoch: int, principal: str) -> list[dict[str, Any]]:
+        """The tables of a leased job as they are by now, for a worker that must do it again."""
+        job = described(self._held(job_id, epoch), epoch)
+        return list(with_states(self._catalog, principal, job)["tables"])
+
+    def _notice(self, worker: str, said: dict[str, Any]) -> None:
+        if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
+            self._seen_s[worker] = time.monotonic()
+            self._jobs.seen(worker, said)
+
+    def _take_over(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        for job_id, epoch, state in self._jobs.due():
+            if state == "staging":
+                self._jobs.forget(job_id, epoch)  # whoever staged it is gone; the journal still has it all
+                continue
+            job = self._jobs.get(job_id)
+            if job is None or job.warehouse not in warehouses:
+                continue
+            if described(job, epoch).get("kind") != "commit":
+                self._jobs.discard(job)  # a step of maintenance that nobody ended: the table is free again
+                continue
+            if self._jobs.take(job_id, epoch, worker, LEASE_S):
+                return described(job, epoch + 1)
+        return None
+
+    def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
+        """How long the lease now lasts; LostLease if it is lost."""
+        if not self._jobs.extend(job_id, epoch, progress, LEASE_S):
+            raise LostLease(job_id, epoch)
+        return LEASE_S
+
+    def fail(self, job_id: str, epoch: int, error: str, *, retry: bool = True) -> None:
+        """Take a job back. One that fails again and again, or cannot succeed as it is, is cut anew: its
+        tables may not be any more what they were when it was staged, and the journal still has it all.
+        """
+        job = self._held(job_id, epoch)
+        self._measures.failed("write")
+        _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
+        is_final = not retry or job.attempts >= ATTEMPTS_MAX
+        if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
+            raise LostLease(job_id, epoch)
+        if is_final:
+            self._staging.ahead.ended(job_id)
+            landing = Landing.decode(job.landing)
+            spans = {step.table: (step.from_id, step.to_id) for step in landing.steps}
+            self._lanes.put_off(Cut(job_id, job.warehouse, spans))
+            self._delete(landing.files)
+            self._journal.dead_letters.discard(job_id)
+
+    def publish(
+        self, job_id: str, epoch: int, work: Work, principal: str, metrics: dict[str, Any]
+    ) -> int | None:
+        """Make the batch visible and end its job; answers the number. A repeat answers the same."""
+        job = self.get(job_id)
+        if job.state == "done" and job.epoch == epoch:
+            self._after(job, Landing.decode(job.landing))  # a crash may have come between
+            return job.number
+        job = self._held(job_id, epoch)
+        landing = Landing.decode(job.landing)
+        found = work.snapshots(self._catalog, job.warehouse)
+
+        def in_transaction(connection: sa.Connection, number: int) -> None:
+            finish(connection, job_id, epoch, number, metrics)
+            for step in landing.steps:
+                place = step.table or UNROUTED
+                space, name = place[:-1], place[-1]
+                snapshots = (found.get((space, name)), found.get((space, name + CHANGES_SUFFIX)))
+                land(
+                    connection,
+                    job.warehouse,
+                    step,
+                    number=number,
+                    commit_us=landing.commit_us,
+                    snapshots=snapshots,
+                )
+            faults.reach("job.finished")
+
+        # The journal forgets what is published: until the disk has the new files, the journal must have it.
+        self._catalog.files.sync(self._catalog.warehouse(job.warehouse).root)
+        try:
+            number = work.publish(self._catalog, job.warehouse, principal, in_transaction)
+        except Conflict:
+            # Two requests for the same publish may run at the same time, if the answer to the first was lost.
+            job = self.get(job_id)
+            if job.state != "done" or job.epoch != epoch:
+                raise
+            number = job.number
+        faults.reach("job.published")
+        self._staging.ahead.ended(job_id)
+        self._measures.published(landing.steps, metrics)
+        self._after(job, landing)
+        return number
+
+    def _after(self, job: Job, landing: Landing) -> None:
+        """What may be lost: the journal forgets what landed, and the staged files go."""
+        self._lanes.landed(job.warehouse, (step.table for step in landing.steps))
+        try:
+            landed = {step.table or UNROUTED: step.to_id for step in landing.steps}
+            self._journal.dead_letters.open(job.id, job.warehouse, landed)
+            self._journal.trim(job.warehouse, {step.table: step.to_id for step in landing.steps})
+        except CatalogError as error:
+            _log.warning("the journal was not trimmed", extra={"job": job.id, "reason": error.message})
+        self._delete(landing.files)
+
+    def _delete(self, files: Sequence[str]) -> None:
+        try:
+            self._catalog.files.delete(files)
+        except CatalogError as error:
+            _log.warning("staged files were left behind", extra={"reason": error.message, "files": files[:3]})
+
+    def get(self, job_id: str) -> Job:
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise NoSuchJob(f"Job does not exist: {job_id}")
+        return job
+
+    def _held(self, job_id: str, epoch: int) -> Job:
+        job = self.get(job_id)
+        if job.state != "leased" or job.epoch != epoch:
+            raise LostLease(job_id, epoch)
+        return job
+
+
+def described(job: Job, epoch: int) -> dict[str, Any]:
+    answer: dict[str, Any] = orjson.loads(job.description)
+    return answer | {"epoch": epoch}

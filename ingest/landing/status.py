@@ -1,0 +1,213 @@
+"""The status of landing: what is visible, what is pending, which workers are alive.
+
+A worker's row is written when it requests a job. A supervisor is the process that starts a worker beside a
+server; its row names that worker and says why it does not run, or has no reason while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from catalog.names import Namespace
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import CurrentState
+from ingest.change import TableName
+from ingest.identity import current_schema, key_of_table
+from ingest.journal.journal import Journal
+from ingest.landing.batches import Lanes
+from ingest.landing.job_service import Dispatch
+from ingest.store.jobs import Jobs
+from ingest.store.tables import LandedTable, LandingTables
+
+GONE_MS = 60_000
+OK = "ok"
+READY = "starting: the worker is ready, and has not asked for work yet"
+NO_WORKER = "not running: no worker has asked for work in the last minute, start one with `calve worker`"
+_SUPERVISOR = "supervisor "
+
+Row = tuple[str, int, dict[str, Any]]  # name, last seen in ms, what it said
+
+
+def supervisor_row(place: str, worker: str | None, reason: str | None) -> tuple[str, dict[str, Any]]:
+    """The name and the content of a supervisor's row; `place` tells supervisors apart."""
+    return f"{_SUPERVISOR}{place}", {"worker": worker, "reason": reason}
+
+
+def shown_workers(rows: Iterable[Row], now_ms: int) -> list[dict[str, Any]]:
+    """The workers of the last minutes, as /status shows them."""
+    rows = list(rows)
+    ended = {said.get("worker") for said in _supervisors(rows, now_ms) if said.get("reason")}
+    return [
+        {"worker": name, "seen-ms": seen, "alive": now_ms - seen < GONE_MS and name not in ended, **said}
+        for name, seen, said in rows
+        if not name.startswith(_SUPERVISOR)
+    ]
+
+
+def worker_state(rows: Iterable[Row], now_ms: int) -> str:
+    """`ok` if a worker runs, else why none does and what to do."""
+    rows = list(rows)
+    if any(worker["alive"] for worker in shown_workers(rows, now_ms)):
+        return OK
+    supervisors = _supervisors(rows, now_ms)
+    reasons = [said["reason"] for said in supervisors if said.get("reason")]
+    if reasons:
+        return str(reasons[0])
+    # Its supervisor says that the worker is ready; its first request for work is on the way.
+    return READY if any(said.get("worker") for said in supervisors) else NO_WORKER
+
+
+def _supervisors(rows: list[Row], now_ms: int) -> list[dict[str, Any]]:
+    """What supervisors said in the last minute; one that still has a reason repeats it."""
+    recent = [row for row in rows if row[0].startswith(_SUPERVISOR) and abs(now_ms - row[1]) < GONE_MS]
+    return [said for _, _, said in sorted(recent, key=lambda row: -row[1])]
+
+
+# -- status
+
+
+class LandingView:
+    """Queries the database each time, so its methods may block: call them in threads, not on the event loop.
+
+    They raise `Unavailable` if the database does not answer.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        tables: LandingTables,
+        jobs: Jobs,
+        lanes: Lanes,
+        dispatch: Dispatch,
+    ) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._tables = tables
+        self._jobs = jobs
+        self._lanes = lanes
+        self._dispatch = dispatch
+
+    def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, int]:
+        """The journal id up to which each table is visible; 0 where nothing ever landed.
+
+        Every change and every dead letter of the table up to that id is in a snapshot that all engines see.
+        The id never falls. It may be smaller than the journal's head where nothing of the table is pending.
+        """
+        return {table: row.landed_id for table, row in self._tables.some(warehouse, tables).items()}
+
+    def rows(self, warehouse: str, tables: Collection[TableName]) -> Mapping[TableName, LandedTable]:
+        """The newest publish of each table."""
+        return self._tables.some(warehouse, tables)
+
+    def waiting_up_to(self, warehouse: str, journal_id: int) -> list[TableName]:
+        """Tables with changes at or below this id that are not visible yet."""
+        rows = self._tables.all(warehouse)
+        return [
+            waiting.table
+            for waiting in self._journal.pending(warehouse)
+            if waiting.first_id <= journal_id
+            and (
+                waiting.table not in rows or rows[waiting.table].landed_id < min(journal_id, waiting.last_id)
+            )
+        ]
+
+    def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
+        """Cut what is pending now, of these tables or of all; returns at once."""
+        self._lanes.hurry(warehouse, tables)
+
+    def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any]:
+        """The settings, and the schema and the key where they are known. The table need not exist yet."""
+        settings = self._tables.one(warehouse, table).settings
+        state = CurrentState(
+            self._catalog.database, self._catalog.entries, warehouse, self._catalog.documents
+        )
+        entry = state.load(Namespace(tuple(table[:-1])).key, table[-1])
+        exists = entry is not None and entry.kind == "table"
+        schema = current_schema(orjson.loads(entry.document or b"{}")) if exists and entry else None
+        key = key_of_table(settings.key, schema, ())
+        return {"schema": schema, "key": list(key) or None, "settings": settings.as_json()}
+
+    def status(self, warehouse: str) -> dict[str, Any]:
+        """Jobs, workers, watermarks, lag and dead letters, as JSON."""
+        now_ms = time.time_ns() // 1_000_000
+        rows = self._tables.all(warehouse)
+        pending = {row.table: row for row in self._journal.pending(warehouse)}
+        marks: dict[TableName, dict[str, Any]] = {}
+        for mark in self._tables.watermarks(warehouse):
+            shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
+            marks.setdefault(mark.table, {})[mark.source] = shown
+        # What waited may have been landed through another server since.
+        failed = {table: why for table, why in self._dispatch.trouble(warehouse).items() if table in pending}
+        trouble = [failed[table] for table in sorted(failed)]
+        tables = {
+            ".".join(table) or "(no table)": {
+                **_landed(rows.get(table)),
+                **_waiting(pending.get(table), rows.get(table), now_ms),
+                "watermarks": marks.get(table, {}),
+                **({"stalled": failed[table]} if table in failed else {}),
+            }
+            for table in sorted({*rows, *pending})
+        }
+        jobs = [job for job in self._jobs.newest(warehouse, 50) if job["state"] != "done"]
+        workers = self._jobs.workers()
+        worker = worker_state(workers, now_ms)
+        published = [row.commit_us // 1000 for row in rows.values() if row.number is not None]
+        wait_ms = self._lanes.wait_ms(warehouse)
+        return {
+            "tables": tables,
+            "lag-ms": max((shown["lag-ms"] for shown in tables.values()), default=0),
+            "jobs": [{**job, "progress": orjson.loads(job["progress"])} for job in jobs],
+            "workers": shown_workers(workers, now_ms),
+            "worker": worker,
+            "last-publish-ms": max(published, default=None),
+            "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
+            "stalled": self._stalled(worker, bool(pending), trouble, jobs),
+            "dead-letters": {
+                ".".join(table) or "(no table)": counts
+                for table, counts in self._journal.dead_letters.counts(warehouse).items()
+            },
+        }
+
+    def readiness(self) -> dict[str, str]:
+        """Whether a worker lands changes. Without one they are still accepted and kept."""
+        return {"worker": worker_state(self._jobs.workers(), time.time_ns() // 1_000_000)}
+
+    def _stalled(
+        self, worker: str, waiting: bool, trouble: list[str], jobs: list[dict[str, Any]]
+    ) -> str | None:
+        if trouble:
+            return f"batches cannot be staged: {trouble[0]}"
+        if waiting and worker != OK:
+            return f"Spark worker {worker}"
+        failing = [job for job in jobs if job["error"]]
+        if failing:
+            return f"a job has failed {failing[0]['attempts']} times: {failing[0]['error'][:300]}"
+        return None
+
+
+def _landed(row: LandedTable | None) -> dict[str, Any]:
+    if row is None:
+        return {"landed-id": 0, "number": None, "events": 0, "rejects": 0}
+    return {
+        "landed-id": row.landed_id,
+        "number": row.number,
+        "events": row.events,
+        "rejects": row.rejects,
+        "commit-timestamp-ms": row.commit_us // 1000,
+        **({"notice": row.notice} if row.notice else {}),
+    }
+
+
+def _waiting(pending: Any, row: LandedTable | None, now_ms: int) -> dict[str, Any]:
+    if pending is None or (row is not None and pending.last_id <= row.landed_id):
+        return {"pending-events": 0, "pending-bytes": 0, "lag-ms": 0}
+    return {
+        "pending-events": pending.events,
+        "pending-bytes": pending.stored_bytes,
+        "lag-ms": max(0, now_ms - pending.oldest_ms),
+    }

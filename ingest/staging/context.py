@@ -1,0 +1,179 @@
+"""What staging works on: the batch range, the context, the state of each table, the staged batch.
+
+These are plain data and light to import: the server's own process does not import Arrow. For a batch that is
+staged while the one before it is being landed, the state of a table is the expected one; `digest` shows later
+whether that was right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from catalog.errors import CatalogError
+from catalog.names import Namespace
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import CurrentState
+from ingest.change import TableName
+from ingest.journal.journal import Journal
+from ingest.settings import StagedOptions
+from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from ingest.store.tables import LandedTable, LandingTables, Step
+
+UNROUTED: TableName = ("default", "unrouted")  # where events are kept that name no table
+
+
+def staged_folder(root: str) -> str:
+    """Where the files of jobs are, below the root of their warehouse; each job has a folder with its id."""
+    return f"{root.rstrip('/')}/_calve/staged"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What staging stands on: the catalog for schemas and files, the journal, the landing rows."""
+
+    catalog: Catalog
+    journal: Journal
+    tables: LandingTables
+    options: StagedOptions = field(default_factory=StagedOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which part of the journal goes into a job: for each table, after which id and up to which."""
+
+    job_id: str
+    warehouse: str
+    spans: Mapping[TableName, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the batch before will leave behind once it is published."""
+
+    commit_us: int
+    steps: Mapping[TableName, Step]
+
+
+class CannotStage(CatalogError):
+    """One table of a cut keeps it from being staged; the others could go without it."""
+
+    def __init__(self, message: str, table: TableName = ()) -> None:
+        super().__init__(message)
+        self.table = table
+
+    def __reduce__(self) -> tuple[type[CannotStage], tuple[str, TableName]]:
+        return CannotStage, (self.message, self.table)  # it crosses from one process to another
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    tables: list[dict[str, Any]]  # as in the job's description
+    steps: list[Step]
+    commit_us: int
+    files: list[str]
+    basis: str = ""  # what was gone by besides the changes themselves, as a digest
+
+
+# -- the state of a table
+
+Metadata = dict[str, Any]
+# The parts of a table's metadata that a batch is made for.
+_SHAPE = ("table-uuid", "format-version", "schemas", "current-schema-id", "last-column-id")
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    landed: LandedTable
+    watermarks: dict[str, str]  # the newest position of each source that the table shows
+    mirror: Metadata | None
+    changes: Metadata | None
+    is_empty: bool  # no rows were ever in the mirror
+    has_namespace: bool
+    has_rejects: bool
+
+
+def bases(ground: Ground, cut: Cut, expected: Expected | None = None) -> dict[TableName, Basis]:
+    """For each table of the cut: as it is, or as the batch before it is expected to leave it."""
+    landed = ground.tables.some(cut.warehouse, cut.spans.keys())
+    marks: dict[TableName, dict[str, str]] = {}
+    for mark in ground.tables.watermarks(cut.warehouse):
+        marks.setdefault(mark.table, {})[mark.source] = mark.position
+    catalog = ground.catalog
+    state = CurrentState(catalog.database, catalog.entries, cut.warehouse, catalog.documents)
+    found = {table: _basis(state, landed[table], marks.get(table, {})) for table in cut.spans}
+    if expected is None:
+        return found
+    return {table: _after(basis, table, expected) for table, basis in found.items()}
+
+
+def _basis(state: CurrentState, landed: LandedTable, marks: dict[str, str]) -> Basis:
+    *levels, name = landed.table or UNROUTED  # rejects that name no table
+    namespace = Namespace(tuple(levels)).key
+
+    mirror = _metadata(state, namespace, name)
+    return Basis(
+        landed,
+        marks,
+        mirror,
+        _metadata(state, namespace, name + CHANGES_SUFFIX),
+        is_empty=mirror is None or mirror.get("current-snapshot-id") in (None, -1),
+        has_namespace=state.entry(namespace, "") is not None,
+        has_rejects=_is_table(state, namespace, name + REJECTS_SUFFIX),
+    )
+
+
+def metadata_of(ground: Ground, warehouse: str, table: TableName) -> Metadata | None:
+    """The document of a table as it is now; None if there is no table of that name."""
+    catalog = ground.catalog
+    state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
+    return _metadata(state, Namespace(table[:-1]).key, table[-1])
+
+
+def _metadata(state: CurrentState, namespace: str, name: str) -> Metadata | None:
+    entry = state.load(namespace, name)
+    if entry is None or entry.kind != "table":
+        return None
+    document: Metadata = orjson.loads(entry.document or b"{}")
+    return document
+
+
+def _is_table(state: CurrentState, namespace: str, name: str) -> bool:
+    entry = state.entry(namespace, name)
+    return entry is not None and entry.kind == "table"
+
+
+def _after(basis: Basis, table: TableName, expected: Expected) -> Basis:
+    """As the batch before will leave it: it changes rows, and no columns."""
+    step = expected.steps[table]
+    landed = replace(basis.landed, landed_id=step.to_id, commit_us=expected.commit_us, load_key=step.load_key)
+    marks = dict(basis.watermarks)
+    for source, (position, _) in step.watermarks.items():
+        marks[source] = max(position, marks.get(source, ""))
+    return replace(basis, landed=landed, watermarks=marks, is_empty=False)
+
+
+def digest(found: Mapping[TableName, Basis]) -> str:
+    """The same if staging would give the same."""
+    # Not orjson: the name of a source may be half of a surrogate pair.
+    text = json.dumps([_essence(table, found[table]) for table in sorted(found)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _essence(table: TableName, basis: Basis) -> list[Any]:
+    landed = basis.landed
+    return [
+        table,
+        [landed.landed_id, landed.commit_us, landed.load_key, landed.settings.as_json()],
+        basis.watermarks,
+        [_shape(basis.mirror), _shape(basis.changes), basis.is_empty, basis.has_namespace, basis.has_rejects],
+    ]
+
+
+def _shape(metadata: Metadata | None) -> Metadata | None:
+    return None if metadata is None else {name: metadata.get(name) for name in _SHAPE}

@@ -1,0 +1,109 @@
+"""Staging in a process of its own, so that typing a large batch never delays an acknowledgement.
+
+The child is started at the first batch and again if it dies; a batch whose child died is cut again.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from catalog.errors import Unavailable
+from ingest.staging.context import Cut, Expected, Ground, StagedBatch
+
+T = TypeVar("T")
+
+_ground: Ground | None = None
+
+
+class StagingPool:
+    """`open_ground` runs in the child and must be importable. See `ingest.landing.job_service.Stager`."""
+
+    def __init__(self, open_ground: Callable[[], Ground]) -> None:
+        self._open_ground = open_ground
+        self._pool: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def stage(self, cut: Cut) -> StagedBatch:
+        return self._done(_stage, cut)
+
+    def stage_ahead(self, cut: Cut, expected: Expected) -> StagedBatch | None:
+        return self._done(_stage_ahead, cut, expected)
+
+    def still_holds(self, cut: Cut, batch: StagedBatch) -> bool:
+        return self._done(_still_holds, cut, batch)
+
+    def _done(self, work: Callable[..., T], *given: object) -> T:
+        pool = self._started()
+        try:
+            return pool.submit(work, *given).result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise Unavailable("the staging process died; the batch will be cut again") from error
+
+    def _started(self) -> ProcessPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(
+                    1,
+                    mp_context=multiprocessing.get_context("spawn"),
+                    initializer=_begin,
+                    initargs=(self._open_ground,),
+                )
+            return self._pool
+
+    def close(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(open_ground: Callable[[], Ground]) -> None:
+    global _ground  # noqa: PLW0603 - the one thing this process has
+    threading.Thread(target=_end_with_the_server, name="parent", daemon=True).start()
+    _ground = open_ground()
+    # A batch is hundreds of thousands of objects, none of them in a cycle: looking for one takes longer than
+    # half of the typing.
+    gc.freeze()
+    gc.set_threshold(1_000_000, 10, 10)
+
+
+def _end_with_the_server() -> None:
+    """A server that is killed tells nobody; its child would wait for the next batch for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+# What does the work is heavy to import: only this process has it.
+
+
+def _stage(cut: Cut) -> StagedBatch:
+    from ingest.staging.stage import stage
+
+    return stage(_opened(), cut)
+
+
+def _stage_ahead(cut: Cut, expected: Expected) -> StagedBatch | None:
+    from ingest.staging.stage import stage_ahead
+
+    return stage_ahead(_opened(), cut, expected)
+
+
+def _still_holds(cut: Cut, batch: StagedBatch) -> bool:
+    from ingest.staging.stage import still_holds
+
+    return still_holds(_opened(), cut, batch)
+
+
+def _opened() -> Ground:
+    assert _ground is not None
+    return _ground

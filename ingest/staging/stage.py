@@ -1,0 +1,58 @@
+"""Staging: a cut of the journal becomes typed Parquet files, dead letters, and the description of a job.
+
+The same cut gives the same files; a retry of the job reads the same bytes.
+"""
+
+from __future__ import annotations
+
+import time
+
+from catalog.errors import CatalogError, Unavailable
+from ingest.change import TableName
+from ingest.staging.context import Basis, CannotStage, Cut, Expected, Ground, StagedBatch, bases, digest
+from ingest.staging.table import NotAhead, OneTable
+
+
+def stage(ground: Ground, cut: Cut) -> StagedBatch:
+    """Write the files of a job and say what it consists of."""
+    return _staged(ground, cut, bases(ground, cut), ahead=False)
+
+
+def stage_ahead(ground: Ground, cut: Cut, expected: Expected) -> StagedBatch | None:
+    """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
+    try:
+        return _staged(ground, cut, bases(ground, cut, expected), ahead=True)
+    except NotAhead:
+        return None
+
+
+def still_holds(ground: Ground, cut: Cut, batch: StagedBatch) -> bool:
+    """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
+    return digest(bases(ground, cut)) == batch.basis
+
+
+def _staged(ground: Ground, cut: Cut, found: dict[TableName, Basis], *, ahead: bool) -> StagedBatch:
+    """If it fails, its files and dead letters are deleted: the next attempt has another id."""
+    commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
+    batch = StagedBatch([], [], commit_us, [], digest(found))
+    try:
+        for number, (table, span) in enumerate(sorted(cut.spans.items())):
+            _stage_one(OneTable(ground, cut, number, found[table], ahead=ahead), table, span, batch)
+    except BaseException:
+        ground.catalog.files.delete(batch.files)
+        if not ahead:
+            ground.journal.dead_letters.discard(cut.job_id)
+        raise
+    return batch
+
+
+def _stage_one(one: OneTable, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
+    try:
+        one.stage(table, span, batch)
+    except (Unavailable, NotAhead):
+        raise  # the storage or a database: it is the same for every table
+    except CatalogError as error:
+        raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
+    except Exception as error:  # one table must not hold up those that it was cut with
+        what = f"{type(error).__name__}: {error}"
+        raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error

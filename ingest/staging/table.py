@@ -1,0 +1,287 @@
+"""Stage one table of a batch: order its changes, type them, set aside what does not fit, write Parquet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingest.change import Change, TableName
+from ingest.formats.json_body import original_of
+from ingest.identity import (
+    Arrived,
+    after_loads,
+    halves,
+    in_order,
+    is_late,
+    load_key,
+    moves,
+    old_key,
+    uncounted,
+    watermarks,
+    without_repeats,
+)
+from ingest.journal.dead_letters import change_as_json
+from ingest.journal.encoded_request import name_key
+from ingest.staging.arrow_table import arrow_table
+from ingest.staging.context import UNROUTED, Basis, Cut, Ground, StagedBatch, metadata_of, staged_folder
+from ingest.staging.rejects import Place, Refused, blocked_changes, dead_letters, place_of, rejects_table
+from ingest.staging.targets import (
+    REJECTS_SCHEMA,
+    TABLE_PROPERTIES,
+    CatalogRequest,
+    Target,
+    create_table,
+    set_missing_properties,
+    target,
+)
+from ingest.store.table_settings import REJECTS_SUFFIX
+from ingest.store.tables import Step
+from ingest.types.schema_plan import offending
+
+
+class NotAhead(Exception):
+    """The table would have to change, or something to be put aside: that is for when its turn has come."""
+
+
+class OneTable:
+    """`ahead`: while the batch before is being landed. Then nothing is done but to write files."""
+
+    def __init__(self, ground: Ground, cut: Cut, number: int, basis: Basis, *, ahead: bool) -> None:
+        self._ground = ground
+        self._cut = cut
+        self._number = number
+        self._basis = basis
+        self._settings = basis.landed.settings
+        self._ahead = ahead
+        self._oldest_ms = 0
+        self._from_id = 0
+
+    def stage(self, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
+        arrived, refused = self._read(table, span)
+        self._from_id = span[0]
+        key = table
+        table = table or UNROUTED  # rejects that name no table
+        ordered = in_order(after_loads(arrived, self._basis.watermarks))
+        described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
+        described["requests"] = []
+        notice = None
+        if ordered:
+            changes = [item.change for item in ordered]
+            found = target(table, self._settings, self._basis.mirror, self._basis.changes, changes)
+            notice = found.notice
+            if found.key:
+                _leave_counts_out(changes)
+            ordered = without_repeats(ordered)
+            kept = self._write(found, ordered, refused, described, batch)
+        else:
+            kept = []
+            described |= {"events": 0, "columns": [], "key": [], "mirror": None, "changes": None}
+        self._write_rejects(table, refused, described, batch)
+        changes = [item.change for item in ordered]
+        batch.tables.append(described)
+        batch.steps.append(
+            Step(
+                key,
+                span[0],
+                span[1],
+                len(kept),
+                len(refused),
+                described.get("load-key"),
+                notice,
+                watermarks(changes),
+                self._oldest_ms,
+            )
+        )
+
+    def _read(self, table: TableName, span: tuple[int, int]) -> tuple[list[Arrived], list[Refused]]:
+        arrived, refused = [], []
+        for entry in self._ground.journal.read(self._cut.warehouse, table, span[0], span[1]):
+            self._oldest_ms = min(self._oldest_ms or entry.received_ms, entry.received_ms)
+            arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
+            refused += [
+                Refused(entry.id, -1 - n, reject.reason, reject.code, reject.original, reject.source,
+                        reject.position, None, reject.context)
+                for n, reject in enumerate(entry.rejects)
+            ]  # fmt: skip
+        _name_sources([item.change for item in arrived])
+        return arrived, refused
+
+    def _write(
+        self,
+        found: Target,
+        ordered: list[Arrived],
+        refused: list[Refused],
+        described: dict[str, Any],
+        batch: StagedBatch,
+    ) -> list[Arrived]:
+        """Type the changes, put aside what does not fit, write the rest."""
+        changes = [item.change for item in ordered]
+        bad = dict(offending(changes, found.plan))
+        if found.append_only:
+            bad |= _not_appendable(changes)
+        reasons = {place_of(ordered[row]): ("refused", reason) for row, reason in bad.items()}
+        pieces, typed, has_moves = self._typed(found, ordered, reasons)
+        waiting = self._held(found, ordered, set(reasons))
+        if waiting:
+            reasons = {place: ("waits", reason) for place, reason in waiting.items()} | reasons
+            pieces, typed, has_moves = self._typed(found, ordered, reasons)
+        refused += [_refused(item, *reasons[place_of(item)]) for item in ordered if place_of(item) in reasons]
+        kept = [item for item in ordered if place_of(item) not in reasons]
+        if self._ahead and (refused or found.requests or found.notice):
+            raise NotAhead
+        described |= self._description(found, [item.change for item in pieces], has_moves, typed)
+        if kept:
+            described["files"] = [self._put(typed, "changes", batch)]
+        return kept
+
+    def _typed(
+        self, found: Target, ordered: list[Arrived], reasons: dict[Place, tuple[str, str]]
+    ) -> tuple[list[Arrived], pa.Table, bool]:
+        """The changes that land, key changes in two, and as Arrow; whether rows moved to another key.
+
+        What does not fit is added to `reasons`. A key change is refused as a whole.
+        """
+        while True:
+            pieces = _pieces([item for item in ordered if place_of(item) not in reasons], found.key)
+            typed, unfit, has_moves = _typed(found, pieces)
+            if not unfit:
+                return pieces, typed, has_moves
+            for row, reason in unfit.items():
+                reasons.setdefault(place_of(pieces[row]), ("unfit", reason))
+
+    def _held(self, found: Target, ordered: list[Arrived], failed: set[Place]) -> dict[Place, str]:
+        """What waits for an earlier change of its row, if the owner of the table wants that."""
+        if self._settings.after_reject != "wait" or not found.key:
+            return {}
+        kept, where = self._ground.journal.dead_letters, (self._cut.warehouse, found.table)
+        letters = kept.waiting(*where) if kept.open_keys(*where) else []
+        return blocked_changes(ordered, failed, letters, found.key, self._from_id)
+
+    def _description(
+        self, found: Target, changes: list[Change], has_moves: bool, typed: pa.Table
+    ) -> dict[str, Any]:
+        counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
+        for change in changes:
+            counts[change.operation] += 1
+        loading = load_key(changes)
+        goes_on = loading is not None and loading == self._basis.landed.load_key
+        first_load = loading is not None and (goes_on or self._basis.is_empty)
+        return {
+            "requests": found.requests,
+            "events": len(changes),
+            "columns": [column.name for column in found.plan.columns],
+            "key": list(found.key),
+            "mirror": found.mirror,
+            "changes": found.changes,
+            "append-only": found.append_only,
+            "names": dict(self._settings.names),
+            "counts": counts,
+            "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
+            "has-moves": has_moves,
+            "late": not goes_on and is_late(changes, self._basis.watermarks),
+            "first-load": first_load,
+            "load-key": loading if first_load else None,
+        }
+
+    def _write_rejects(
+        self, table: TableName, refused: list[Refused], described: dict[str, Any], batch: StagedBatch
+    ) -> None:
+        described["rejects"] = None
+        if not refused:
+            return
+        if self._ahead:
+            raise NotAhead
+        job = (self._cut.warehouse, self._cut.job_id)
+        letters = dead_letters(job, table, refused, described["key"], batch.commit_us // 1000)
+        self._ground.journal.dead_letters.add(letters)
+        name = table[-1] + REJECTS_SUFFIX
+        described["requests"] = [*described["requests"], *self._ensure_rejects((*table[:-1], name))]
+        files = [self._put(rejects_table(letters, batch.commit_us), "rejects", batch)]
+        described["rejects"] = {"name": name, "files": files}
+
+    def _ensure_rejects(self, rejects: TableName) -> list[CatalogRequest]:
+        existing = metadata_of(self._ground, self._cut.warehouse, rejects)
+        if existing is not None:
+            return set_missing_properties(rejects, existing)
+        body = {
+            "name": rejects[-1],
+            "schema": REJECTS_SCHEMA,
+            "properties": {**TABLE_PROPERTIES, "format-version": "2"},
+        }
+        return [create_table(rejects, body)]
+
+    def _put(self, table: pa.Table, what: str, batch: StagedBatch) -> str:
+        options = self._ground.options
+        sink = io.BytesIO()
+        pq.write_table(table, sink, compression=options.compression, row_group_size=options.row_group_rows)
+        root = self._ground.catalog.warehouse(self._cut.warehouse).root
+        location = f"{staged_folder(root)}/{self._cut.job_id}/{self._number}-{what}.parquet"
+        self._ground.catalog.files.create(location, sink.getvalue())
+        batch.files.append(location)
+        return location
+
+
+def _name_sources(changes: Sequence[Change]) -> None:
+    """Sources as SQL can store them: a producer may put any text into its name."""
+    names = {source: name_key(source) for source in {change.source for change in changes}}
+    if any(source != name for source, name in names.items()):
+        for change in changes:
+            change.source = names[change.source]
+
+
+def _leave_counts_out(changes: Sequence[Change]) -> None:
+    for change in changes:
+        if change.identity:
+            change.identity = uncounted(change.identity)
+
+
+def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str], bool]:
+    """The changes as Arrow, those that do not fit, and whether rows moved to another key."""
+    rows = [item.change for item in kept]
+    roots = moves(rows, [column.name for column in found.plan.columns], found.key)
+    typed, unfit = arrow_table(
+        rows,
+        found.plan,
+        found.key,
+        partial_inserts=frozenset(roots),
+        roots=roots,
+        fallback_ids=_places(kept) if any(not row.identity and row.number is None for row in rows) else (),
+    )
+    return typed, unfit, bool(roots)
+
+
+def _pieces(kept: list[Arrived], key: Sequence[str]) -> list[Arrived]:
+    """The changes, with a delete and an insert in place of each update that changes the key."""
+    if not any(old_key(item.change, key) for item in kept):
+        return kept
+    return [
+        Arrived(item.journal_id, item.ordinal, half)
+        for item, name in zip(kept, _places(kept), strict=True)
+        for half in halves(item.change, key, name)
+    ]
+
+
+def _places(kept: list[Arrived]) -> list[str]:
+    """Names for events that have none of their own."""
+    return [f"{item.journal_id}.{item.ordinal}" for item in kept]
+
+
+def _refused(item: Arrived, code: str, reason: str) -> Refused:
+    change = item.change
+    original = original_of(change_as_json(change))
+    return Refused(
+        item.journal_id, item.ordinal, reason, code, original, change.source, change.position, change
+    )
+
+
+def _not_appendable(changes: Sequence[Change]) -> dict[int, str]:
+    reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
+    return {
+        row: f"{change.operation}: {reason}"
+        for row, change in enumerate(changes)
+        if change.operation not in ("insert", "read")
+    }

@@ -1,0 +1,232 @@
+"""What a table's changes become: which Iceberg tables, key and columns, and the catalog requests for them.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.errors import Invalid
+from ingest.change import Change, Declared, TableName
+from ingest.formats.fields import reserved
+from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
+from ingest.store.table_settings import CHANGES_SUFFIX, TableSettings
+from ingest.types.schema_plan import Plan, partition_spec, plan
+
+CatalogRequest = dict[str, Any]
+
+_WRITE_PROPERTIES = {
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    "write.merge.isolation-level": "snapshot",
+    "write.update.isolation-level": "snapshot",
+    "write.delete.isolation-level": "snapshot",
+    "write.delete.granularity": "file",
+    "write.target-file-size-bytes": str(128 * 2**20),
+}
+# Each commit writes the whole document, so files that are never deleted grow with the square of time. The
+# history can rebuild every version, so time travel needs none of them.
+METADATA_PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+TABLE_PROPERTIES = {**_WRITE_PROPERTIES, **METADATA_PROPERTIES}
+REJECTS_SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": number, "name": name, "type": type_, "required": False}
+        for number, (name, type_) in enumerate(
+            (
+                ("_rejected_at", "timestamptz"),
+                ("_reason", "string"),
+                ("_code", "string"),
+                ("_source", "string"),
+                ("_position", "string"),
+                ("_original", "binary"),
+                ("_dead_letter", "string"),
+            ),
+            start=1,
+        )
+    ],
+}
+
+
+def create_table(table: TableName, body: Mapping[str, Any]) -> CatalogRequest:
+    return {"table": table[-1], "create": body}
+
+
+def commit_table(table: TableName, body: Mapping[str, Any]) -> CatalogRequest:
+    return {"table": table[-1], "commit": body}
+
+
+def set_missing_properties(table: TableName, metadata: Mapping[str, Any]) -> list[CatalogRequest]:
+    """Give a table that was made without them the properties that bound its metadata files. What its owner
+    has set stays.
+    """
+    known = metadata.get("properties") or {}
+    missing = {name: value for name, value in METADATA_PROPERTIES.items() if name not in known}
+    if not missing:
+        return []
+    body = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": metadata["table-uuid"]}],
+        "updates": [{"action": "set-properties", "updates": missing}],
+    }
+    return [commit_table(table, body)]
+
+
+# -- bodies
+
+
+def create_table_body(
+    name: str,
+    schema: dict[str, Any],
+    partition: dict[str, Any] | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A CreateTableRequest. `partition` comes from `partition_spec`."""
+    body: dict[str, Any] = {"name": name, "schema": schema, "properties": dict(properties or {})}
+    return body | ({"partition-spec": partition} if partition else {})
+
+
+def schema_updates(existing_metadata: Mapping[str, Any], new_schema: dict[str, Any]) -> dict[str, Any]:
+    """A CommitTableRequest that makes `new_schema` the current one, if nobody else changed the schema."""
+    return {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": existing_metadata["table-uuid"]},
+            {
+                "type": "assert-current-schema-id",
+                "current-schema-id": existing_metadata["current-schema-id"],
+            },
+            {
+                "type": "assert-last-assigned-field-id",
+                "last-assigned-field-id": existing_metadata["last-column-id"],
+            },
+        ],
+        "updates": [
+            {"action": "add-schema", "schema": new_schema},
+            {"action": "set-current-schema", "schema-id": -1},
+        ],
+    }
+
+
+# -- the plan of a table
+
+Metadata = Mapping[str, Any]
+CHANGE_TYPES = {
+    "operation": "string",
+    "commit-timestamp": "timestamptz",
+    "source-timestamp": "timestamptz",
+    "source": "string",
+    "position": "string",
+    "transaction": "string",
+    "event-id": "string",
+    "before": "string",
+}
+
+
+@dataclass(slots=True)
+class Target:
+    """`mirror` and `changes` are table names, None where there is none."""
+
+    table: TableName
+    key: tuple[str, ...]
+    plan: Plan
+    mirror: str | None
+    changes: str | None
+    append_only: bool
+    requests: list[CatalogRequest] = field(default_factory=list)
+    notice: str | None = None
+
+
+def target(
+    table: TableName,
+    settings: TableSettings,
+    mirror: Metadata | None,
+    changes_table: Metadata | None,
+    changes: Sequence[Change],
+) -> Target:
+    """`mirror` and `changes_table` are the metadata of the tables as they are, None where they are not."""
+    reason = reserved(table[-1])
+    if reason is not None:
+        raise Invalid(f"the table is reserved: {reason}")
+    schema = current_schema(mirror)
+    key = key_of_table(settings.key, schema, changes)
+    if key == (ROW_ID,):
+        with_row_ids(changes)
+    wants_mirror, wants_changes = settings.mode != "changes", settings.mode in ("mirror+changes", "changes")
+    append_only = settings.mode == "append"
+    notice = None
+    if not key and wants_mirror and not append_only:
+        if mirror is not None or is_append_only(changes):
+            append_only = True
+            wants_changes = wants_changes and (mirror is None or changes_table is not None)
+            wants_changes = wants_changes and not (mirror is None and is_append_only(changes))
+        else:
+            wants_mirror, wants_changes, notice = False, True, NO_KEY
+    extra = [(settings.names["commit-timestamp"], "timestamptz")]
+    change_columns = [(settings.names[name], type_) for name, type_ in CHANGE_TYPES.items()]
+    main = plan(
+        schema if wants_mirror else current_schema(changes_table),
+        changes,
+        policy=settings.policy,
+        key=() if append_only or not wants_mirror else key,
+        extra=extra if wants_mirror else change_columns,
+        last_column_id=_last_column_id(mirror if wants_mirror else changes_table),
+        reserved=tuple(settings.names.values()),
+    )
+    found = Target(
+        table,
+        () if append_only else key,
+        main,
+        table[-1] if wants_mirror else None,
+        table[-1] + CHANGES_SUFFIX if wants_changes else None,
+        append_only,
+        notice=notice,
+    )
+    if wants_mirror:
+        found.requests += _ensure(table, settings, mirror, main, list(settings.partition))
+    if wants_changes:
+        beside = _of_same_columns(main, table, changes_table, change_columns) if wants_mirror else main
+        stamp = settings.names["commit-timestamp"]
+        wanted = settings.changes_partition
+        parts = [f"days({stamp})"] if wanted is None else list(wanted)
+        name = (*table[:-1], table[-1] + CHANGES_SUFFIX)
+        found.requests += _ensure(name, settings, changes_table, beside, parts)
+    return found
+
+
+def _last_column_id(metadata: Metadata | None) -> int:
+    return int(metadata["last-column-id"]) if metadata is not None else 0
+
+
+def _of_same_columns(
+    main: Plan, table: TableName, existing: Metadata | None, extra: Sequence[tuple[str, str]]
+) -> Plan:
+    """The plan of the changes table: it has the mirror's columns, whatever they are."""
+    declared = Declared({column.name: column.type for column in main.columns})
+    like = [Change(0, table, "insert", after={}, declared=declared)]
+    return plan(
+        current_schema(existing),
+        like,
+        policy="evolve",
+        key=(),
+        extra=extra,
+        last_column_id=_last_column_id(existing),
+    )
+
+
+def _ensure(
+    table: TableName, settings: TableSettings, metadata: Metadata | None, wanted: Plan, partition: list[str]
+) -> list[CatalogRequest]:
+    made = set_missing_properties(table, metadata) if metadata is not None else []
+    if wanted.schema is None:
+        return made
+    if metadata is not None:
+        return [*made, commit_table(table, schema_updates(metadata, wanted.schema))]
+    properties = {**TABLE_PROPERTIES, "format-version": str(settings.format_version)}
+    spec = partition_spec(wanted.schema, partition) if partition else None
+    body = create_table_body(table[-1], wanted.schema, spec, {**properties, **settings.properties})
+    return [create_table(table, body)]

@@ -1,0 +1,1 @@
+"""The rows of landing in SQL: tables, settings, watermarks, jobs, claims, workers."""

@@ -1,0 +1,216 @@
+"""The rows of tables that changes land in: settings, how far each has landed, watermarks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import orjson
+import sqlalchemy as sa
+
+from catalog.errors import CommitFailed
+from catalog.store.database import Database
+from ingest.change import TableName
+from ingest.store.schema import claims, jobs, landing_tables, landing_watermarks
+from ingest.store.table_settings import TableSettings
+
+_of_table = (
+    landing_tables.c.warehouse == sa.bindparam("w"),
+    landing_tables.c.table_key == sa.bindparam("t"),
+)
+_shown = [column for column in landing_tables.c if column.name != "warehouse"]
+_ALL = sa.select(*_shown).where(landing_tables.c.warehouse == sa.bindparam("w"))
+_ONE = sa.select(*_shown).where(*_of_table)
+_WATERMARKS = sa.select(
+    landing_watermarks.c.table_key,
+    landing_watermarks.c.source,
+    landing_watermarks.c.position,
+    landing_watermarks.c.time_ms,
+    landing_watermarks.c.updated_ms,
+).where(landing_watermarks.c.warehouse == sa.bindparam("w"))
+# Two may see a new table at once; both databases know this clause.
+_ENSURE = sa.text("INSERT INTO landing_tables (warehouse, table_key) VALUES (:w, :t) ON CONFLICT DO NOTHING")
+_SET_SETTINGS = sa.update(landing_tables).where(*_of_table).values(settings=sa.bindparam("settings"))
+_LAND = (
+    sa.update(landing_tables)
+    .where(*_of_table, landing_tables.c.landed_id == sa.bindparam("from_id"))
+    .values(
+        landed_id=sa.bindparam("to_id"),
+        number=sa.bindparam("number"),
+        commit_us=sa.bindparam("commit_us"),
+        # A batch of rejects alone writes neither table.
+        mirror_snapshot_id=sa.func.coalesce(
+            sa.bindparam("mirror", type_=sa.BigInteger), landing_tables.c.mirror_snapshot_id
+        ),
+        changes_snapshot_id=sa.func.coalesce(
+            sa.bindparam("changes", type_=sa.BigInteger), landing_tables.c.changes_snapshot_id
+        ),
+        load_key=sa.bindparam("load_key"),
+        events=landing_tables.c.events + sa.bindparam("events"),
+        rejects=landing_tables.c.rejects + sa.bindparam("rejects"),
+        notice=sa.bindparam("notice"),
+    )
+)
+_of_source = (
+    landing_watermarks.c.warehouse == sa.bindparam("w"),
+    landing_watermarks.c.table_key == sa.bindparam("t"),
+    landing_watermarks.c.source == sa.bindparam("s"),
+)
+_POSITION = sa.select(landing_watermarks.c.position).where(*_of_source)
+_INSERT_WATERMARK = sa.insert(landing_watermarks)
+_MOVE_WATERMARK = (
+    sa.update(landing_watermarks)
+    .where(*_of_source)
+    .values(
+        position=sa.bindparam("position"),
+        time_ms=sa.bindparam("time_ms"),
+        updated_ms=sa.bindparam("updated_ms"),
+    )
+)
+
+
+def key_of(table: TableName) -> str:
+    return "\x1f".join(table)
+
+
+def name_of(key: str) -> TableName:
+    return tuple(key.split("\x1f")) if key else ()  # (): events that name no table
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTable:
+    """One row: what is set, and what is visible."""
+
+    table: TableName
+    settings: TableSettings
+    landed_id: int
+    number: int | None
+    commit_us: int
+    mirror_snapshot_id: int | None
+    changes_snapshot_id: int | None
+    load_key: str | None
+    events: int
+    rejects: int
+    notice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    table: TableName
+    source: str
+    position: str
+    time_ms: int | None
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a publish moves one table: from one journal id to the next, with what is visible afterwards."""
+
+    table: TableName
+    from_id: int
+    to_id: int
+    events: int
+    rejects: int
+    load_key: str | None
+    notice: str | None
+    watermarks: Mapping[str, tuple[str, int | None]]  # source -> newest position, time at the source
+    oldest_ms: int = 0  # when the oldest of its changes was acknowledged
+
+
+class LandingTables:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self, warehouse: str) -> dict[TableName, LandedTable]:
+        found = (_landed(row) for row in self._database.fetch_all(_ALL, {"w": warehouse}))
+        return {row.table: row for row in found}
+
+    def one(self, warehouse: str, table: TableName) -> LandedTable:
+        row = self._database.fetch_one(_ONE, {"w": warehouse, "t": key_of(table)})
+        return _landed(row) if row is not None else _unseen(table)
+
+    def some(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, LandedTable]:
+        if len(tables) == 1:
+            return {table: self.one(warehouse, table) for table in tables}
+        known = self.all(warehouse)
+        return {table: known.get(table) or _unseen(table) for table in tables}
+
+    def watermarks(self, warehouse: str) -> list[Watermark]:
+        rows = self._database.fetch_all(_WATERMARKS, {"w": warehouse})
+        return [Watermark(name_of(row[0]), *row[1:]) for row in rows]
+
+    def set_settings(self, warehouse: str, table: TableName, settings: TableSettings) -> None:
+        def work(connection: sa.Connection) -> None:
+            where = {"w": warehouse, "t": key_of(table)}
+            connection.execute(_ENSURE, where)
+            text = orjson.dumps(settings.as_json()).decode()
+            connection.execute(_SET_SETTINGS, where | {"settings": text})
+
+        self._database.write(work)
+
+    def forget_warehouse(self, warehouse: str) -> None:
+        """Delete the rows of a warehouse that was dropped."""
+
+        def work(connection: sa.Connection) -> None:
+            for table in (landing_tables, landing_watermarks, claims):
+                connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
+            connection.execute(sa.delete(jobs).where(jobs.c.warehouse == warehouse, jobs.c.state != "done"))
+
+        self._database.write(work)
+
+
+def land(
+    connection: sa.Connection,
+    warehouse: str,
+    step: Step,
+    *,
+    number: int,
+    commit_us: int,
+    snapshots: tuple[int | None, int | None],
+) -> None:
+    """Move one table forward inside a publish. CommitFailed if it does not stand where the batch began."""
+    where = {"w": warehouse, "t": key_of(step.table)}
+    connection.execute(_ENSURE, where)
+    moved = connection.execute(
+        _LAND,
+        where
+        | {
+            "from_id": step.from_id,
+            "to_id": step.to_id,
+            "number": number,
+            "commit_us": commit_us,
+            "mirror": snapshots[0],
+            "changes": snapshots[1],
+            "load_key": step.load_key,
+            "events": step.events,
+            "rejects": step.rejects,
+            "notice": step.notice,
+        },
+    )
+    if moved.rowcount != 1:
+        raise CommitFailed(f"{'.'.join(step.table)} has landed beyond {step.from_id}: the batch is not due")
+    for source, (position, time_ms) in step.watermarks.items():
+        _move_watermark(connection, where | {"s": source}, position, time_ms)
+
+
+def _move_watermark(
+    connection: sa.Connection, where: dict[str, str], position: str, time_ms: int | None
+) -> None:
+    found = connection.execute(_POSITION, where).fetchone()
+    values = {"position": position, "time_ms": time_ms, "updated_ms": time.time_ns() // 1_000_000}
+    if found is None:
+        row = {"warehouse": where["w"], "table_key": where["t"], "source": where["s"], **values}
+        connection.execute(_INSERT_WATERMARK, row)
+    elif position > found[0]:
+        connection.execute(_MOVE_WATERMARK, where | values)
+
+
+def _landed(row: tuple[object, ...]) -> LandedTable:
+    key, settings, *rest = row
+    return LandedTable(name_of(str(key)), TableSettings.of(orjson.loads(str(settings))), *rest)  # type: ignore[arg-type]
+
+
+def _unseen(table: TableName) -> LandedTable:
+    return LandedTable(table, TableSettings(), 0, None, 0, None, None, None, 0, 0, None)

@@ -1,0 +1,176 @@
+"""What a batch of changes shows of its columns: names, declared types, and the values of undeclared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from operator import contains, is_
+from typing import Any
+
+import orjson
+
+from catalog.errors import Invalid
+from catalog.metadata.types import Primitive, primitive
+from ingest.change import Change, Declared, Row
+from ingest.types.dates import NS_PER
+
+
+def distinct(changes: Sequence[Change]) -> tuple[list[Declared | None], list[int]]:
+    """The different declarations, in order of appearance, and for each change which of them is its own.
+
+    Changes of one table mostly share one, as an object or at least in what it says; so all that depends on it
+    is worked out once.
+    """
+    all_ = [change.declared for change in changes]
+    if all_ and all(map(is_, all_, repeat(all_[0]))):
+        return all_[:1], [0] * len(all_)
+    different: list[Declared | None] = []
+    by_object: dict[int, int] = {}
+    by_content: dict[bytes, int] = {}
+    for object_id, declared in dict(zip(map(id, all_), all_, strict=True)).items():
+        place = by_content.setdefault(_content(declared), len(different))
+        if place == len(different):
+            different.append(declared)
+        by_object[object_id] = place
+    return different, [by_object[id(declared)] for declared in all_]
+
+
+def _content(declared: Declared | None) -> bytes:
+    if declared is None:
+        return b""
+    return orjson.dumps([dict(declared.columns), dict(declared.encodings)], default=str)
+
+
+def encoding_of(declared: Declared | None, column: str) -> str | None:
+    """How the column's values stand in JSON, with what only the declared type tells.
+
+    The scale of a base64 decimal is the producer's, not the table's; and a unit of a time of day is told from
+    that of a timestamp, because a time is stored as text.
+    """
+    if declared is None:
+        return None
+    encoding = declared.encodings.get(column)
+    read = _innermost(declared.columns.get(column))
+    if read is None:
+        return encoding
+    if encoding == "decimal-base64" and read.kind == "decimal":
+        return f"{encoding}:{read.scale}"
+    if read.kind == "time" and (encoding is None or encoding in NS_PER):
+        return "time" if encoding is None else f"time-{encoding}"
+    return encoding
+
+
+def _innermost(type_: Any) -> Primitive | None:
+    """The type of a column's single values: in a list its elements, in a map its values."""
+    while isinstance(type_, dict):
+        type_ = type_.get("element", type_.get("value"))
+    try:
+        return primitive(type_) if isinstance(type_, str) else None
+    except Invalid:  # the plan of the schema refuses the column with this very reason
+        return None
+
+
+# -- observed columns
+
+_EMPTY: Row = {}
+_FIRST_ROWS = 100
+
+
+@dataclass(slots=True)
+class Sightings:
+    changes: Sequence[Change]
+    names: dict[str, None] = field(default_factory=dict)  # in the producer's order, as they were first seen
+    declared: dict[str, list[Any]] = field(default_factory=dict)  # the different types, oldest first
+    newest: Declared | None = None
+    keyed_by_row_id: bool = False  # the only key column is in no row, but the rows have names
+    bare: list[Row] = field(default_factory=list)  # rows without a declaration
+
+    def undeclared(self, name: str) -> list[Any]:
+        """The column's values in changes that declare no type for it.
+
+        They are looked up when they are asked for, because most columns have their type already.
+        """
+        if name not in self.names:
+            return []
+        values = [row[name] for row in self.bare if name in row]
+        if self.newest is not None and name not in self.declared:
+            # A declaration may leave out a column that its row has.
+            values += [
+                change.after[name]
+                for change in self.changes
+                if change.declared is not None and change.after and name in change.after
+            ]
+        return values
+
+
+def sight(changes: Sequence[Change], key: Sequence[str], row_id_key: str) -> Sightings:
+    """Deletes count with their keys alone, for that is all that is staged of them.
+
+    `row_id_key` is the key column that always holds the name of the row.
+    """
+    seen = Sightings(changes)
+    staged = [change for change in changes if change.operation != "truncate"]
+    rows = _rows(staged, key)
+    declarations = distinct(changes)[0]
+    _note_declared(seen, [declared for declared in declarations if declared is not None])
+    if declarations == [None]:
+        seen.bare = rows
+    elif None in declarations:
+        seen.bare = [row for change, row in zip(staged, rows, strict=True) if change.declared is None]
+    names = dict.fromkeys(seen.declared) | _names(rows)
+    if list(key) == [row_id_key] or _is_keyed_by_row_id(changes, key, names):
+        seen.keyed_by_row_id = True
+        names[key[0]] = None
+    seen.names = names
+    return seen
+
+
+def _rows(changes: Sequence[Change], key: Sequence[str]) -> list[Row]:
+    """What is staged of each change."""
+    rows = [
+        _key_alone(change, key) if change.operation == "delete" else change.after or _EMPTY
+        for change in changes
+    ]
+    if all(all(map(contains, rows, repeat(name))) for name in key):
+        return rows
+    return [
+        row if change.operation == "delete" else _with_key(change, row, key)
+        for change, row in zip(changes, rows, strict=True)
+    ]
+
+
+def _names(rows: Sequence[Row]) -> dict[str, None]:
+    """The columns as they were first seen. Mostly the first rows have all, and a set tells that sooner."""
+    first = dict.fromkeys(chain.from_iterable(rows[:_FIRST_ROWS]))
+    if first.keys() >= set().union(*rows):
+        return first
+    return dict.fromkeys(chain.from_iterable(rows))
+
+
+def _key_alone(change: Change, key: Sequence[str]) -> Row:
+    row = change.before if change.before is not None else change.after
+    return {name: row[name] for name in key if name in row} if row else {}
+
+
+def _with_key(change: Change, row: Row, key: Sequence[str]) -> Row:
+    """A partial row: of `before`, the key is certain."""
+    before = change.before
+    if before and any(name not in row for name in key):
+        return row | {name: before[name] for name in key if name not in row and name in before}
+    return row
+
+
+def _note_declared(seen: Sightings, declarations: list[Declared]) -> None:
+    for declared in declarations:
+        seen.newest = declared
+        for name, type_ in declared.columns.items():
+            if type_ == "unknown":
+                continue  # as good as not declared
+            types = seen.declared.setdefault(name, [])
+            if type_ not in types:
+                types.append(type_)
+
+
+def _is_keyed_by_row_id(changes: Sequence[Change], key: Sequence[str], names: dict[str, None]) -> bool:
+    return len(key) == 1 and key[0] not in names and any(change.row_id is not None for change in changes)

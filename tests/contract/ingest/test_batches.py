@@ -1,0 +1,232 @@
+"""A cut takes a source transaction whole, whenever the transaction arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.store.database import Database
+from ingest.change import TableName
+from ingest.journal.journal import Journal
+from ingest.landing.batches import Lanes
+from ingest.settings import Thresholds
+from ingest.staging.context import Cut
+from ingest.store import schema as landing_schema
+from ingest.store.jobs import Jobs, finish
+from ingest.store.tables import LandingTables, Step, land
+from tests.contract.ingest.journal.journal_setup import WAREHOUSE, A, B, C, Place, appended, parts
+from tests.harness.postgres import PostgresServer
+
+STRESS_S = 3.0
+READS = ("head", "pending", "groups", "reach", "border", "size")
+
+
+class Bench:
+    """Lanes on a database of their own; a batch that is cut lands at once."""
+
+    def __init__(self, journal: Journal, database: Database) -> None:
+        self.journal, self.database = journal, database
+        self.tables, self.jobs = LandingTables(database), Jobs(database)
+        self.lanes = Lanes(journal, self.tables, self.jobs, Thresholds(events=1, freshness_ms=0))
+
+    def cut(self) -> Cut | None:
+        return self.lanes.cut(WAREHOUSE, "worker")
+
+    def land(self, cut: Cut) -> None:
+        assert self.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
+
+        def work(connection: Any) -> None:
+            finish(connection, cut.job_id, 1, 1, {})
+            for table, (start, end) in cut.spans.items():
+                step = Step(table, start, end, 0, 0, None, None, {})
+                land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(None, None))
+
+        self.database.write(work)
+        self.journal.trim(WAREHOUSE, {table: end for table, (_, end) in cut.spans.items()})
+        self.lanes.landed(WAREHOUSE, cut.spans)
+
+    def transactions(self, cut: Cut) -> Counter[str]:
+        """How many changes the cut has of each source transaction."""
+        return Counter(
+            change.transaction or ""
+            for table, (start, end) in cut.spans.items()
+            for entry in self.journal.read(WAREHOUSE, table, start, end)
+            for change in entry.changes
+        )
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/journal.db"
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.database()
+    with contextlib.ExitStack() as opened:
+        journal = opened.enter_context(Place.fresh(url).opened())
+        database = Database(url, pool_size=4)
+        opened.callback(database.close)
+        landing_schema.migrate(database)
+        yield Bench(journal, database)
+
+
+class Interruption:
+    """Runs `arrive` once, before the read with that number."""
+
+    def __init__(
+        self, journal: Journal, monkeypatch: pytest.MonkeyPatch, number: int, arrive: Callable[[], Any]
+    ) -> None:
+        self._left, self._arrive = number, arrive
+        for name in READS:
+            monkeypatch.setattr(journal, name, self._counted(getattr(journal, name)))
+
+    def _counted(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._arrive()
+            return read(*given, **named)
+
+        return counted
+
+
+def transaction(journal: Journal, name: str, *tables: TableName) -> None:
+    last = len(tables) - 1
+    changes = [(table, f"{name}!" if place == last else name) for place, table in enumerate(tables)]
+    appended(journal, parts(*changes, source=name))
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_transaction_that_arrives_while_a_batch_is_cut_is_not_split(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    transaction(bench.journal, "before", A)
+    Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
+    cuts = [bench.cut()]
+    monkeypatch.undo()
+    while (cut := cuts[-1]) is not None:
+        assert bench.transactions(cut)["both"] in (0, 2)
+        bench.land(cut)
+        cuts.append(bench.cut())
+    assert bench.tables.one(WAREHOUSE, A).landed_id == bench.journal.head(WAREHOUSE)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_transaction_whose_second_half_arrives_while_a_batch_is_cut_is_not_split(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    appended(bench.journal, parts((A, "both"), source="s"))
+    Interruption(
+        bench.journal,
+        monkeypatch,
+        number,
+        lambda: appended(bench.journal, parts((B, "both!"), source="s")),
+    )
+    first = bench.cut()
+    monkeypatch.undo()
+    for cut in (first, bench.cut()):
+        if cut is not None:
+            assert bench.transactions(cut)["both"] in (0, 2)
+            bench.land(cut)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_transaction_that_arrives_while_a_batch_is_cut_behind_another_is_not_split(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    transaction(bench.journal, "first", A)
+    running = bench.cut()
+    assert running is not None
+    transaction(bench.journal, "before", A)
+    Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
+    after = {table: end for table, (_, end) in running.spans.items()}
+    behind = bench.lanes.cut_behind(WAREHOUSE, after)
+    monkeypatch.undo()
+    assert behind is None or bench.transactions(behind)["both"] in (0, 2)
+
+
+def test_the_tables_of_a_job_that_failed_go_alone_until_they_have_landed(bench: Bench) -> None:
+    tables = {A, B, C}
+    for number, table in enumerate(sorted(tables)):
+        transaction(bench.journal, f"first-{number}", table)
+    together = bench.cut()
+    assert together is not None
+    assert together.spans.keys() == tables
+    fail(bench, together)
+    landed: set[TableName] = set()
+    while landed != tables - {B}:
+        cut = cut_soon(bench)
+        [table] = cut.spans
+        if table == B:
+            fail(bench, cut)  # it can never be written
+        else:
+            bench.land(cut)
+            landed.add(table)
+    for number, table in enumerate(sorted(tables)):
+        transaction(bench.journal, f"second-{number}", table)
+    found = [cut.spans.keys() for cut in (cut_soon(bench), cut_soon(bench))]
+    assert sorted(found, key=len) == [{B}, {A, C}]
+
+
+def fail(bench: Bench, cut: Cut) -> None:
+    """As a worker that gives a job back for the last time."""
+    assert bench.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
+    job = bench.jobs.get(cut.job_id)
+    assert job is not None
+    assert bench.jobs.discard(job)
+    bench.lanes.put_off(cut)
+
+
+def cut_soon(bench: Bench, *, timeout_s: float = 30) -> Cut:
+    """The next batch; tables that failed rest for a while first."""
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        cut = bench.cut()
+        if cut is not None:
+            return cut
+        time.sleep(0.02)
+    raise AssertionError(f"nothing was cut within {timeout_s} s")
+
+
+def test_no_transaction_is_split_under_load(bench: Bench) -> None:
+    """A producer and a loop of cuts, as fast as they can."""
+    tables: list[TableName] = [("db", f"t{n}") for n in range(6)]
+    chosen, over = random.Random(), threading.Event()
+    sent = Counter[str]()
+
+    def produce() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            touched = chosen.sample(tables, chosen.choice((1, 2)))
+            sent[str(number)] = len(touched)
+            transaction(bench.journal, str(number), *touched)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    landed = Counter[str]()
+    split = []
+    until_s = time.monotonic() + STRESS_S
+    try:
+        while time.monotonic() < until_s or producer.is_alive() or bench.journal.pending(WAREHOUSE):
+            if time.monotonic() >= until_s:
+                over.set()
+            cut = bench.cut()
+            if cut is not None:
+                found = bench.transactions(cut)
+                split += [name for name, count in found.items() if count != sent[name]]
+                landed += found
+                bench.land(cut)
+    finally:
+        over.set()
+        producer.join()
+    assert split == []
+    assert landed == sent

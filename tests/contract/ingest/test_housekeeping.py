@@ -1,0 +1,207 @@
+"""What the server does for itself: nothing is forgotten before the disk has it, nothing left behind stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from calve.bootstrap import Ingest, open_catalog, open_ingest
+from calve.settings import Settings
+from catalog.errors import Unavailable
+from catalog.identity.open import OpenIdentity
+from catalog.services import transactions, warehouses
+from catalog.services.catalog import Catalog
+from ingest.api.explain import explain
+from ingest.change import Context, TableName
+from ingest.formats.detect import parse
+from ingest.jobs.work import OpenTransaction
+from ingest.journal.entries import pending_totals
+from ingest.landing.prestage import Running, Waiting
+from ingest.staging.context import CannotStage, Cut, Ground, StagedBatch, staged_folder
+from ingest.staging.stage import stage
+from ingest.store.table_settings import TableSettings
+
+Opened = tuple[Catalog, Ingest]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    settings = Settings(home=tmp_path / "lake", flush_events=1)
+    catalog = open_catalog(settings)
+    ingest = open_ingest(settings, catalog, OpenIdentity())
+    try:
+        yield catalog, ingest
+    finally:
+        ingest.close()
+        catalog.database.close()
+
+
+def _leased(opened: Opened) -> dict[str, Any]:
+    """A job for one change, in the hands of a worker."""
+    _, ingest = opened
+    _append(ingest)
+    job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
+    assert job is not None
+    return job
+
+
+def _append(ingest: Ingest, table: str = "shop.t", warehouse: str = "main") -> None:
+    event = {"sequence": 1, "operation": "INSERT", "table": table, "rowId": "1", "after": {"id": 1}}
+    body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
+    ingest.journal.submit(warehouse, parse(body, Context(source=f"s-{table}")), priority=1).result()
+
+
+def test_a_batch_that_the_disk_does_not_have_is_not_published(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    job = _leased(opened)
+    transactions.open_transaction(catalog, "main", "anonymous", "w-0", 60)
+
+    def refuse(directory: str) -> None:
+        raise Unavailable(f"Cannot sync {directory}: input/output error")
+
+    monkeypatch.setattr(catalog.files, "sync", refuse)
+    with pytest.raises(Unavailable, match="input/output error"):
+        ingest.dispatch.publish(job["id"], 1, OpenTransaction("w-0"), "anonymous", {})
+    assert ingest.jobs.state(job["id"]) == "leased"
+    assert [row.events for row in ingest.journal.pending("main")] == [1]
+    assert catalog.open_transaction("main", "w-0").state == "open"
+
+
+def test_files_that_no_job_has_go_after_a_while(opened: Opened) -> None:
+    catalog, ingest = opened
+    job = _leased(opened)
+    folder = staged_folder(catalog.warehouse("main").root)
+    [used] = job["tables"][0]["files"]
+    left = [f"{folder}/0123abcd/0-changes.parquet", f"{folder}/0123abcd/0-rejects.parquet"]
+    for location in left:
+        catalog.files.create(location, b"")
+    now_ms = time.time_ns() // 1_000_000
+    ingest.upkeep.delete_abandoned("main", now_ms - 60_000)
+    assert all(catalog.files.exists(location) for location in (used, *left))
+    ingest.upkeep.delete_abandoned("main", now_ms + 60_000)
+    assert [catalog.files.exists(location) for location in (used, *left)] == [True, False, False]
+    assert not Path(f"{folder}/0123abcd".removeprefix("file://")).exists()
+
+
+def test_a_transaction_that_has_expired_is_closed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, ingest = opened
+    transactions.open_transaction(catalog, "main", "anonymous", "left", 60)
+    ingest.upkeep.once()
+    assert transactions.newest(catalog, "main", "left").state == "open"
+    later_ms = catalog.now_ms() + 60_001
+    monkeypatch.setattr(catalog, "now_ms", lambda: later_ms)
+    ingest.upkeep.once()
+    assert transactions.newest(catalog, "main", "left").state == "expired"
+
+
+def test_staging_that_fails_leaves_no_files(opened: Opened) -> None:
+    """The first table is staged, the second cannot be; each attempt would leave one more file."""
+    catalog, ingest = opened
+    ground = Ground(catalog, ingest.journal, ingest.tables)
+    for table in ("shop.a", "shop.b"):
+        _append(ingest, table)
+    head = ingest.journal.head("main")
+    spans: dict[TableName, tuple[int, int]] = {("shop", name): (0, head) for name in ("a", "b")}
+    ingest.tables.set_settings("main", ("shop", "b"), TableSettings(partition=("days(missing)",)))
+    with pytest.raises(CannotStage, match=r"shop\.b"):
+        stage(ground, Cut("failed", "main", spans))
+    folder = staged_folder(catalog.warehouse("main").root).removeprefix("file://")
+    assert [path for path in Path(folder).rglob("*") if path.is_file()] == []
+    del spans["shop", "b"]
+    assert [
+        Path(name.removeprefix("file://")).exists()
+        for name in stage(ground, Cut("good", "main", spans)).files
+    ] == [True]
+
+
+def test_changes_of_a_dropped_warehouse_do_not_fill_the_journal(opened: Opened) -> None:
+    catalog, ingest = opened
+    warehouses.create(catalog, "gone", f"{catalog.warehouse('main').root}-gone")
+    for name in ("gone", "main"):
+        _append(ingest, warehouse=name)
+    head = ingest.journal.head("gone")
+    ingest.upkeep.once()
+    assert len(ingest.journal.pending("gone")) == 1
+    warehouses.drop(catalog, "gone")
+    ingest.upkeep.once()
+    assert ingest.journal.pending("gone") == []
+    assert pending_totals(ingest.journal.database)[0] == 1
+    assert (ingest.journal.head("gone"), ingest.tables.all("gone")) == (head, {})
+
+
+def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, ingest = opened
+
+    def refuse(cut: Cut) -> StagedBatch:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(ingest.pool, "stage", refuse)
+    _append(ingest)
+    assert ingest.dispatch.lease("w", ["main"], {}, "anonymous") is None
+    assert "the store is away" in ingest.view.status("main")["stalled"]
+    ingest.journal.trim("main", {("shop", "t"): ingest.journal.head("main")})  # another server was quicker
+    assert ingest.view.status("main")["stalled"] is None
+
+
+def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    ground = Ground(catalog, ingest.journal, ingest.tables)
+
+    def stage_others(cut: Cut) -> StagedBatch:
+        if ("shop", "bad") in cut.spans:
+            raise CannotStage("shop.bad: a view has this name", ("shop", "bad"))
+        return stage(ground, cut)
+
+    monkeypatch.setattr(ingest.pool, "stage", stage_others)
+    _append(ingest, "shop.bad")
+    assert ingest.dispatch.lease("w", ["main"], {}, "anonymous") is None
+    _append(ingest, "shop.good")
+    job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
+    assert job is not None
+    assert [table["name"] for table in job["tables"]] == ["good"]
+    status = ingest.view.status("main")
+    assert "a view has this name" in status["stalled"]
+    assert status["tables"]["shop.bad"]["stalled"] == "shop.bad: a view has this name"
+    assert "stalled" not in status["tables"]["shop.good"]
+
+
+def test_explain_knows_the_settings_of_a_table_that_does_not_exist_yet(opened: Opened) -> None:
+    _, ingest = opened
+    ingest.tables.set_settings("main", ("shop", "t"), TableSettings(key=("tenant", "id")))
+    body = b'[{"op":"c","after":{"id":1,"tenant":2},"source":{"schema":"shop","table":"t"}}]'
+    explained = explain(parse(body, Context()), "main", ingest.view)
+    assert explained["tables"][0]["key"] == explained["events"][0]["key"] == ["tenant", "id"]
+
+
+def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    _append(ingest)
+    table, head = ("shop", "t"), ingest.journal.head("main")
+    file = f"{staged_folder(catalog.warehouse('main').root)}/ahead/0-changes.parquet"
+    catalog.files.create(file, b"")
+    after = Running("published", "main", 1, {})
+    ahead = ingest.dispatch._staging.ahead
+    ahead.waiting = Waiting(Cut("ahead", "main", {table: (0, head)}), StagedBatch([], [], 1, [file]), after)
+    state = ingest.jobs.state
+    monkeypatch.setattr(ingest.jobs, "state", lambda id_: "done" if id_ == "published" else state(id_))
+
+    def die(cut: Cut, batch: StagedBatch) -> bool:
+        raise Unavailable("the staging process died")
+
+    monkeypatch.setattr(ingest.pool, "still_holds", die)
+    job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
+    assert job is not None
+    assert (job["id"] != "ahead", job["tables"][0]["events"]) == (True, 1)
+    assert not catalog.files.exists(file)
+    assert ingest.jobs.state("ahead") is None
