@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catalog.store.database import Database
-from ingest.change import Change, Parsed
+from ingest.change import Change, ParsedRequest
 from ingest.journal import schema
 from ingest.journal.entries import advance_counter, lock_counter
 from ingest.journal.journal import Journal
@@ -51,7 +51,7 @@ CASES = (
 )
 
 
-def request(source: str, start: int, case: Case) -> Parsed:
+def request(source: str, start: int, case: Case) -> ParsedRequest:
     """Rows of six columns, about 120 bytes each as JSON."""
     changes = [
         Change(
@@ -76,7 +76,7 @@ def request(source: str, start: int, case: Case) -> Parsed:
         )
         for place in range(case.events)
     ]
-    return Parsed("native", case.events, changes)
+    return ParsedRequest("native", case.events, changes)
 
 
 def run(journal: Journal, case: Case, seconds: float) -> str:

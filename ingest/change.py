@@ -132,7 +132,7 @@ class BatchName:
     digest: str
 
 
-class Parsed:
+class ParsedRequest:
     """What one request holds. Each event of the request is the index of something in here.
 
     Changes that came in as columns stay so for whoever asks for `columns`; whoever asks for `changes` may
@@ -175,12 +175,12 @@ class Parsed:
         return len(self._changes) + (self.columns.size if self.columns is not None else 0)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Parsed) and self._all() == other._all()
+        return isinstance(other, ParsedRequest) and self._all() == other._all()
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Parsed{self._all()}"
+        return f"ParsedRequest{self._all()}"
 
     def _all(self) -> tuple[object, ...]:
         changes = self._changes if self.columns is None else [*self._changes, *self.columns.listed()]
@@ -188,7 +188,7 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RequestContext:
     """What a request says besides its body."""
 
     format: str = "auto"

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from bench.ingest import events
 from bench.ingest.report import figure
 from catalog.store.database import Database
-from ingest.change import Context
+from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from ingest.identity import Arrived, in_order, is_late, moves, watermarks, without_repeats
 from ingest.journal import schema
@@ -104,7 +104,7 @@ def of_landing(count: int, folder: Path) -> Costs:
 def _filled(database: Database, count: int, clock: _Clock) -> None:
     appender = Appender(database, JournalLimits(bytes_max=GIB))
     orders = events.Orders(".".join(TABLE), KEYS, seed=1)
-    context = Context(source="costs")
+    context = RequestContext(source="costs")
     for first in range(0, count, BATCH):
         changes = list(orders.changes(first, min(BATCH, count - first)))
         body = events.body(changes)

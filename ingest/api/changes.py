@@ -34,7 +34,7 @@ from ingest.api.responses import (
     receipt_response,
     unusable_refusal,
 )
-from ingest.change import Context, Parsed, TableName
+from ingest.change import ParsedRequest, RequestContext, TableName
 from ingest.formats.detect import FORMATS
 from ingest.store.tables import LandedTable
 
@@ -102,7 +102,7 @@ class ChangeParameters:
     """Where the changes go, how they are parsed, and when to answer."""
 
     warehouse: str
-    context: Context
+    context: RequestContext
     wait: Wait
     timeout_s: float
     verbose: bool
@@ -127,7 +127,7 @@ async def _parameters(
     timeout_s = settings.commit_wait_s if query.timeout_s is None else query.timeout_s
     return ChangeParameters(
         warehouse=query.warehouse or settings.default_warehouse,
-        context=Context(
+        context=RequestContext(
             format=query.format,
             content_type=request.headers.get("content-type", ""),
             source=source,
@@ -298,7 +298,7 @@ def _append(request: Request, api: ApiContext, parameters: ChangeParameters, bod
     return api.append(parameters.warehouse, parsed, parameters.priority)
 
 
-def _keeps_unusable(api: ApiContext, parameters: ChangeParameters, parsed: Parsed) -> bool:
+def _keeps_unusable(api: ApiContext, parameters: ChangeParameters, parsed: ParsedRequest) -> bool:
     if parameters.on_unusable is not None:
         return parameters.on_unusable == "dead-letter"
     return keeps_unusable(parsed, parameters.context, api.settings)

@@ -40,7 +40,7 @@ from ingest.api.ports import Subscriptions
 from ingest.api.responses import RequestSummary
 from ingest.api.visibility import VisibilityWaiter
 from ingest.api.websocket_limits import Connections
-from ingest.change import Context, Parsed
+from ingest.change import ParsedRequest, RequestContext
 from ingest.formats.detect import parse
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Fill, JournalFull, Receipt
@@ -257,7 +257,7 @@ class ApiContext:
 
     # -- from bytes to the journal
 
-    def parse(self, body: bytes, context: Context) -> Parsed:
+    def parse(self, body: bytes, context: RequestContext) -> ParsedRequest:
         """Invalid if there is no event in the body."""
         if not body:
             # Some HTTP servers lose bodies. A success would then hide the loss.
@@ -267,7 +267,7 @@ class ApiContext:
             raise Invalid("There is no event in the body: send at least one")
         return parsed
 
-    def append(self, warehouse: str, parsed: Parsed, priority: int) -> PendingAppend:
+    def append(self, warehouse: str, parsed: ParsedRequest, priority: int) -> PendingAppend:
         """Give the changes to the journal. Returns before they are durable: await `committed`.
 
         A client that goes away, or a task that is cancelled, does not undo the append.

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
 from catalog.errors import Conflict, Invalid, NotFound
-from ingest.change import Change, Context, Parsed, TableName
+from ingest.change import Change, ParsedRequest, RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.formats.json_body import NotJson, decode
 from ingest.journal import encoding
@@ -189,7 +189,7 @@ def replay(journal: Journal, warehouse: str, letters: Sequence[DeadLetter]) -> i
         changes = [change for _, found in group for change in found]
         for index, change in enumerate(changes):
             change.index = index
-        parsed = Parsed("replay", len(changes), changes)
+        parsed = ParsedRequest("replay", len(changes), changes)
         journal.submit(warehouse, parsed, priority=0).result()
         journal.dead_letters.set_state([letter.id for letter, _ in group], "replayed")
         count += len(changes)
@@ -225,7 +225,7 @@ def _read_letter(letter: DeadLetter, body: bytes, *, is_fixed: bool) -> list[Cha
     return parsed.changes
 
 
-def _context(letter: DeadLetter, *, is_fixed: bool) -> Context:
+def _context(letter: DeadLetter, *, is_fixed: bool) -> RequestContext:
     """How the request was read that brought the event. A fixed event may have another format."""
     given = dict(orjson.loads(letter.context)) if letter.context else {}
     detected = given.pop("detected", "auto")
@@ -235,7 +235,7 @@ def _context(letter: DeadLetter, *, is_fixed: bool) -> Context:
         if given.get(name) is not None:
             given[name] = tuple(given[name])
     # What named no table when it came may name one now that it is fixed.
-    return Context(**given, table=None if letter.table == UNROUTED else letter.table)
+    return RequestContext(**given, table=None if letter.table == UNROUTED else letter.table)
 
 
 def _known(letter: DeadLetter) -> Change | None:

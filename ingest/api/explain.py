@@ -19,7 +19,7 @@ from ingest.api.changes import BODY_TYPES, ChangeParameters, ParametersOf, body_
 from ingest.api.context import ApiContext
 from ingest.api.dependencies import ContextOf, TableOf
 from ingest.api.responses import CHANGE_ERRORS, dotted
-from ingest.change import Change, Parsed, Reject, TableName
+from ingest.change import Change, ParsedRequest, Reject, TableName
 from ingest.identity import NO_KEY, ROW_ID, key_of_table, with_row_ids
 from ingest.landing.status import LandingView
 
@@ -72,7 +72,7 @@ async def explain_table_changes(
 async def _response(request: Request, api: ApiContext, parameters: ChangeParameters) -> Response:
     body, headers = await request.body(), dict(request.scope["headers"])
 
-    def parse() -> Parsed:
+    def parse() -> ParsedRequest:
         request.scope["calve.caller"] = api.access.poster(headers, body, parameters.warehouse).name
         return api.parse(body, parameters.context)
 
@@ -92,7 +92,7 @@ class _Target:
     problem: str | None = None
 
 
-def explain(parsed: Parsed, warehouse: str, landing: LandingView) -> dict[str, Any]:
+def explain(parsed: ParsedRequest, warehouse: str, landing: LandingView) -> dict[str, Any]:
     """The body of the response. Queries the landing side for each table."""
     tables: dict[TableName, list[Change]] = {}
     for change in parsed.changes:
@@ -219,7 +219,7 @@ def _table(table: TableName, target: _Target) -> dict[str, Any]:
     }
 
 
-def _advice(parsed: Parsed, targets: Mapping[TableName, _Target]) -> list[str]:
+def _advice(parsed: ParsedRequest, targets: Mapping[TableName, _Target]) -> list[str]:
     advice = []
     for table, target in targets.items():
         changes = [change for change in parsed.changes if change.table == table]

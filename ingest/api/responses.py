@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from catalog.errors import Invalid
-from ingest.change import ChangeColumns, Context, Parsed, TableName
+from ingest.change import ChangeColumns, ParsedRequest, RequestContext, TableName
 from ingest.journal.receipts import Receipt
 from ingest.settings import ApiSettings
 from ingest.store.tables import LandedTable
@@ -106,7 +106,7 @@ class RequestSummary:
     number: int  # the source's own, of the last change
 
     @staticmethod
-    def of(parsed: Parsed) -> RequestSummary:
+    def of(parsed: ParsedRequest) -> RequestSummary:
         if parsed.columns is not None and parsed.columns.size == parsed.events:
             return _of_columns(parsed.format, parsed.columns)
         changes, rejects = parsed.changes, parsed.rejects
@@ -258,18 +258,18 @@ RECORDS = '{"records": [{"value": {"id": 1, "name": "x"}}]}'
 KEEP = "Send ?on-unusable=dead-letter to keep such requests as dead letters."
 
 
-def is_unusable(parsed: Parsed) -> bool:
+def is_unusable(parsed: ParsedRequest) -> bool:
     """Whether every event is a reject. An ignored event, such as a heartbeat, is a usable one."""
     return len({reject.index for reject in parsed.rejects}) == parsed.events
 
 
-def keeps_unusable(parsed: Parsed, context: Context, settings: ApiSettings) -> bool:
+def keeps_unusable(parsed: ParsedRequest, context: RequestContext, settings: ApiSettings) -> bool:
     """Whether the settings say to keep unusable requests of this source."""
     sources = settings.dead_letter_sources
     return "*" in sources or (context.source or parsed.rejects[0].source) in sources
 
 
-def unusable_refusal(parsed: Parsed, context: Context) -> Invalid:
+def unusable_refusal(parsed: ParsedRequest, context: RequestContext) -> Invalid:
     """Says which event is wrong and why, and shows a request that is right."""
     first = parsed.rejects[0]
     count = "The event" if parsed.events == 1 else f"None of the {parsed.events} events"
@@ -281,7 +281,7 @@ def unusable_refusal(parsed: Parsed, context: Context) -> Invalid:
     )
 
 
-def _example_body(format_: str, context: Context) -> str:
+def _example_body(format_: str, context: RequestContext) -> str:
     """A body that can be sent to the same path."""
     if format_ == "debezium":
         return DEBEZIUM

@@ -28,7 +28,7 @@ from ingest.api.websocket_limits import MessageLimit
 from ingest.api.websocket_messages import Batch, Json, Malformed, NackReason
 from ingest.api.websocket_send_queue import Send, SendQueue
 from ingest.api.websocket_subscriptions import ConnectionSubscriptions
-from ingest.change import Context
+from ingest.change import RequestContext
 from ingest.formats.detect import parse, parse_events
 from ingest.formats.json_body import is_sound, may_be_deep
 from ingest.journal.receipts import Receipt
@@ -391,7 +391,7 @@ def _append(
                 correlation=batch.correlation,
                 size=(event_bytes_max, size),
             )
-    context = Context(format=FORMAT, source=batch.source, namespace=api.settings.default_namespace)
+    context = RequestContext(format=FORMAT, source=batch.source, namespace=api.settings.default_namespace)
     if is_plain and not (may_be_deep(raw) and not is_sound(message["events"])):
         parsed = parse_events(message["events"], context)
     else:

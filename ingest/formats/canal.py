@@ -13,7 +13,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Declared, Operation, Parsed, Row, TableName, position_of
+from ingest.change import (
+    Change,
+    Declared,
+    Operation,
+    ParsedRequest,
+    RequestContext,
+    Row,
+    TableName,
+    position_of,
+)
 from ingest.formats import fields as given
 from ingest.formats.fields import Refused, fingerprint, table_of
 from ingest.formats.sql_types import from_jdbc, from_mysql
@@ -45,10 +54,10 @@ def recognises(event: object) -> bool:
     return isinstance(event.get("data"), list) or isinstance(event.get("isDdl"), bool)
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     seen: Counter[str] = Counter()  # messages that say the same, inside one request
 
-    def read_one(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    def read_one(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
         kind = str(event.get("type"))
         if kind in _IGNORED or (event.get("isDdl") is True and kind != "TRUNCATE"):
             parsed.ignored[index] = _IGNORED.get(kind, "DDL")
@@ -58,7 +67,7 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
     given.read_each(events, context, parsed, read_one)
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed, name: str) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest, name: str) -> None:
     table = table_of(event.get("database"), event.get("table"), context)
     source = given.source_of(context, NAME)
     operation = _OPERATIONS.get(str(event.get("type")))

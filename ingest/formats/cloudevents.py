@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Parsed, Row
+from ingest.change import Change, ParsedRequest, RequestContext, Row
 from ingest.formats import debezium, native
 from ingest.formats.debezium import Envelope, add_change
 from ingest.formats.debezium_schema import Block, block_of_envelope, block_of_row
@@ -30,7 +30,7 @@ def recognises(event: object) -> bool:
     return isinstance(event, dict) and isinstance(event.get("specversion"), str) and "type" in event
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     repeats: Counter[str] = Counter()
     for index, event in events:
         if not isinstance(event, dict):
@@ -69,7 +69,7 @@ def _data(event: Row) -> tuple[Any, Block | None]:
     return data, None
 
 
-def _read_other(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read_other(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     """A CloudEvent that carries an event of a kind that is known, or else a row."""
     data = event.get("data")
     changes, rejects = len(parsed.changes), len(parsed.rejects)
@@ -87,7 +87,7 @@ def _read_other(index: int, event: Row, context: Context, parsed: Parsed) -> Non
         refused.original = original_of(event)
 
 
-def _read_row(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read_row(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     data, name = event.get("data"), event.get("source")
     source = context.source or (name if isinstance(name, str) else "")
     try:

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.change import Change, Context, Declared, Operation, Parsed, Row, TableName, position_of
+from ingest.change import (
+    Change,
+    Declared,
+    Operation,
+    ParsedRequest,
+    RequestContext,
+    Row,
+    TableName,
+    position_of,
+)
 from ingest.formats import fields as given
 from ingest.formats.fields import Refused, fingerprint, table_of
 from ingest.formats.json_body import original_of
@@ -119,7 +128,7 @@ def recognises(event: object) -> bool:
     return body.keys() <= _WRAPPED and not _SIGNS.isdisjoint(body)
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     given.read_each(events, context, parsed, _read)
 
 
@@ -127,7 +136,7 @@ def _body(event: Row) -> Row:
     return given.row_of(event.get("payload")) or event
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     if "resolved" in event or "resolved" in (given.row_of(event.get("__crdb__")) or {}):
         parsed.ignored[index] = "resolved timestamp"
         return
@@ -161,7 +170,7 @@ def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
     parsed.changes.append(change)
 
 
-def _table(body: Row, origin: Row, context: Context) -> TableName:
+def _table(body: Row, origin: Row, context: RequestContext) -> TableName:
     topic = body.get("topic")
     if "table_name" in origin or not isinstance(topic, str):
         return table_of(origin.get("schema_name"), origin.get("table_name"), context)
@@ -169,7 +178,7 @@ def _table(body: Row, origin: Row, context: Context) -> TableName:
     return table_of(parts[-2] if len(parts) > 1 else None, parts[-1], context)
 
 
-def _key(body: Row, origin: Row, context: Context) -> Row | None:
+def _key(body: Row, origin: Row, context: RequestContext) -> Row | None:
     """`key` is an object in the enriched envelope, else a list of values in the order of the primary key."""
     key = body.get("key")
     if isinstance(key, dict):

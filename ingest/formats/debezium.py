@@ -18,7 +18,16 @@ from uuid import UUID
 
 import orjson
 
-from ingest.change import Change, Context, Operation, Parsed, Row, TableName, TransactionBegin, TransactionEnd
+from ingest.change import (
+    Change,
+    Operation,
+    ParsedRequest,
+    RequestContext,
+    Row,
+    TableName,
+    TransactionBegin,
+    TransactionEnd,
+)
 from ingest.formats.debezium_position import Place, place_of, transaction_id, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_envelope
 from ingest.formats.fields import Refused, fingerprint, reject, table_of, whole_number
@@ -151,7 +160,7 @@ def recognises(event: object) -> bool:
     return _kind(payload) in kinds
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     borders: list[tuple[int, Row]] = []
     repeats: Counter[str] = Counter()
     name = ""
@@ -169,7 +178,12 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
 
 
 def add_change(
-    index: int, event: object, envelope: Envelope, context: Context, parsed: Parsed, repeats: Counter[str]
+    index: int,
+    event: object,
+    envelope: Envelope,
+    context: RequestContext,
+    parsed: ParsedRequest,
+    repeats: Counter[str],
 ) -> str:
     """Adds the record's change, or its reject. Answers the source's own name."""
     name = envelope.source.get("name")
@@ -227,7 +241,7 @@ def _moment(envelope: Envelope) -> int | None:
     return None
 
 
-def _change(index: int, envelope: Envelope, table: TableName, context: Context) -> Change:
+def _change(index: int, envelope: Envelope, table: TableName, context: RequestContext) -> Change:
     operation = OPERATIONS.get(envelope.op) if isinstance(envelope.op, str) else None
     if operation is None:
         raise Refused("no-operation", "`op` is none of c, u, d, r, t, m: send Debezium's records unchanged")
@@ -274,7 +288,7 @@ def _certain(before: Row, after: Row) -> Row:
     }
 
 
-def _table(source: Row, context: Context) -> TableName:
+def _table(source: Row, context: RequestContext) -> TableName:
     name = source.get("table") or source.get("collection")
     return table_of(source.get("schema") or source.get("db"), name, context)
 
@@ -324,7 +338,7 @@ def _kind(payload: Row) -> str | None:
     return _HEARTBEAT if payload.keys() <= _TIMES and "ts_ms" in payload else None
 
 
-def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: Parsed) -> None:
+def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: ParsedRequest) -> None:
     """The records around a transaction do not say whose they are; the rows beside them do."""
     for index, payload in borders:
         kind = _kind(payload) or ""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Declared, Operation, Parsed, Row
+from ingest.change import Change, Declared, Operation, ParsedRequest, RequestContext, Row
 from ingest.formats.debezium import OPERATIONS, Envelope, identity_of, row_of_image
 from ingest.formats.debezium_position import place_of, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_row
@@ -56,7 +56,7 @@ def recognises(event: object) -> bool:
     return any(name in row for name in _SURE) or (isinstance(schema, dict) and schema.get("type") == "struct")
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     repeats: Counter[str] = Counter()
     blocks: dict[int, tuple[Block, Block]] = {}
     for index, event in events:
@@ -74,7 +74,9 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
             parsed.rejects.append(reject(index, event, refused, context))
 
 
-def _change(index: int, row: Row, block: Block | None, context: Context, repeats: Counter[str]) -> Change:
+def _change(
+    index: int, row: Row, block: Block | None, context: RequestContext, repeats: Counter[str]
+) -> Change:
     source = {name: row[held] for held, name in _ORIGIN.items() if row.get(held) is not None}
     transaction = {name: row[held] for held, name in _TRANSACTION.items() if held in row}
     name = source.get("table") or source.get("collection")

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from catalog.errors import Invalid
-from ingest.change import BatchName, Change, Context, Parsed, Reject
+from ingest.change import BatchName, Change, ParsedRequest, Reject, RequestContext
 from ingest.formats import (
     canal,
     cloudevents,
@@ -94,10 +94,10 @@ def module_for(event: object) -> Format:
 _UNREAD = Refused("unread", "the event is of a kind that is not known: say its format, or send another kind")
 
 
-def parse(body: bytes, context: Context) -> Parsed:
+def parse(body: bytes, context: RequestContext) -> ParsedRequest:
     """The changes in the body of a request, with its content encoding already undone."""
     asked = named(context.format)
-    parsed = Parsed(context.format)
+    parsed = ParsedRequest(context.format)
     events = split_events(body, context, is_event, parsed)
     _parse(asked, events, context, parsed, marked=native.MARK.encode() in body)
     if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
@@ -105,16 +105,21 @@ def parse(body: bytes, context: Context) -> Parsed:
     return parsed
 
 
-def parse_events(values: Sequence[Any], context: Context) -> Parsed:
+def parse_events(values: Sequence[Any], context: RequestContext) -> ParsedRequest:
     """The same for events that came decoded, in a message of a connection."""
     asked = named(context.format)
-    parsed = Parsed(context.format)
+    parsed = ParsedRequest(context.format)
     return _parse(asked, add_events(values, context, parsed), context, parsed, marked=True)
 
 
 def _parse(
-    asked: Format | None, events: list[tuple[int, Any]], context: Context, parsed: Parsed, *, marked: bool
-) -> Parsed:
+    asked: Format | None,
+    events: list[tuple[int, Any]],
+    context: RequestContext,
+    parsed: ParsedRequest,
+    *,
+    marked: bool,
+) -> ParsedRequest:
     if events:
         chosen = asked or detected(events)
         parsed.format = chosen.NAME
@@ -130,7 +135,7 @@ def _parse(
     return parsed
 
 
-def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def _add_unread(events: list[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     """Nothing is lost, even if a format has no word for an event."""
     if parsed.change_count + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
         return
@@ -141,7 +146,7 @@ def _add_unread(events: list[tuple[int, Any]], context: Context, parsed: Parsed)
     )
 
 
-def _keep_context(parsed: Parsed, context: Context) -> None:
+def _keep_context(parsed: ParsedRequest, context: RequestContext) -> None:
     """What a replay needs besides the event."""
     kept = {
         "format": context.format,
@@ -151,20 +156,20 @@ def _keep_context(parsed: Parsed, context: Context) -> None:
         "topic": context.topic,
         "namespace": context.namespace,
     }
-    usual = Context()
+    usual = RequestContext()
     differs = {name: value for name, value in kept.items() if value != getattr(usual, name, "auto")}
     for reject_ in parsed.rejects:
         reject_.context = differs or None
 
 
-def _drop_impossible_times(parsed: Parsed) -> None:
+def _drop_impossible_times(parsed: ParsedRequest) -> None:
     """The time of a change is for people: a wrong one must not cost the change."""
     for change in parsed.changes:
         if change.time_ms is not None and not -TIME_MS_MAX <= change.time_ms <= TIME_MS_MAX:
             change.time_ms = None
 
 
-def _name_by_batch(parsed: Parsed, context: Context, body: bytes) -> None:
+def _name_by_batch(parsed: ParsedRequest, context: RequestContext, body: bytes) -> None:
     """In a batch with a name, the place of an event is its identity where it has no other. The name counts
     within the address that the batch was sent to.
     """

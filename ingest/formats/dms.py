@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, position_of
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, position_of
 from ingest.formats import fields as given
 from ingest.formats.fields import fingerprint, table_of
 
@@ -30,11 +30,11 @@ def recognises(event: object) -> bool:
     return isinstance(metadata, dict) and "record-type" in metadata and "operation" in metadata
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     metadata = given.row_of(event.get("metadata")) or {}
     name = metadata.get("table-name")
     if metadata.get("record-type") == "control":

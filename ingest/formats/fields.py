@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Protocol
 
 from catalog.errors import Invalid
 from catalog.names import check_name
-from ingest.change import Context, Parsed, Reject, Row, TableName
+from ingest.change import ParsedRequest, Reject, RequestContext, Row, TableName
 from ingest.formats.json_body import original_of
 
 NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
@@ -40,7 +40,9 @@ class Format(Protocol):
 
     def recognises(self, event: object, /) -> bool: ...
 
-    def read(self, events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed, /) -> None: ...
+    def read(
+        self, events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest, /
+    ) -> None: ...
 
 
 class Refused(Exception):
@@ -56,7 +58,7 @@ def reject(  # noqa: PLR0913 - all that may be known of a dead letter
     index: int,
     event: object,
     refused: Refused,
-    context: Context,
+    context: RequestContext,
     *,
     table: TableName | None = None,
     source: str = "",
@@ -106,7 +108,7 @@ def checked_table(levels: TableName) -> TableName:
     return levels
 
 
-def table_of(namespace: object, name: object, context: Context) -> TableName:
+def table_of(namespace: object, name: object, context: RequestContext) -> TableName:
     """The table of an event that says `namespace` (None or "" if it has none) and `name` in two fields."""
     if context.table is not None:
         return context.table
@@ -121,7 +123,7 @@ def table_of(namespace: object, name: object, context: Context) -> TableName:
     return checked_table((namespace, name))
 
 
-def table_of_dotted(text: object, context: Context) -> TableName:
+def table_of_dotted(text: object, context: RequestContext) -> TableName:
     """The table of an event that names it by one text, with dots between the levels."""
     if context.table is not None:
         return context.table
@@ -160,9 +162,9 @@ class RowRefused(Refused):
 
 def read_each(
     events: Sequence[tuple[int, Any]],
-    context: Context,
-    parsed: Parsed,
-    read_one: Callable[[int, Row, Context, Parsed], None],
+    context: RequestContext,
+    parsed: ParsedRequest,
+    read_one: Callable[[int, Row, RequestContext, ParsedRequest], None],
 ) -> None:
     """`read_one` for each event; what it refuses becomes a reject."""
     for index, event in events:
@@ -174,7 +176,9 @@ def read_each(
             add_reject(index, event, refused, context, parsed)
 
 
-def add_reject(index: int, event: object, refused: Refused, context: Context, parsed: Parsed) -> None:
+def add_reject(
+    index: int, event: object, refused: Refused, context: RequestContext, parsed: ParsedRequest
+) -> None:
     table, source = None, ""
     if isinstance(refused, RowRefused):
         table, source = refused.table, refused.source
@@ -194,7 +198,7 @@ def wanted_row(value: object, name: str, table: TableName, source: str) -> Row:
     raise RowRefused("no-row", reason, table, source)
 
 
-def table_of_topic(topic: str, context: Context) -> TableName | None:
+def table_of_topic(topic: str, context: RequestContext) -> TableName | None:
     """`server.schema.table`: the last two parts are namespace and name."""
     parts = [part for part in topic.split(".") if part]
     if not parts or reserved(parts[-1]) is not None:
@@ -202,7 +206,7 @@ def table_of_topic(topic: str, context: Context) -> TableName | None:
     return tuple(parts[-2:]) if len(parts) > 1 else (*context.namespace, parts[0])
 
 
-def source_of(context: Context, *parts: object) -> str:
+def source_of(context: RequestContext, *parts: object) -> str:
     """The request's source; else the producer's name with what tells its instances apart."""
     if context.source:
         return context.source

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, position_of
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, position_of
 from ingest.formats import fields as given
 from ingest.formats.fields import table_of
 
@@ -30,7 +30,7 @@ def recognises(event: object) -> bool:
     return isinstance(inner, dict) and "op" in inner and "data" in inner and isinstance(table, dict)
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     given.read_each(events, context, parsed, _read)
 
 
@@ -39,7 +39,7 @@ def _body(event: Row) -> Row:
     return given.row_of(event.get("payload")) or event
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     body = _body(event)
     named = given.row_of(body.get("table")) or {}
     table = table_of(named.get("schema"), named.get("name"), context)

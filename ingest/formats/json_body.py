@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import Invalid
-from ingest.change import Context, Parsed, Reject
+from ingest.change import ParsedRequest, Reject, RequestContext
 
 DEPTH_MAX = 100
 _DUMP_DEPTH_MAX = 253  # what orjson writes
@@ -196,7 +196,7 @@ Recognises = Callable[[object], bool]
 
 
 def split_events(
-    body: bytes, context: Context, is_event: Recognises, parsed: Parsed
+    body: bytes, context: RequestContext, is_event: Recognises, parsed: ParsedRequest
 ) -> list[tuple[int, Any]]:
     """The events of a body with their indexes; sets `parsed.events`, and adds rejects for unreadable pieces.
 
@@ -216,7 +216,9 @@ def split_events(
     return events
 
 
-def add_events(values: Iterable[Any], context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
+def add_events(
+    values: Iterable[Any], context: RequestContext, parsed: ParsedRequest
+) -> list[tuple[int, Any]]:
     """The same for decoded events. Raises Invalid if there is none, or one is far too deep."""
     events: list[tuple[int, Any]] = []
     try:
@@ -326,8 +328,8 @@ def _written(value: Any) -> bytes:
 
 def _add(
     values: Iterable[Any],
-    context: Context,
-    parsed: Parsed,
+    context: RequestContext,
+    parsed: ParsedRequest,
     events: list[tuple[int, Any]],
     *,
     sound: bool = False,
@@ -343,7 +345,9 @@ def _add(
         _add_one(value, context, parsed, events)
 
 
-def _add_one(value: Any, context: Context, parsed: Parsed, events: list[tuple[int, Any]]) -> None:
+def _add_one(
+    value: Any, context: RequestContext, parsed: ParsedRequest, events: list[tuple[int, Any]]
+) -> None:
     index = parsed.events
     parsed.events = index + 1
     if value.__class__ is dict:
@@ -358,14 +362,16 @@ def _add_one(value: Any, context: Context, parsed: Parsed, events: list[tuple[in
         parsed.rejects.append(_reject(index, reason, original_of(value), "not-object", context))
 
 
-def _refuse_all(body: bytes, reason: str, context: Context, parsed: Parsed) -> list[tuple[int, Any]]:
+def _refuse_all(
+    body: bytes, reason: str, context: RequestContext, parsed: ParsedRequest
+) -> list[tuple[int, Any]]:
     parsed.events = 1
     parsed.ignored.clear()
     parsed.rejects[:] = [_reject(0, _NOT_JSON.format(reason), body, "not-json", context)]
     return []
 
 
-def _reject(index: int, reason: str, raw: bytes, code: str, context: Context) -> Reject:
+def _reject(index: int, reason: str, raw: bytes, code: str, context: RequestContext) -> Reject:
     return Reject(index, reason, raw, code, context.table, context.source or "")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from ingest.change import Change, Context, Parsed, Row
+from ingest.change import Change, ParsedRequest, RequestContext, Row
 from ingest.formats import fields as given
 from ingest.formats.fields import NO_TABLE, Format, Refused, checked_table, reject
 from ingest.formats.json_body import decode, is_sound, original_of
@@ -38,7 +38,7 @@ def recognises(event: object) -> bool:
     return isinstance(value, dict) or "partition" in event or "partition_id" in event
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     reading = _Reading(context, parsed)
     for index, event in events:
         try:
@@ -53,8 +53,8 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
 class _Reading:
     """One request: records that wait for the module that reads them together, and which keys are deleted."""
 
-    context: Context
-    parsed: Parsed
+    context: RequestContext
+    parsed: ParsedRequest
     module: Format | None = None
     waiting: list[tuple[int, Any]] = field(default_factory=list)
     keys: dict[int, object] = field(default_factory=dict)
@@ -124,9 +124,9 @@ def _module_for(value: Row) -> Format:
     return module
 
 
-def _read(module: Format, events: list[tuple[int, Any]], context: Context) -> Parsed:
+def _read(module: Format, events: list[tuple[int, Any]], context: RequestContext) -> ParsedRequest:
     """What the module makes of the events; those that name no table belong to the topic's."""
-    inner = Parsed(NAME)
+    inner = ParsedRequest(NAME)
     module.read(events, context, inner)
     topic_table = given.table_of_topic(context.topic or "", context)
     nameless = {refused.index for refused in inner.rejects if refused.code == "no-table"}
@@ -149,7 +149,7 @@ def _add_key(change: Change, columns: Row | None) -> None:
         change.before = {**columns, **(change.before or {})}
 
 
-def _columns(key: object, context: Context) -> Row | None:
+def _columns(key: object, context: RequestContext) -> Row | None:
     """The key columns with their values: from Debezium's {schema, payload}, an object, or bare values."""
     if isinstance(key, dict):
         payload = key.get("payload") if "schema" in key else None
@@ -160,7 +160,7 @@ def _columns(key: object, context: Context) -> Row | None:
     return dict(zip(context.key, values, strict=True))
 
 
-def _decoded(value: object, context: Context, *, is_key: bool = False) -> object:
+def _decoded(value: object, context: RequestContext, *, is_key: bool = False) -> object:
     """The JSON value of a key or value, whichever way the proxy's client wrapped it."""
     binary = "kafka.binary" in context.content_type
     if _is_wrapped(value):

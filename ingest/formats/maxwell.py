@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, TransactionBegin, position_of
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, TransactionBegin, position_of
 from ingest.formats import fields as given
 from ingest.formats.fields import fingerprint, table_of
 
@@ -37,11 +37,11 @@ def recognises(event: object) -> bool:
     return isinstance(kind, str) and (kind in _IGNORED or (kind in _OPERATIONS and "ts" in event))
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     kind = str(event.get("type"))
     if kind in _IGNORED:
         parsed.ignored[index] = _IGNORED[kind]

@@ -15,7 +15,16 @@ from itertools import repeat
 from operator import contains, itemgetter
 from typing import Any
 
-from ingest.change import Change, ChangeColumns, Context, Operation, Parsed, Reject, Row, TableName
+from ingest.change import (
+    Change,
+    ChangeColumns,
+    Operation,
+    ParsedRequest,
+    Reject,
+    RequestContext,
+    Row,
+    TableName,
+)
 from ingest.formats.fields import TIME_MS_MAX, Refused, fingerprint, reject, table_of_dotted
 from ingest.formats.json_body import original_of
 
@@ -40,7 +49,7 @@ def recognises(event: object) -> bool:
     return ("operation" in event) + ("rowId" in event) + ("sequence" in event) >= 2
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     before = len(parsed.changes)
     read_unmarked(events, context, parsed)
     if MARK.encode() in original_of([event for _, event in events]):
@@ -48,7 +57,7 @@ def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) ->
             change.before, change.after = _unmarked(change.before), _unmarked(change.after)
 
 
-def read_unmarked(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read_unmarked(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     """`read` for events that are known to hold no marked integers."""
     if not parsed.change_count and (found := columns(events, context)) is not None:
         parsed.columns = found
@@ -62,7 +71,7 @@ def read_unmarked(events: Sequence[tuple[int, Any]], context: Context, parsed: P
             parsed.rejects.append(_reject(index, event, refused, context))
 
 
-def columns(events: Sequence[tuple[int, Any]], context: Context) -> ChangeColumns | None:
+def columns(events: Sequence[tuple[int, Any]], context: RequestContext) -> ChangeColumns | None:
     """All at once, if nothing is wrong or unusual with any: rows of one table, from a source that counts."""
     found = [event for _, event in events]
     first, last = events[0][0], events[-1][0]
@@ -120,7 +129,7 @@ def _are_rows(
     )
 
 
-def _one_table(names: list[Any], context: Context) -> TableName | None:
+def _one_table(names: list[Any], context: RequestContext) -> TableName | None:
     if names.count(names[0]) != len(names):
         return None
     try:
@@ -129,7 +138,7 @@ def _one_table(names: list[Any], context: Context) -> TableName | None:
         return None
 
 
-def _change(index: int, event: Any, context: Context, tables: dict[str, TableName]) -> Change:
+def _change(index: int, event: Any, context: RequestContext, tables: dict[str, TableName]) -> Change:
     if event.__class__ is not dict:
         raise Refused("not-object", "the event is not a JSON object: send an object for each event")
     get = event.get
@@ -233,7 +242,7 @@ def _why_no_row(operation: Operation, before: object, after: object) -> Refused:
     return Refused("bad-row", f"`{name}` is not an object: send the row as an object of columns")
 
 
-def _reject(index: int, event: Any, refused: Refused, context: Context) -> Reject:
+def _reject(index: int, event: Any, refused: Refused, context: RequestContext) -> Reject:
     """With what could be read all the same, so that a repeat is known as one and finds its table."""
     known = event if isinstance(event, dict) else {}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Parsed
+from ingest.change import Change, ParsedRequest, RequestContext
 from ingest.formats.fields import NO_TABLE, Refused, reject
 
 NAME = "rows"
@@ -20,7 +20,7 @@ def recognises(event: object) -> bool:
     return isinstance(event, dict)
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     table, source = context.table, context.source or ""
     key = context.key if context.key is not None else ()
     for index, event in events:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row, position_of
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, position_of
 from ingest.formats import fields as given
 from ingest.formats.fields import table_of
 
@@ -30,11 +30,11 @@ def recognises(event: object) -> bool:
     return isinstance(metadata, dict) and "table_name" in metadata
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     metadata = given.row_of(event.get("metadata")) or {}
     table = table_of(metadata.get("table_schema"), metadata.get("table_name"), context)
     source = _source(metadata, context)
@@ -70,7 +70,7 @@ def _images(operation: Operation, record: Row, changes: Row) -> tuple[Row | None
     return ({**after, **changes} if changes else None), after
 
 
-def _source(metadata: Row, context: Context) -> str:
+def _source(metadata: Row, context: RequestContext) -> str:
     """Positions belong to a database: two of them must not share a source."""
     database = given.row_of(metadata.get("database")) or {}
     return given.source_of(context, NAME, database.get("name") or metadata.get("database_name"))

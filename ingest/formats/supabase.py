@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Context, Operation, Parsed, Row
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row
 from ingest.formats import fields as given
 from ingest.formats.fields import table_of
 
@@ -26,11 +26,11 @@ def recognises(event: object) -> bool:
     )
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     given.read_each(events, context, parsed, _read)
 
 
-def _read(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
     table = table_of(event.get("schema"), event.get("table"), context)
     source = given.source_of(context, NAME)
     operation = _OPERATIONS.get(str(event.get("type")))

@@ -15,10 +15,10 @@ from typing import Any
 
 from ingest.change import (
     Change,
-    Context,
     Declared,
     Operation,
-    Parsed,
+    ParsedRequest,
+    RequestContext,
     Row,
     TransactionBegin,
     TransactionEnd,
@@ -169,12 +169,12 @@ def recognises(event: object) -> bool:
     return action in "BCM" or "table" in event
 
 
-def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None:
+def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
     rows = {index: _rows(event) for index, event in events}
     columns = columns_of_tables(row for some in rows.values() for row in some)
     reading = _Reading(given.source_of(context, NAME), columns, fingerprint([event for _, event in events]))
 
-    def read_one(index: int, event: Row, context: Context, parsed: Parsed) -> None:
+    def read_one(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
         if isinstance(event.get("change"), list):
             reading.transaction(index, event, rows[index], context, parsed)
         elif event.get("action") in ("B", "C", "M"):
@@ -204,7 +204,12 @@ class _Reading:
     place: int = 0
 
     def transaction(
-        self, index: int, event: Row, rows: list[RowChange | Refused], context: Context, parsed: Parsed
+        self,
+        index: int,
+        event: Row,
+        rows: list[RowChange | Refused],
+        context: RequestContext,
+        parsed: ParsedRequest,
     ) -> None:
         """Version 1: all of it in one object."""
         end = _lsn(event.get("nextlsn"))
@@ -231,7 +236,7 @@ class _Reading:
         elif len(parsed.rejects) == refusals:
             parsed.ignored[index] = _MESSAGE if event["change"] else "a transaction without changes"
 
-    def border(self, index: int, event: Row, parsed: Parsed) -> None:
+    def border(self, index: int, event: Row, parsed: ParsedRequest) -> None:
         """Version 2: begin, commit, or a message in between."""
         if event["action"] == "M":
             parsed.ignored[index] = _MESSAGE
@@ -250,7 +255,7 @@ class _Reading:
             parsed.ends.append(TransactionEnd(index, self.source, name))
         self.open_name, self.open_end = None, None
 
-    def row(self, index: int, event: Row, row: RowChange | Refused, context: Context) -> Change:
+    def row(self, index: int, event: Row, row: RowChange | Refused, context: RequestContext) -> Change:
         """Version 2: a row, of the transaction that it names or that is open."""
         change = self._change(index, row, context)
         if self.open_end is not None:
@@ -271,7 +276,7 @@ class _Reading:
         self.seen[print_] += 1
         return print_ if has_key else counted(print_, f"{self.request}{self.seen[print_]:x}")
 
-    def _change(self, index: int, row: RowChange | Refused, context: Context) -> Change:
+    def _change(self, index: int, row: RowChange | Refused, context: RequestContext) -> Change:
         if isinstance(row, Refused):
             raise row
         return Change(

@@ -19,7 +19,7 @@ from catalog.errors import Invalid
 from ingest.change import (
     Change,
     ChangeColumns,
-    Parsed,
+    ParsedRequest,
     Reject,
     TransactionBegin,
     TransactionEnd,
@@ -102,7 +102,7 @@ class Packed:
     batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
 
 
-def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) -> Packed:
+def pack(warehouse: str, parsed: ParsedRequest, *, priority: int, deduplicate: bool) -> Packed:
     """Invalid if something in it cannot be kept."""
     columns = parsed.columns
     if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
@@ -134,7 +134,7 @@ def pack(warehouse: str, parsed: Parsed, *, priority: int, deduplicate: bool) ->
     return packed
 
 
-def _batch(warehouse: str, parsed: Parsed, source: str) -> tuple[bytes, bytes] | None:
+def _batch(warehouse: str, parsed: ParsedRequest, source: str) -> tuple[bytes, bytes] | None:
     if parsed.batch is None:
         return None
     names = (f"batch:{parsed.batch.name}", f"batch:{parsed.batch.name}:{parsed.batch.digest}")
@@ -162,7 +162,7 @@ def _packed_columns(warehouse: str, columns: ChangeColumns, priority: int, *, de
     return packed
 
 
-def _entries(parsed: Parsed) -> list[PackedEntry]:
+def _entries(parsed: ParsedRequest) -> list[PackedEntry]:
     changes, rejects = parsed.changes, parsed.rejects
     tables = [change.table for change in changes]
     if changes and not rejects and tables.count(tables[0]) == len(tables):

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 
 from catalog.errors import TooLarge
 from catalog.store.database import Database
-from ingest.change import Parsed, TableName
+from ingest.change import ParsedRequest, TableName
 from ingest.journal import schema
 from ingest.journal.cut_points import cut_point, load_groups
 from ingest.journal.dead_letters import DeadLetters
@@ -58,7 +58,7 @@ class Journal:
 
     # -- in
 
-    def submit(self, warehouse: str, parsed: Parsed, *, priority: int = 1) -> Future[Receipt]:
+    def submit(self, warehouse: str, parsed: ParsedRequest, *, priority: int = 1) -> Future[Receipt]:
         """Append what a request brought; the future ends after COMMIT.
 
         Raised here, or set in the future: JournalFull (nothing stored, try later), TooLarge, Invalid and

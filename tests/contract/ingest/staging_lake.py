@@ -29,7 +29,7 @@ from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.store.migrations import migrate
-from ingest.change import Context
+from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from ingest.jobs.work import SentCommits
 from ingest.journal.dead_letters import DeadLetter
@@ -111,7 +111,7 @@ class StagingLake:
         return self.post_body(orjson.dumps(list(events)), **context)
 
     def post_body(self, body: bytes, **context: Any) -> Receipt:
-        parsed = parse(body, Context(**context))
+        parsed = parse(body, RequestContext(**context))
         return self.ingest.journal.submit(WAREHOUSE, parsed).result(timeout=60)
 
     def lease(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from catalog.identity.open import OpenIdentity
 from catalog.services import transactions, warehouses
 from catalog.services.catalog import Catalog
 from ingest.api.explain import explain
-from ingest.change import Context, TableName
+from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.jobs.work import OpenTransaction
 from ingest.journal.entries import pending_totals
@@ -53,7 +53,7 @@ def _leased(opened: Opened) -> dict[str, Any]:
 def _append(ingest: Ingest, table: str = "shop.t", warehouse: str = "main") -> None:
     event = {"sequence": 1, "operation": "INSERT", "table": table, "rowId": "1", "after": {"id": 1}}
     body = orjson.dumps({"events": [{**event, "timestamp": 1}]})
-    ingest.journal.submit(warehouse, parse(body, Context(source=f"s-{table}")), priority=1).result()
+    ingest.journal.submit(warehouse, parse(body, RequestContext(source=f"s-{table}")), priority=1).result()
 
 
 def test_a_batch_that_the_disk_does_not_have_is_not_published(
@@ -178,7 +178,7 @@ def test_explain_knows_the_settings_of_a_table_that_does_not_exist_yet(opened: O
     _, ingest = opened
     ingest.tables.set_settings("main", ("shop", "t"), TableSettings(key=("tenant", "id")))
     body = b'[{"op":"c","after":{"id":1,"tenant":2},"source":{"schema":"shop","table":"t"}}]'
-    explained = explain(parse(body, Context()), "main", ingest.view)
+    explained = explain(parse(body, RequestContext()), "main", ingest.view)
     assert explained["tables"][0]["key"] == explained["events"][0]["key"] == ["tenant", "id"]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from catalog import faults
 from catalog.errors import CatalogError
-from ingest.change import Change, Parsed, TableName, TransactionEnd
+from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
 from ingest.journal.encoded_request import Packed
 from ingest.journal.group_commit import Committer
 from ingest.journal.journal import Journal
@@ -43,12 +43,12 @@ class Trial:
     requests: int = 3
 
 
-def requests(trial: Trial) -> list[Parsed]:
+def requests(trial: Trial) -> list[ParsedRequest]:
     """Numbered, identified and plain changes, rejects, a source transaction over several requests."""
     return [_request(number) for number in range(trial.requests)]
 
 
-def _request(number: int) -> Parsed:
+def _request(number: int) -> ParsedRequest:
     changes = []
     for place in range(EVENTS):
         event = number * EVENTS + place
@@ -65,7 +65,7 @@ def _request(number: int) -> Parsed:
                 transaction=f"{number // 2}",
             )
         )
-    return Parsed("any", EVENTS, changes, ends=[TransactionEnd(EVENTS, "counts", f"{number // 2}", 6)])
+    return ParsedRequest("any", EVENTS, changes, ends=[TransactionEnd(EVENTS, "counts", f"{number // 2}", 6)])
 
 
 def run(place: Place, trial: Trial) -> bool:
@@ -133,7 +133,7 @@ def _append(journal: Journal, trial: Trial, answered: Callable[[int], object]) -
             answered(number)
 
 
-def _pairs(sent: list[Parsed]) -> Iterator[list[int]]:
+def _pairs(sent: list[ParsedRequest]) -> Iterator[list[int]]:
     yield [0]
     for first in range(1, len(sent), 2):
         yield list(range(first, min(first + 2, len(sent))))

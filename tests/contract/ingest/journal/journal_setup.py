@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from catalog.store.database import Database
-from ingest.change import Change, Parsed, TableName, TransactionEnd
+from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
 from ingest.journal import schema
 from ingest.journal.encoded_request import marks_of
 from ingest.journal.journal import Journal
@@ -74,25 +74,27 @@ class Place:
 
 def numbered(
     numbers: Iterable[int], source: str = "s", table: TableName = A, transaction: str | None = None
-) -> Parsed:
+) -> ParsedRequest:
     """Inserts of a source that counts."""
     changes = [
         Change(place, table, "insert", after={"n": n}, source=source, number=n, transaction=transaction)
         for place, n in enumerate(numbers)
     ]
-    return Parsed("native", len(changes), changes)
+    return ParsedRequest("native", len(changes), changes)
 
 
-def identified(identities: Iterable[str], source: str = "s", table: TableName = A) -> Parsed:
+def identified(identities: Iterable[str], source: str = "s", table: TableName = A) -> ParsedRequest:
     """Inserts of a source whose events have names."""
     changes = [
         Change(place, table, "insert", after={"i": i}, source=source, identity=i)
         for place, i in enumerate(identities)
     ]
-    return Parsed("debezium", len(changes), changes)
+    return ParsedRequest("debezium", len(changes), changes)
 
 
-def parts(*parts_: tuple[TableName, str], source: str = "s", ends: Iterable[TransactionEnd] = ()) -> Parsed:
+def parts(
+    *parts_: tuple[TableName, str], source: str = "s", ends: Iterable[TransactionEnd] = ()
+) -> ParsedRequest:
     """Changes of source transactions: a table and a transaction each; a `!` behind it says that it ends."""
     changes = [
         Change(
@@ -106,10 +108,12 @@ def parts(*parts_: tuple[TableName, str], source: str = "s", ends: Iterable[Tran
         )
         for place, (table, transaction) in enumerate(parts_)
     ]
-    return Parsed("native", len(changes), changes, ends=list(ends))
+    return ParsedRequest("native", len(changes), changes, ends=list(ends))
 
 
-def appended(journal: Journal, parsed: Parsed, warehouse: str = WAREHOUSE, priority: int = 1) -> Receipt:
+def appended(
+    journal: Journal, parsed: ParsedRequest, warehouse: str = WAREHOUSE, priority: int = 1
+) -> Receipt:
     return journal.submit(warehouse, parsed, priority=priority).result(timeout=60)
 
 

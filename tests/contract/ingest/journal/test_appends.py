@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from ingest.change import Change, Declared, Parsed, Reject
+from ingest.change import Change, Declared, ParsedRequest, Reject
 from ingest.journal.journal import Journal
 from ingest.settings import JournalLimits
 from tests.contract.ingest.journal.journal_setup import (
@@ -52,7 +52,7 @@ def test_every_field_of_a_change_comes_back(journal: Journal) -> None:
         declared=Declared({"id": "long"}, {"id": "ms"}, frozenset({"id"})),
     )
     reject = Reject(4, "why", b"\x00\xff", "code", A, "pg", "00/02", "y", None)
-    appended(journal, Parsed("debezium", 5, [change], [reject]))
+    appended(journal, ParsedRequest("debezium", 5, [change], [reject]))
     [entry] = journal.read(WAREHOUSE, A, 0, 1)
     assert (entry.id, entry.received_ms) == (1, START_MS)
     assert entry.changes == [change]
@@ -62,7 +62,7 @@ def test_every_field_of_a_change_comes_back(journal: Journal) -> None:
 def test_all_tables_of_a_request_share_its_id(journal: Journal) -> None:
     changes = [Change(n, (A, B)[n % 2], "insert", after={"n": n}) for n in range(6)]
     lost = Reject(6, "no table", b"?")
-    receipt = appended(journal, Parsed("native", 7, changes, [lost]))
+    receipt = appended(journal, ParsedRequest("native", 7, changes, [lost]))
     assert (receipt.first, receipt.tables) == (1, (A, B, ()))
     assert [c.index for e in journal.read(WAREHOUSE, A, 0, 9) for c in e.changes] == [0, 2, 4]
     assert [c.index for e in journal.read(WAREHOUSE, B, 0, 9) for c in e.changes] == [1, 3, 5]
@@ -79,7 +79,7 @@ def test_warehouses_count_for_themselves(journal: Journal) -> None:
 
 
 def test_an_empty_request_is_answered_and_takes_no_id(journal: Journal) -> None:
-    receipt = appended(journal, Parsed("native"))
+    receipt = appended(journal, ParsedRequest("native"))
     assert (receipt.first, receipt.last, receipt.tables) == (None, None, ())
     assert journal.head(WAREHOUSE) == 0
 
@@ -145,7 +145,7 @@ def test_the_same_identity_of_another_source_or_warehouse_is_another_event(journ
 
 
 def test_what_has_neither_number_nor_identity_is_never_a_duplicate(journal: Journal) -> None:
-    plain = Parsed("rows", 1, [Change(0, A, "insert", after={"n": 1})])
+    plain = ParsedRequest("rows", 1, [Change(0, A, "insert", after={"n": 1})])
     for _ in range(3):
         assert appended(journal, plain).duplicates == frozenset()
     assert len(everything(journal)) == 3
@@ -160,8 +160,10 @@ def test_without_deduplication_everything_is_new(place: Place) -> None:
 
 
 def test_an_event_that_became_several_changes_is_a_duplicate_if_all_of_them_are(journal: Journal) -> None:
-    def rows(*identities: str) -> Parsed:
-        return Parsed("canal", 1, [Change(0, A, "insert", identity=identity) for identity in identities])
+    def rows(*identities: str) -> ParsedRequest:
+        return ParsedRequest(
+            "canal", 1, [Change(0, A, "insert", identity=identity) for identity in identities]
+        )
 
     appended(journal, rows("1/0", "1/1"))
     assert appended(journal, rows("1/1", "1/2")).duplicates == frozenset()
@@ -170,8 +172,8 @@ def test_an_event_that_became_several_changes_is_a_duplicate_if_all_of_them_are(
 
 
 def test_a_repeated_reject_is_a_duplicate_where_it_can_be_known(journal: Journal) -> None:
-    def bad(**known: str | int) -> Parsed:
-        return Parsed("native", 1, rejects=[Reject(0, "bad", b"{", table=A, source="s", **known)])  # type: ignore[arg-type]
+    def bad(**known: str | int) -> ParsedRequest:
+        return ParsedRequest("native", 1, rejects=[Reject(0, "bad", b"{", table=A, source="s", **known)])  # type: ignore[arg-type]
 
     for known in ({"number": 5}, {"identity": "x"}):
         assert appended(journal, bad(**known)).first is not None
@@ -198,6 +200,6 @@ def test_names_of_any_length_and_kind(journal: Journal) -> None:
             Change(0, A, "insert", source=name, number=1, transaction=name),
             Change(1, A, "insert", source=name, identity=f"i{name}", transaction=name),
         ]
-        assert appended(journal, Parsed("native", 2, changes)).duplicates == frozenset()
-        assert appended(journal, Parsed("native", 2, changes)).duplicates == {0, 1}
+        assert appended(journal, ParsedRequest("native", 2, changes)).duplicates == frozenset()
+        assert appended(journal, ParsedRequest("native", 2, changes)).duplicates == {0, 1}
     assert [change.source for _, change in everything(journal)] == [name for name in names for _ in "12"]

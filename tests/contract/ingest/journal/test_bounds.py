@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from catalog.errors import TooLarge
-from ingest.change import Parsed, TransactionBegin
+from ingest.change import ParsedRequest, TransactionBegin
 from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import JournalFull, Receipt
@@ -136,7 +136,7 @@ def test_it_takes_more_when_another_process_has_trimmed(place: Place) -> None:
 def test_a_source_transaction_larger_than_the_journal_does_not_block_it(place: Place, clock: Clock) -> None:
     """Its end was announced, but there is no room for it: a silence is enough, and the rest gets in."""
     with place.opened(LIMITS, clock) as journal:
-        appended(journal, Parsed("debezium", 1, begins=[TransactionBegin(0, "s", "1")]))
+        appended(journal, ParsedRequest("debezium", 1, begins=[TransactionBegin(0, "s", "1")]))
         number = 0
         with contextlib.suppress(JournalFull):
             while True:

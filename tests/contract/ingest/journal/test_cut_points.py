@@ -7,7 +7,7 @@ import itertools
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.change import Parsed, TableName, TransactionBegin, TransactionEnd
+from ingest.change import ParsedRequest, TableName, TransactionBegin, TransactionEnd
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
@@ -246,17 +246,17 @@ def _spans(
 
 
 def test_a_request_with_only_ends_is_answered(journal: Journal) -> None:
-    receipt = appended(journal, Parsed("debezium", 1, ends=[TransactionEnd(0, "s", "1", None)]))
+    receipt = appended(journal, ParsedRequest("debezium", 1, ends=[TransactionEnd(0, "s", "1", None)]))
     assert receipt.first is None
 
 
-def begun(transaction: str, source: str = "") -> Parsed:
+def begun(transaction: str, source: str = "") -> ParsedRequest:
     """The record that a transaction begins, alone in its request."""
-    return Parsed("debezium", 1, begins=[TransactionBegin(0, source, transaction)])
+    return ParsedRequest("debezium", 1, begins=[TransactionBegin(0, source, transaction)])
 
 
-def ended(transaction: str, size: int | None = None, source: str = "") -> Parsed:
-    return Parsed("debezium", 1, ends=[TransactionEnd(0, source, transaction, size)])
+def ended(transaction: str, size: int | None = None, source: str = "") -> ParsedRequest:
+    return ParsedRequest("debezium", 1, ends=[TransactionEnd(0, source, transaction, size)])
 
 
 def test_one_whose_end_is_sure_to_come_outlives_a_crash_of_its_source(journal: Journal, clock: Clock) -> None:

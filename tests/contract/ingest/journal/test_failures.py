@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from catalog.errors import CommitStateUnknown, Invalid, Unavailable
-from ingest.change import Change, Parsed
+from ingest.change import Change, ParsedRequest
 from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Receipt
@@ -84,7 +84,7 @@ class _NotBytes:
 
 def test_what_cannot_be_packed_is_refused_at_once(journal: Journal) -> None:
     with pytest.raises(Invalid):
-        journal.submit(WAREHOUSE, Parsed("native", 1, [Change(0, ("a\0",), "insert")]))
+        journal.submit(WAREHOUSE, ParsedRequest("native", 1, [Change(0, ("a\0",), "insert")]))
 
 
 Fault = Callable[[Callable[[Any], Any]], Any]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from ingest.change import Change, Parsed, Reject, TableName
+from ingest.change import Change, ParsedRequest, Reject, TableName
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Receipt
 from ingest.settings import JournalLimits
@@ -167,12 +167,12 @@ class Machine(RuleBasedStateMachine):
             self.opened.close()
 
 
-def _parsed(changes: list[Change], rejects: list[Reject]) -> Parsed:
+def _parsed(changes: list[Change], rejects: list[Reject]) -> ParsedRequest:
     """The drawn events, each with its own index."""
     events: list[Change | Reject] = [*changes, *rejects]
     for index, event in enumerate(events):
         event.index = index
-    return Parsed("any", len(changes) + len(rejects), changes, rejects)
+    return ParsedRequest("any", len(changes) + len(rejects), changes, rejects)
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(2_000, marks=pytest.mark.proof)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.change import Change, Parsed
+from ingest.change import Change, ParsedRequest
 from ingest.journal.entries import TRIMMED_AT_A_TIME
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.journal_setup import (
@@ -126,6 +126,6 @@ def _marks(journal: Journal) -> int:
 @pytest.mark.parametrize("tables", [1, 300])
 def test_many_tables_in_one_request(journal: Journal, tables: int) -> None:
     changes = [Change(n, ("db", f"t{n % tables}"), "insert", after={"n": n}) for n in range(600)]
-    receipt = appended(journal, Parsed("native", 600, changes))
+    receipt = appended(journal, ParsedRequest("native", 600, changes))
     assert len(receipt.tables) == tables
     assert sum(one.events for one in journal.pending(WAREHOUSE)) == 600

@@ -14,7 +14,7 @@ from ingest.api.responses import (
     parse_token,
     receipt_response,
 )
-from ingest.change import Change, Parsed, Reject
+from ingest.change import Change, ParsedRequest, Reject
 from ingest.journal.receipts import Receipt
 from ingest.store.table_settings import TableSettings
 from ingest.store.tables import LandedTable
@@ -32,7 +32,7 @@ def result(
 ) -> AppendResult:
     """Changes come first, then rejects, then what is ignored."""
     events = changes + rejects + ignored
-    parsed = Parsed("native", events)
+    parsed = ParsedRequest("native", events)
     parsed.changes = [Change(index, TABLE, "insert", after={}) for index in range(changes)]
     parsed.rejects = [Reject(changes + place, "bad", b"") for place in range(rejects)]
     parsed.ignored = dict.fromkeys(range(changes + rejects, events), "heartbeat")

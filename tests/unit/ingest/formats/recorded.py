@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from ingest.change import Context, Parsed
+from ingest.change import ParsedRequest, RequestContext
 from ingest.formats.fields import Format
 
 SAMPLES = Path(__file__).parent / "samples"
-HERE = Context()
+HERE = RequestContext()
 
 _scalars = (
     st.none()
@@ -46,9 +46,9 @@ def samples_of(producer: str) -> list[Any]:
     return [event for file in files for event in sample(producer, file.stem)]
 
 
-def parse(module: Format, events: Sequence[Any], context: Context = HERE) -> Parsed:
+def parse(module: Format, events: Sequence[Any], context: RequestContext = HERE) -> ParsedRequest:
     """What the module makes of the events; each of them must have become something."""
-    parsed = Parsed(module.NAME, len(events))
+    parsed = ParsedRequest(module.NAME, len(events))
     module.read(list(enumerate(events)), context, parsed)
     found = set(parsed.ignored)
     found.update(change.index for change in parsed.changes)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.change import Context
+from ingest.change import RequestContext
 from ingest.formats import canal, cockroach, dms, hasura, kafka_rest, maxwell, sequin, supabase, wal2json
 from ingest.formats.detect import module_for
 from ingest.formats.fields import Format
@@ -27,13 +27,13 @@ MODULES: dict[str, Format] = {
     "wal2json": wal2json,
 }
 CONTEXTS = (
-    Context(),
-    Context(table=("lake", "t"), source="s", key=("id",), batch="b"),
-    Context(topic="a.b.c", content_type="application/vnd.kafka.binary.v2+json"),
+    RequestContext(),
+    RequestContext(table=("lake", "t"), source="s", key=("id",), batch="b"),
+    RequestContext(topic="a.b.c", content_type="application/vnd.kafka.binary.v2+json"),
 )
 
 
-def _check(module: Format, events: list[Any], context: Context) -> None:
+def _check(module: Format, events: list[Any], context: RequestContext) -> None:
     for event in events:
         assert module.recognises(event) in (True, False)
     parsed = parse(module, events, context)
@@ -52,14 +52,14 @@ def _check(module: Format, events: list[Any], context: Context) -> None:
 @pytest.mark.parametrize("name", MODULES)
 @settings(max_examples=25, deadline=None)
 @given(events=st.lists(json_values, max_size=4), context=st.sampled_from(CONTEXTS))
-def test_any_values(name: str, events: list[Any], context: Context) -> None:
+def test_any_values(name: str, events: list[Any], context: RequestContext) -> None:
     _check(MODULES[name], events, context)
 
 
 @pytest.mark.parametrize("name", MODULES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), context=st.sampled_from(CONTEXTS))
-def test_broken_events(name: str, data: st.DataObject, context: Context) -> None:
+def test_broken_events(name: str, data: st.DataObject, context: RequestContext) -> None:
     events = data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=2))
     _check(MODULES[name], events, context)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import orjson
 
-from ingest.change import Context, position_of
+from ingest.change import RequestContext, position_of
 from ingest.formats import cloudevents, detect
 from ingest.formats.debezium_position import NOT_DELETE
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 FIRST, SECOND, THIRD = sample("cloudevents", "debezium")
 PLAIN, NATIVE = sample("cloudevents", "plain")
-PATH = Context(table=("lake", "orders"))
+PATH = RequestContext(table=("lake", "orders"))
 
 
 def test_debezium() -> None:
@@ -38,7 +38,7 @@ def test_one_id_is_not_one_event() -> None:
 def test_the_same_event_has_one_identity_in_both_formats() -> None:
     """Whoever changes the format of a connector must not get its last events twice."""
     event = sample("debezium", "postgres_transaction")[1]
-    (enveloped,) = detect.parse(orjson.dumps(event), Context()).changes
+    (enveloped,) = detect.parse(orjson.dumps(event), RequestContext()).changes
     (change,) = parse(cloudevents, [FIRST]).changes
     assert (change.identity, change.position) == (enveloped.identity, enveloped.position)
 
@@ -93,7 +93,7 @@ def test_an_event_inside_an_event() -> None:
         "delete",
         "/shop/web/a-2",
     )
-    (numbered,) = parse(cloudevents, [NATIVE], Context(source="s")).changes
+    (numbered,) = parse(cloudevents, [NATIVE], RequestContext(source="s")).changes
     assert (numbered.number, numbered.identity) == (7, "")
 
 
@@ -122,6 +122,6 @@ def test_rejects() -> None:
 
 def test_batch() -> None:
     parsed = detect.parse(
-        orjson.dumps([FIRST, SECOND]), Context(content_type="application/cloudevents-batch+json")
+        orjson.dumps([FIRST, SECOND]), RequestContext(content_type="application/cloudevents-batch+json")
     )
     assert (parsed.format, len(parsed.changes)) == ("cloudevents", 2)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.change import Context, position_of
+from ingest.change import RequestContext, position_of
 from ingest.formats import cockroach
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
 
 def test_wrapped() -> None:
-    parsed = parse(cockroach, sample("cockroach", "wrapped"), Context(key=("id",)))
+    parsed = parse(cockroach, sample("cockroach", "wrapped"), RequestContext(key=("id",)))
     unknown, update, insert, delete = parsed.changes
     # Without `before` nobody knows whether the row was there: an update holds in both cases.
     assert [change.operation for change in parsed.changes] == ["update", "update", "insert", "delete"]
@@ -40,13 +40,13 @@ def test_without_updated_there_is_neither_position_nor_identity() -> None:
 
 
 def test_a_delete_is_named_by_the_key_of_the_request() -> None:
-    delete = parse(cockroach, sample("cockroach", "deletes"), Context(key=("region", "id"))).changes[0]
+    delete = parse(cockroach, sample("cockroach", "deletes"), RequestContext(key=("region", "id"))).changes[0]
     assert (delete.before, delete.key) == ({"region": "eu", "id": 7}, ("region", "id"))
 
 
 @pytest.mark.parametrize("key", [None, ("id",)])
 def test_a_delete_without_names_is_refused(key: tuple[str, ...] | None) -> None:
-    (refused,) = parse(cockroach, sample("cockroach", "deletes"), Context(key=key)).rejects
+    (refused,) = parse(cockroach, sample("cockroach", "deletes"), RequestContext(key=key)).rejects
     assert (refused.code, refused.table) == ("no-key", ("default", "orders"))
     assert "?key=" in refused.reason
     assert "enriched" in refused.reason

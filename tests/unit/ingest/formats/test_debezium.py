@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.change import Context, TransactionBegin, TransactionEnd, position_of
+from ingest.change import RequestContext, TransactionBegin, TransactionEnd, position_of
 from ingest.formats import debezium, detect
 from ingest.formats.debezium_position import NOT_DELETE
 from ingest.identity import uncounted
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
-HERE = Context()
+HERE = RequestContext()
 BEGIN, INSERT, UPDATE, DELETE, TRUNCATE, END = sample("debezium", "postgres_transaction")
 SNAPSHOT = sample("debezium", "postgres_snapshot")
 TOAST = sample("debezium", "postgres_toast")[0]
@@ -44,7 +44,7 @@ def test_a_transaction() -> None:
 
 def test_the_end_of_a_transaction_that_comes_alone() -> None:
     assert parse(debezium, [END]).ends == [TransactionEnd(0, "", "771", 4)]
-    assert parse(debezium, [END], Context(source="s")).ends == [TransactionEnd(0, "s", "771", 4)]
+    assert parse(debezium, [END], RequestContext(source="s")).ends == [TransactionEnd(0, "s", "771", 4)]
     assert parse(debezium, [END, INSERT]).ends[0].source == "shop"
     assert parse(debezium, [BEGIN]).begins == [TransactionBegin(0, "", "771")]
     assert parse(debezium, [BEGIN, INSERT]).begins == [TransactionBegin(0, "shop", "771")]
@@ -53,7 +53,7 @@ def test_the_end_of_a_transaction_that_comes_alone() -> None:
 
 
 def test_request_overrides() -> None:
-    (change,) = parse(debezium, [INSERT], Context(table=("a", "b"), source="s", key=("id",))).changes
+    (change,) = parse(debezium, [INSERT], RequestContext(table=("a", "b"), source="s", key=("id",))).changes
     assert (change.table, change.source, change.key) == (("a", "b"), "s", ("id",))
 
 
@@ -247,7 +247,7 @@ def test_rejects(event: Any, code: str) -> None:
 
 def test_without_schema_or_database_the_namespace_is_the_requests() -> None:
     event = changed(changed(INSERT, "source", "schema", to=None), "source", "db", to=None)
-    assert parse(debezium, [event], Context(namespace=("n",))).changes[0].table == ("n", "customers")
+    assert parse(debezium, [event], RequestContext(namespace=("n",))).changes[0].table == ("n", "customers")
 
 
 def test_single_array_and_lines_read_the_same() -> None:

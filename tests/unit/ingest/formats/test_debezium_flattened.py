@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.change import Context, position_of
+from ingest.change import RequestContext, position_of
 from ingest.formats import debezium_flattened, detect
 from ingest.formats.debezium_position import NOT_DELETE
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
@@ -52,7 +52,7 @@ def test_operations(deleted: object, op: str | None, operation: str) -> None:
 
 
 def test_schema() -> None:
-    (change,) = parse(debezium_flattened, [WITH_SCHEMA], Context(source="s")).changes
+    (change,) = parse(debezium_flattened, [WITH_SCHEMA], RequestContext(source="s")).changes
     assert change.table == ("default", "products")
     assert (change.operation, change.after, change.source) == ("update", {"id": 1, "price": "MDk="}, "s")
     assert change.declared is not None
@@ -63,7 +63,7 @@ def test_schema() -> None:
 
 def test_a_row_of_kafka_connect_without_any_of_it() -> None:
     event = {"schema": WITH_SCHEMA["schema"], "payload": {"id": 1}}
-    parsed = detect.parse(orjson.dumps(event), Context(table=("a", "b")))
+    parsed = detect.parse(orjson.dumps(event), RequestContext(table=("a", "b")))
     assert (parsed.format, parsed.changes[0].operation) == ("debezium-flattened", "insert")
     assert parsed.changes[0].identity == ""
 

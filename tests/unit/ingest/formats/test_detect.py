@@ -11,24 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errors import Invalid
-from ingest.change import Context, Parsed
+from ingest.change import ParsedRequest, RequestContext
 from ingest.formats import debezium, detect, native, rows
 from ingest.formats.detect import FORMATS, parse, parse_events
 from tests.unit.ingest.formats.recorded import SAMPLES, broken, json_values, sample, samples_of
 
 NAMES = sorted(folder.name for folder in SAMPLES.iterdir())
 MANY_ROWS = ("canal", "wal2json")  # in one event
-HERE = Context()
+HERE = RequestContext()
 CONTEXTS = (
     HERE,
-    Context(source="s", batch="b"),
-    Context(table=("lake", "t"), key=("id",), topic="a.b"),
-    Context(content_type="application/x-ndjson"),
-    *(Context(format=name, table=("t",)) for name in FORMATS),
+    RequestContext(source="s", batch="b"),
+    RequestContext(table=("lake", "t"), key=("id",), topic="a.b"),
+    RequestContext(content_type="application/x-ndjson"),
+    *(RequestContext(format=name, table=("t",)) for name in FORMATS),
 )
 
 
-def _assert_whole(parsed: Parsed) -> None:
+def _assert_whole(parsed: ParsedRequest) -> None:
     """Each event is one of: changes, a reject, an end, ignored. One with several rows may be several."""
     kinds = [
         {change.index for change in parsed.changes},
@@ -46,7 +46,7 @@ def _assert_whole(parsed: Parsed) -> None:
         assert reject.code == reject.code.lower()
 
 
-def _assert_read(body: bytes, context: Context) -> None:
+def _assert_read(body: bytes, context: RequestContext) -> None:
     """Invalid is for a body without events only."""
     try:
         parsed = parse(body, context)
@@ -86,13 +86,13 @@ def test_a_request_of_recorded_events(name: str) -> None:
 
 def test_the_asked_format_wins() -> None:
     event = sample("native", "events")[0]
-    parsed = parse(orjson.dumps(event), Context(format="rows", table=("t",)))
+    parsed = parse(orjson.dumps(event), RequestContext(format="rows", table=("t",)))
     assert (parsed.format, parsed.changes[0].after) == ("rows", event)
 
 
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(Invalid, match=r"'avro' is not known.*native, .*rows"):
-        parse(b"{}", Context(format="avro"))
+        parse(b"{}", RequestContext(format="avro"))
 
 
 def test_the_first_events_may_be_broken() -> None:
@@ -110,7 +110,7 @@ def test_nobody_knows_a_row() -> None:
 
 def test_a_body_that_is_not_json_keeps_the_name_that_was_asked_for() -> None:
     assert parse(b"nonsense", HERE).format == "auto"
-    assert parse(b"nonsense", Context(format="canal")).format == "canal"
+    assert parse(b"nonsense", RequestContext(format="canal")).format == "canal"
 
 
 def test_an_event_that_a_format_says_nothing_of_is_a_reject(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,33 +120,33 @@ def test_an_event_that_a_format_says_nothing_of_is_a_reject(monkeypatch: pytest.
 
 
 def test_several_changes_of_one_event_have_names_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(events: Any, context: Context, parsed: Parsed) -> None:
+    def twice(events: Any, context: RequestContext, parsed: ParsedRequest) -> None:
         for _ in range(2):
             rows.read(events, context, parsed)
 
     monkeypatch.setattr(native, "read_unmarked", twice)
     body = orjson.dumps(sample("native", "events")[1])
-    parsed = parse(body, Context(table=("t",), batch="b"))
+    parsed = parse(body, RequestContext(table=("t",), batch="b"))
     assert [change.identity for change in parsed.changes] == ["t:b:0", "t:b:0:1"]
 
 
 @settings(max_examples=150, deadline=None)
 @given(value=json_values, context=st.sampled_from(CONTEXTS))
-def test_any_json(value: Any, context: Context) -> None:
+def test_any_json(value: Any, context: RequestContext) -> None:
     _assert_read(orjson.dumps(value), context)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), context=st.sampled_from(CONTEXTS))
-def test_broken_events(name: str, data: st.DataObject, context: Context) -> None:
+def test_broken_events(name: str, data: st.DataObject, context: RequestContext) -> None:
     events = data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=4))
     _assert_whole(parse(orjson.dumps(events), context))
 
 
 @settings(max_examples=150, deadline=None)
 @given(body=st.binary(max_size=80), context=st.sampled_from(CONTEXTS))
-def test_any_bytes(body: bytes, context: Context) -> None:
+def test_any_bytes(body: bytes, context: RequestContext) -> None:
     _assert_read(body, context)
 
 
@@ -155,7 +155,7 @@ def test_any_bytes(body: bytes, context: Context) -> None:
 @given(data=st.data())
 def test_a_repeated_request_has_the_same_identities(name: str, data: st.DataObject) -> None:
     body = orjson.dumps(data.draw(st.lists(broken(samples_of(name)), min_size=1, max_size=4)))
-    first, again = (parse(body, Context(table=("t",), batch="b")) for _ in range(2))
+    first, again = (parse(body, RequestContext(table=("t",), batch="b")) for _ in range(2))
     marks = [(change.identity, change.number) for change in first.changes]
     assert marks == [(change.identity, change.number) for change in again.changes]
     assert all(identity or number is not None for identity, number in marks)

@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errors import Invalid
-from ingest.change import Context, Parsed
+from ingest.change import ParsedRequest, RequestContext
 from ingest.formats.detect import is_event
 from ingest.formats.json_body import add_events, has_long_number, split_events
 
-HERE = Context()
+HERE = RequestContext()
 NATIVE = {"sequence": 1, "timestamp": 2, "operation": "INSERT", "table": "t", "rowId": "1", "after": {"a": 1}}
 
 
-def split(body: bytes, context: Context = HERE) -> tuple[list[tuple[int, Any]], Parsed]:
-    parsed = Parsed("auto")
+def split(body: bytes, context: RequestContext = HERE) -> tuple[list[tuple[int, Any]], ParsedRequest]:
+    parsed = ParsedRequest("auto")
     return split_events(body, context, is_event, parsed), parsed
 
 
-def values(body: bytes, context: Context = HERE) -> list[Any]:
+def values(body: bytes, context: RequestContext = HERE) -> list[Any]:
     events, parsed = split(body, context)
     assert [index for index, _ in events] == list(range(parsed.events))
     assert not parsed.rejects
@@ -96,7 +96,7 @@ def test_a_body_without_events_is_refused(body: bytes) -> None:
     ],
 )
 def test_a_body_of_which_nothing_can_be_read_is_one_reject(body: bytes) -> None:
-    events, parsed = split(body, Context(table=("a", "b"), source="s"))
+    events, parsed = split(body, RequestContext(table=("a", "b"), source="s"))
     assert events == []
     assert parsed.events == 1
     (reject,) = parsed.rejects
@@ -142,7 +142,7 @@ def test_null_is_a_tombstone() -> None:
 
 
 def test_lines_can_be_asked_for_by_the_content_type() -> None:
-    events, parsed = split(b'[{"a":1},\n{"a":2}', Context(content_type="application/x-ndjson"))
+    events, parsed = split(b'[{"a":1},\n{"a":2}', RequestContext(content_type="application/x-ndjson"))
     assert events == [(1, {"a": 2})]
     assert parsed.rejects[0].original == b'[{"a":1},'
 
@@ -187,17 +187,17 @@ def test_depth_is_limited_to_what_can_be_written_again() -> None:
 
 
 def test_decoded_events() -> None:
-    parsed = Parsed("auto")
+    parsed = ParsedRequest("auto")
     assert add_events([{"a": 1}, 7, None], HERE, parsed) == [(0, {"a": 1})]
     assert (parsed.events, parsed.rejects[0].code, parsed.ignored) == (3, "not-object", {2: "tombstone"})
     with pytest.raises(Invalid, match="at least one"):
-        add_events([], HERE, Parsed("auto"))
+        add_events([], HERE, ParsedRequest("auto"))
 
 
 @settings(max_examples=200, deadline=None)
 @given(body=st.binary(max_size=60) | st.text('{}[]":,1e9.- \nabn\\u', max_size=40).map(str.encode))
 def test_any_bytes(body: bytes) -> None:
-    parsed = Parsed("auto")
+    parsed = ParsedRequest("auto")
     try:
         events = split_events(body, HERE, is_event, parsed)
     except Invalid:

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.change import Context
+from ingest.change import RequestContext
 from ingest.formats import kafka_rest
 from tests.unit.ingest.formats.recorded import changed, parse, sample
 
-TOPIC = Context(topic="srv.public.orders")
+TOPIC = RequestContext(topic="srv.public.orders")
 
 
 def test_version_2_with_debezium() -> None:
@@ -75,12 +75,12 @@ def test_rows_belong_to_the_topic() -> None:
 
 
 def test_a_topic_without_dots_is_a_table_of_the_default_namespace() -> None:
-    change = parse(kafka_rest, [{"value": {"id": 1}}], Context(topic="orders")).changes[0]
+    change = parse(kafka_rest, [{"value": {"id": 1}}], RequestContext(topic="orders")).changes[0]
     assert change.table == ("default", "orders")
 
 
 def test_the_path_wins_over_the_topic() -> None:
-    context = Context(topic="a.b", table=("lake", "t"))
+    context = RequestContext(topic="a.b", table=("lake", "t"))
     parsed = parse(kafka_rest, [{"value": {"id": 1}}, {"key": {"id": 2}, "value": None}], context)
     assert {change.table for change in parsed.changes} == {("lake", "t")}
 
@@ -97,7 +97,7 @@ def test_the_path_wins_over_the_topic() -> None:
 def test_bare_keys_are_named_by_the_request(
     key: object, names: tuple[str, ...] | None, before: dict[str, object]
 ) -> None:
-    context = Context(topic="shop.orders", key=names)
+    context = RequestContext(topic="shop.orders", key=names)
     change = parse(kafka_rest, [{"key": key, "value": None}], context).changes[0]
     assert (change.operation, change.before, change.key) == ("delete", before, tuple(before))
 
@@ -118,7 +118,7 @@ def test_several_producers_in_one_request_keep_their_order() -> None:
 def test_binary_by_content_type() -> None:
     value = base64.b64encode(orjson.dumps(sample("supabase", "changes")[0])).decode()
     key = base64.b64encode(b'{"id": 7}').decode()
-    context = Context(content_type="application/vnd.kafka.binary.v2+json")
+    context = RequestContext(content_type="application/vnd.kafka.binary.v2+json")
     change = parse(kafka_rest, [{"key": key, "value": value}], context).changes[0]
     assert (change.after, change.key) == ({"id": 7, "status": "new"}, ("id",))
 
@@ -131,9 +131,9 @@ def test_an_empty_record_is_ignored() -> None:
     ("event", "context", "code"),
     [
         ({"key": 7, "value": None}, TOPIC, "no-key"),
-        ({"key": {"id": 7}, "value": None}, Context(), "no-table"),
-        ({"key": {"id": 7}, "value": None}, Context(topic="a\u0000.b"), "bad-table"),
-        ({"value": {"id": 7}}, Context(), "no-table"),
+        ({"key": {"id": 7}, "value": None}, RequestContext(), "no-table"),
+        ({"key": {"id": 7}, "value": None}, RequestContext(topic="a\u0000.b"), "bad-table"),
+        ({"value": {"id": 7}}, RequestContext(), "no-table"),
         ({"value": [1]}, TOPIC, "not-object"),
         ({"value": "{"}, TOPIC, "not-json"),
         ({"value": {"type": "BINARY", "data": "###"}}, TOPIC, "not-json"),
@@ -143,7 +143,7 @@ def test_an_empty_record_is_ignored() -> None:
         (7, TOPIC, "not-object"),
     ],
 )
-def test_what_is_refused(event: object, context: Context, code: str) -> None:
+def test_what_is_refused(event: object, context: RequestContext, code: str) -> None:
     parsed = parse(kafka_rest, [event], context)
     assert [refused.code for refused in parsed.rejects] == [code]
     assert parsed.changes == []

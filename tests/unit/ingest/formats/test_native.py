@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.change import Context, position_of
+from ingest.change import RequestContext, position_of
 from ingest.formats import detect, native
 from ingest.formats.detect import parse_events
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
-HERE = Context()
-SOURCE = Context(source="do-1")
+HERE = RequestContext()
+SOURCE = RequestContext(source="do-1")
 EVENT = sample("native", "events")[1]
 
 
@@ -51,13 +51,13 @@ def test_each_field_is_part_of_the_identity(field: str) -> None:
     [
         ("a.b.c", HERE, ("a", "b", "c")),
         ("t", HERE, ("default", "t")),
-        ("t", Context(namespace=("x", "y")), ("x", "y", "t")),
-        ("a.b", Context(table=("p", "q")), ("p", "q")),
-        (None, Context(table=("p", "q")), ("p", "q")),
-        (["x"], Context(table=("p", "q")), ("p", "q")),
+        ("t", RequestContext(namespace=("x", "y")), ("x", "y", "t")),
+        ("a.b", RequestContext(table=("p", "q")), ("p", "q")),
+        (None, RequestContext(table=("p", "q")), ("p", "q")),
+        (["x"], RequestContext(table=("p", "q")), ("p", "q")),
     ],
 )
-def test_table(table: object, context: Context, expected: tuple[str, ...]) -> None:
+def test_table(table: object, context: RequestContext, expected: tuple[str, ...]) -> None:
     assert parse(native, [changed(EVENT, "table", to=table)], context).changes[0].table == expected
 
 
@@ -128,7 +128,7 @@ def test_a_delete_by_key_needs_the_key() -> None:
 
 def test_the_key_of_the_request_wins() -> None:
     event = {**EVENT, "primaryKey": ["id"]}
-    assert parse(native, [event], Context(key=("a", "b"))).changes[0].key == ("a", "b")
+    assert parse(native, [event], RequestContext(key=("a", "b"))).changes[0].key == ("a", "b")
 
 
 def test_large_integers_at_any_depth() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.api.responses import RequestSummary
-from ingest.change import Change, Context, Parsed, Reject
+from ingest.change import Change, ParsedRequest, Reject, RequestContext
 from ingest.formats import native
 from ingest.formats.detect import parse, parse_events
 from ingest.journal.encoded_request import Packed, pack
@@ -42,12 +42,12 @@ ODD: dict[str, st.SearchStrategy[Any]] = {
     "more": VALUES,
 }
 CONTEXTS = [
-    Context(),
-    Context(source="s"),
-    Context(source="s", table=("p", "q")),
-    Context(source="s", key=("a",)),
-    Context(source="s", batch="b-1"),
-    Context(source="s", namespace=("x", "y")),
+    RequestContext(),
+    RequestContext(source="s"),
+    RequestContext(source="s", table=("p", "q")),
+    RequestContext(source="s", key=("a",)),
+    RequestContext(source="s", batch="b-1"),
+    RequestContext(source="s", namespace=("x", "y")),
 ]
 
 
@@ -75,7 +75,7 @@ def requests(draw: st.DrawFn) -> list[dict[str, Any]]:
     return events
 
 
-def _one_by_one(body: bytes, context: Context) -> Parsed:
+def _one_by_one(body: bytes, context: RequestContext) -> ParsedRequest:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "columns", lambda events, context: None)
         return parse(body, context)
@@ -93,7 +93,9 @@ def _claims(packed: Packed) -> list[object]:
 
 @settings(max_examples=600, deadline=None)
 @given(events=requests(), context=st.sampled_from(CONTEXTS), deduplicate=st.booleans())
-def test_as_columns_or_one_by_one(events: list[dict[str, Any]], context: Context, deduplicate: bool) -> None:
+def test_as_columns_or_one_by_one(
+    events: list[dict[str, Any]], context: RequestContext, deduplicate: bool
+) -> None:
     body = json.dumps({"events": events}).encode()
     quick, slow = parse(body, context), _one_by_one(body, context)
     assert RequestSummary.of(quick) == RequestSummary.of(slow)
@@ -109,7 +111,7 @@ def test_as_columns_or_one_by_one(events: list[dict[str, Any]], context: Context
 def test_the_usual_request_is_columns() -> None:
     event = {"sequence": 1, "timestamp": 5, "table": "s.t", "rowId": "1"}
     events = [{**event, "operation": "INSERT", "after": {"a": 1}}, {**event, "operation": "DELETE"}]
-    for context in (Context(source="s"), Context(source="s", table=("p", "q"))):
+    for context in (RequestContext(source="s"), RequestContext(source="s", table=("p", "q"))):
         found = parse(orjson.dumps(events), context)
         assert found.columns is not None
         assert found.columns.table == (context.table or ("s", "t"))
@@ -117,15 +119,15 @@ def test_the_usual_request_is_columns() -> None:
 
 def test_so_is_a_message_of_a_connection() -> None:
     event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
-    found = parse_events([{**event, "after": {"a": 1}}], Context(source="s", batch="b"))
+    found = parse_events([{**event, "after": {"a": 1}}], RequestContext(source="s", batch="b"))
     assert found.columns is not None
-    marked = parse_events([{**event, "after": {"a": f"{native.MARK}12"}}], Context(source="s"))
+    marked = parse_events([{**event, "after": {"a": f"{native.MARK}12"}}], RequestContext(source="s"))
     assert [change.after for change in marked.changes] == [{"a": 12}]
 
 
 def test_a_list_that_was_changed_is_what_is_kept() -> None:
     event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
-    parsed = parse(orjson.dumps([{**event, "after": {"a": 1}}]), Context(source="s"))
+    parsed = parse(orjson.dumps([{**event, "after": {"a": 1}}]), RequestContext(source="s"))
     parsed.changes[0].after = {"a": 2}
     [[_, _, [change], _]] = _kept(pack("main", parsed, priority=1, deduplicate=True))
     assert change.after == {"a": 2}

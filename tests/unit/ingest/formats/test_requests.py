@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.change import Context
+from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from tests.unit.ingest.formats.recorded import sample
 
@@ -49,7 +49,7 @@ def _body(wrapper: str, events: list[Any]) -> bytes:
 )
 def test_a_request(producer: str, name: str, wrapper: str, changes: int) -> None:
     events = sample(producer, name)
-    parsed = parse(_body(wrapper, events), Context(topic="srv.public.orders"))
+    parsed = parse(_body(wrapper, events), RequestContext(topic="srv.public.orders"))
     assert parsed.format.replace("-", "_") == producer
     assert parsed.events == len(events)
     assert len(parsed.changes) == changes
@@ -59,23 +59,23 @@ def test_a_request(producer: str, name: str, wrapper: str, changes: int) -> None
     ("producer", "name"), [("canal", "changes"), ("wal2json", "version1"), ("supabase", "changes")]
 )
 def test_one_event_alone(producer: str, name: str) -> None:
-    parsed = parse(_body("alone", sample(producer, name)[:1]), Context())
+    parsed = parse(_body("alone", sample(producer, name)[:1]), RequestContext())
     assert (parsed.format, parsed.events) == (producer, 1)
     assert parsed.changes
 
 
 def test_enriched_messages_of_a_changefeed() -> None:
-    parsed = parse(_body("payload", sample("cockroach", "enriched")), Context())
+    parsed = parse(_body("payload", sample("cockroach", "enriched")), RequestContext())
     assert parsed.format == "cockroach"
     assert [change.operation for change in parsed.changes] == ["insert", "update", "delete", "insert"]
 
 
 def test_in_a_named_batch_every_change_has_its_own_identity() -> None:
     body = _body("array", [*sample("supabase", "changes"), *sample("supabase", "changes")])
-    first, again = (parse(body, Context(batch="w1")).changes for _ in range(2))
+    first, again = (parse(body, RequestContext(batch="w1")).changes for _ in range(2))
     identities = [change.identity for change in first]
     assert len(set(identities)) == 6
     assert [change.identity for change in again] == identities
     without_ids = [{"change": sample("wal2json", "version1")[0]["change"]}]
-    rows = parse(_body("array", without_ids), Context(batch="w1")).changes
+    rows = parse(_body("array", without_ids), RequestContext(batch="w1")).changes
     assert len({change.identity for change in rows}) == len(rows) == 4

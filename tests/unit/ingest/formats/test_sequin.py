@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from ingest.change import Context, position_of
+from ingest.change import RequestContext, position_of
 from ingest.formats import sequin
 from tests.unit.ingest.formats.recorded import changed, parse, sample, without
 
@@ -57,14 +57,18 @@ def test_position_transaction_and_identity() -> None:
 
 
 def test_the_request_wins() -> None:
-    context = Context(table=("lake", "o"), source="mine")
+    context = RequestContext(table=("lake", "o"), source="mine")
     change = parse(sequin, sample("sequin", "changes"), context).changes[0]
     assert (change.table, change.source) == (("lake", "o"), "mine")
 
 
 def test_without_a_schema_the_namespace_is_the_default() -> None:
     event = without(sample("sequin", "changes")[0], "metadata", "table_schema")
-    assert parse(sequin, [event], Context(namespace=("a", "b"))).changes[0].table == ("a", "b", "orders")
+    assert parse(sequin, [event], RequestContext(namespace=("a", "b"))).changes[0].table == (
+        "a",
+        "b",
+        "orders",
+    )
 
 
 def test_what_is_refused() -> None:
