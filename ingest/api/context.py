@@ -43,7 +43,7 @@ from ingest.api.websocket_limits import Connections
 from ingest.change import ParsedRequest, RequestContext
 from ingest.formats.detect import parse
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Fill, JournalFull, Receipt
+from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalFull
 from ingest.landing.status import LandingView
 from ingest.settings import ApiSettings
 
@@ -178,7 +178,7 @@ class PendingAppend:
 
     warehouse: str
     summary: RequestSummary
-    receipt: Future[Receipt]
+    receipt: Future[AppendReceipt]
 
 
 class ApiContext:
@@ -205,7 +205,7 @@ class ApiContext:
         self.sources = Sources(settings.sources_remembered_max)
         self.connections = Connections(settings)
         self.subscriptions: Subscriptions | None = None  # None: /ws is for producers only
-        self.last_usage = Fill(0, 0, 1, 0.0)  # of the journal's buffer, as of the last append or look
+        self.last_usage = BufferUsage(0, 0, 1, 0.0)  # of the journal's buffer, as of the last append or look
         self.failures = 0  # requests in a row that the journal could not store
         self._parsing_bytes = 0  # of bodies that wait for a thread, or are being parsed
         self._stopped = False
@@ -276,9 +276,9 @@ class ApiContext:
         self.buffer_usage()
         return PendingAppend(warehouse, RequestSummary.of(parsed), receipt)
 
-    def buffer_usage(self) -> Fill:
+    def buffer_usage(self) -> BufferUsage:
         """How full the journal is. May query its database."""
-        self.last_usage = self.journal.fill()
+        self.last_usage = self.journal.buffer_usage()
         return self.last_usage
 
     # -- failures and figures
@@ -304,7 +304,7 @@ class ApiContext:
         return render()
 
 
-async def committed(receipt: Future[Receipt]) -> Receipt:
+async def committed(receipt: Future[AppendReceipt]) -> AppendReceipt:
     """The receipt after COMMIT; raises what the journal raises.
 
     Unlike asyncio.wrap_future, a cancelled wait does not cancel the journal's future.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from prometheus_client import Counter, Gauge, Histogram
 
 from ingest.api.responses import AppendResult
-from ingest.journal.receipts import Fill
+from ingest.journal.receipts import BufferUsage
 
 Transport = Literal["http", "ws"]
 
@@ -86,7 +86,7 @@ class IngestMetrics:
     def connections(self, count: int) -> None:
         _connections.set(count)
 
-    def buffer_usage(self, usage: Fill) -> None:
+    def buffer_usage(self, usage: BufferUsage) -> None:
         """Set the gauges that all processes share: the process that answers /metrics does, just before."""
         _pending_events.set(usage.pending_events)
         _pending_bytes.set(usage.pending_bytes)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from catalog.errors import Invalid
 from ingest.change import ChangeColumns, ParsedRequest, RequestContext, TableName
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from ingest.settings import ApiSettings
 from ingest.store.tables import LandedTable
 
@@ -139,7 +139,7 @@ class AppendResult:
 
     warehouse: str
     summary: RequestSummary
-    receipt: Receipt
+    receipt: AppendReceipt
 
     @property
     def token_id(self) -> int:

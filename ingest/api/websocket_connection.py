@@ -31,7 +31,7 @@ from ingest.api.websocket_subscriptions import ConnectionSubscriptions
 from ingest.change import RequestContext
 from ingest.formats.detect import parse, parse_events
 from ingest.formats.json_body import is_sound, may_be_deep
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class Connection(_Sender):
         loop = asyncio.get_running_loop()
         settled = partial(self._settled, batch, pending, state, started_s)
 
-        def wake(future: Future[Receipt]) -> None:
+        def wake(future: Future[AppendReceipt]) -> None:
             try:
                 loop.call_soon_threadsafe(settled, future)
             except RuntimeError:  # the event loop has ended; what is stored stays stored
@@ -263,7 +263,7 @@ class Connection(_Sender):
         pending: PendingAppend,
         state: SourceState,
         started_s: float,
-        future: Future[Receipt],
+        future: Future[AppendReceipt],
     ) -> None:
         """After COMMIT, or after its failure."""
         self._in_flight -= 1

@@ -21,7 +21,7 @@ from ingest.journal.cut_points import (
     landed_transactions,
 )
 from ingest.journal.encoding import decode
-from ingest.journal.receipts import Entry, Pending
+from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
     among,
     companions,
@@ -154,7 +154,7 @@ def pending_tables(database: Database, warehouse: str) -> list[Pending]:
 
 def read_entries(
     database: Database, warehouse: str, table: TableName, after: int, up_to: int, events_max: int | None
-) -> Iterator[Entry]:
+) -> Iterator[JournalEntry]:
     """The entries in (after, up_to], oldest first; it ends with the one that reaches `events_max`."""
     events = 0
     while True:
@@ -162,7 +162,7 @@ def read_entries(
         rows = database.fetch_all(_READ, params)
         for journal_id, received_ms, count, skips, blob in rows:
             changes, rejects = decode(blob, table, orjson.loads(skips) if skips else ())
-            yield Entry(journal_id, received_ms, changes, rejects)
+            yield JournalEntry(journal_id, received_ms, changes, rejects)
             events += count
             if events_max is not None and events >= events_max:
                 return

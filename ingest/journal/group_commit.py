@@ -31,7 +31,7 @@ from ingest.change import table_name
 from ingest.journal.cut_points import are_in_one_group, merge_groups
 from ingest.journal.encoded_request import Packed, PackedEntry
 from ingest.journal.entries import Head, advance_counter, lock_counter, pending_in_transaction
-from ingest.journal.receipts import BatchChanged, JournalFull, Receipt
+from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
 from ingest.journal.schema import entries, is_about_data, root_cause, run_many
 from ingest.journal.sources import Marks, Numbers, Window, load_window
 from ingest.journal.transactions import Ledger, load_transactions, new_steps, store_transactions
@@ -41,7 +41,7 @@ _INSERT_ENTRY = sa.insert(entries)
 
 LOOK_EVERY_S = 0.25  # how much others have appended and trimmed
 
-Answer = Receipt | CatalogError
+Answer = AppendReceipt | CatalogError
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class _OneWarehouse:
         if request.steps or request.ends or request.begins:
             steps = new_steps(request.steps, duplicates)
             self.ledger.take(steps, request.ends, self._id, self._now_ms, request.begins)
-        return Receipt(
+        return AppendReceipt(
             first=first,
             last=first,
             duplicates=_indexes(request.indexes, duplicates),
@@ -264,7 +264,7 @@ def _indexes(indexes: Sequence[int], duplicates: set[int]) -> frozenset[int]:
 
 # -- the thread
 
-Waiting = tuple[Packed, "Future[Receipt]"]
+Waiting = tuple[Packed, "Future[AppendReceipt]"]
 
 
 class Committer:
@@ -289,9 +289,9 @@ class Committer:
     def queued_bytes(self) -> int:
         return self._queued_bytes
 
-    def submit(self, request: Packed) -> Future[Receipt]:
+    def submit(self, request: Packed) -> Future[AppendReceipt]:
         """Unavailable after `close`."""
-        future: Future[Receipt] = Future()
+        future: Future[AppendReceipt] = Future()
         with self._condition:
             if self._closed:
                 raise Unavailable("the journal is closed; nothing was stored")
@@ -363,7 +363,7 @@ class Committer:
             _fail(group[0][1], Invalid(f"the journal cannot keep this request: {root_cause(error)}"))
 
 
-def _fail(future: Future[Receipt], error: Exception) -> None:
+def _fail(future: Future[AppendReceipt], error: Exception) -> None:
     if future.set_running_or_notify_cancel():
         future.set_exception(error)
 

@@ -34,10 +34,10 @@ from ingest.journal.entries import (
     warehouses,
 )
 from ingest.journal.group_commit import Appender, Committer, Result, now_ms
-from ingest.journal.receipts import Entry, Fill, JournalFull, Pending, Receipt
+from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.settings import JournalLimits
 
-FILL_AGE_S_MAX = 0.25  # others append and trim too
+USAGE_AGE_S_MAX = 0.25  # others append and trim too
 FULL_AGE_S_MAX = 0.02  # before somebody is refused
 NEARLY_FULL = 0.8  # part of the bytes at which requests of the usual priority are refused
 
@@ -52,13 +52,13 @@ class Journal:
         self._database = database
         self._clock = clock
         self._committer = Committer(Appender(database, self.limits), self.limits, clock, self._note)
-        self._looking = threading.Lock()
+        self._reading = threading.Lock()
         self._pending = (0, 0)  # events and bytes, as far as this process knows
-        self._looked_s = float("-inf")
+        self._read_s = float("-inf")
 
     # -- in
 
-    def submit(self, warehouse: str, parsed: ParsedRequest, *, priority: int = 1) -> Future[Receipt]:
+    def submit(self, warehouse: str, parsed: ParsedRequest, *, priority: int = 1) -> Future[AppendReceipt]:
         """Append what a request brought; the future ends after COMMIT.
 
         Raised here, or set in the future: JournalFull (nothing stored, try later), TooLarge, Invalid and
@@ -72,36 +72,36 @@ class Journal:
                 f"the request takes {packed.stored_bytes} bytes in the journal; it may take {bound}"
             )
         if packed.entries:
-            self._require_room(packed.stored_bytes, bound)
+            self._require_capacity(packed.stored_bytes, bound)
         return self._committer.submit(packed)
 
-    def _require_room(self, stored_bytes: int, bound: int) -> None:
+    def _require_capacity(self, stored_bytes: int, bound: int) -> None:
         queued = self._committer.queued_bytes
         if queued + stored_bytes > self.limits.queue_bytes_max and queued:
-            raise JournalFull(self.fill().level)
-        if self._fill(FILL_AGE_S_MAX)[1] + queued + stored_bytes > bound:
-            pending_bytes = self._fill(FULL_AGE_S_MAX)[1]
+            raise JournalFull(self.buffer_usage().level)
+        if self._read_usage(USAGE_AGE_S_MAX)[1] + queued + stored_bytes > bound:
+            pending_bytes = self._read_usage(FULL_AGE_S_MAX)[1]
             if pending_bytes + queued + stored_bytes > bound:
                 raise JournalFull(pending_bytes / self.limits.bytes_max)
 
-    def fill(self) -> Fill:
+    def buffer_usage(self) -> BufferUsage:
         """How full it is; at most a moment old."""
-        events, stored_bytes = self._fill(FILL_AGE_S_MAX)
-        return Fill(events, stored_bytes, self.limits.bytes_max, stored_bytes / self.limits.bytes_max)
+        events, stored_bytes = self._read_usage(USAGE_AGE_S_MAX)
+        return BufferUsage(events, stored_bytes, self.limits.bytes_max, stored_bytes / self.limits.bytes_max)
 
-    def _fill(self, age_s_max: float) -> tuple[int, int]:
-        if time.monotonic() - self._looked_s > age_s_max:
-            with self._looking:  # one look is enough for all who ask at the same moment
-                if time.monotonic() - self._looked_s > age_s_max:
-                    self._set_fill(pending_totals(self._database))
+    def _read_usage(self, age_s_max: float) -> tuple[int, int]:
+        if time.monotonic() - self._read_s > age_s_max:
+            with self._reading:  # one look is enough for all who ask at the same moment
+                if time.monotonic() - self._read_s > age_s_max:
+                    self._set_usage(pending_totals(self._database))
         return self._pending
 
     def _note(self, result: Result) -> None:
-        self._set_fill(result.pending)
+        self._set_usage(result.pending)
 
-    def _set_fill(self, pending: tuple[int, int]) -> None:
+    def _set_usage(self, pending: tuple[int, int]) -> None:
         self._pending = pending
-        self._looked_s = time.monotonic()
+        self._read_s = time.monotonic()
 
     # -- out
 
@@ -139,11 +139,11 @@ class Journal:
         return cut_point(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
 
     def _is_filled_by(self, warehouse: str, tables: Collection[TableName]) -> bool:
-        fill = self.fill()
-        if fill.level < NEARLY_FULL * self.limits.levels[2]:
+        usage = self.buffer_usage()
+        if usage.level < NEARLY_FULL * self.limits.levels[2]:
             return False
         held = sum(one.stored_bytes for one in self.pending(warehouse) if one.table in tables)
-        return held > fill.pending_bytes // 2
+        return held > usage.pending_bytes // 2
 
     def reach(
         self,
@@ -163,7 +163,7 @@ class Journal:
 
     def read(
         self, warehouse: str, table: TableName, after: int, up_to: int, *, events_max: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[JournalEntry]:
         """The entries of a table in (after, up_to], oldest first, without the duplicates."""
         return read_entries(self._database, warehouse, table, after, up_to, events_max)
 
@@ -171,7 +171,7 @@ class Journal:
         """Forget what has landed, up to the id of each table. May be repeated."""
         linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
         trim_entries(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
-        self._set_fill(pending_totals(self._database))
+        self._set_usage(pending_totals(self._database))
 
     def warehouses(self) -> list[str]:
         """Those of which changes are pending."""
@@ -180,7 +180,7 @@ class Journal:
     def forget_warehouse(self, warehouse: str, is_gone: Callable[[], bool]) -> int:
         """Delete what is left of a dropped warehouse: see `trimming.forget_warehouse`."""
         forgotten = forget_warehouse(self._database, warehouse, is_gone)
-        self._set_fill(pending_totals(self._database))
+        self._set_usage(pending_totals(self._database))
         return forgotten
 
     def sweep(self, now_ms: int) -> None:

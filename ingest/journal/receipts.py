@@ -9,7 +9,7 @@ from ingest.change import Change, Reject, TableName
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class AppendReceipt:
     """A request is durable. `first` and `last` are its journal ids, None if all of it had been here before.
 
     `head` is the newest id of the warehouse at that moment: whatever the request repeats is not behind it.
@@ -23,7 +23,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class BufferUsage:
     """How much waits to land, over all warehouses. `level` is pending bytes as a part of `bytes_max`."""
 
     pending_events: int
@@ -45,7 +45,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """What one request brought for one table, in order."""
 
     id: int

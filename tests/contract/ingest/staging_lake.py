@@ -33,7 +33,7 @@ from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from ingest.jobs.work import SentCommits
 from ingest.journal.dead_letters import DeadLetter
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from ingest.staging.context import Ground
 from ingest.staging.stage import stage
 from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts
@@ -106,11 +106,11 @@ class StagingLake:
     def ground(self) -> Ground:
         return Ground(self.catalog, self.ingest.journal, self.ingest.tables)
 
-    def post(self, *events: Any, **context: Any) -> Receipt:
+    def post(self, *events: Any, **context: Any) -> AppendReceipt:
         """Append the events of one request."""
         return self.post_body(orjson.dumps(list(events)), **context)
 
-    def post_body(self, body: bytes, **context: Any) -> Receipt:
+    def post_body(self, body: bytes, **context: Any) -> AppendReceipt:
         parsed = parse(body, RequestContext(**context))
         return self.ingest.journal.submit(WAREHOUSE, parsed).result(timeout=60)
 

@@ -21,7 +21,7 @@ from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
 from ingest.journal.encoded_request import Packed
 from ingest.journal.group_commit import Committer
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from ingest.journal.sources import _INSERT_MARKS, Marks
 from tests.contract.ingest.journal.journal_setup import A, B, Place
 
@@ -118,7 +118,7 @@ def _append(journal: Journal, trial: Trial, answered: Callable[[int], object]) -
     """The first alone, the others two at a time, so that some share a commit."""
     sent = requests(trial)
     for group in _pairs(sent):
-        futures: list[tuple[int, Future[Receipt]]] = []
+        futures: list[tuple[int, Future[AppendReceipt]]] = []
         with journal._committer._condition:
             for number in group:
                 try:
@@ -145,9 +145,9 @@ def _pairs(sent: list[ParsedRequest]) -> Iterator[list[int]]:
 def _answer_before_commit() -> None:
     commit = Committer._commit
 
-    def early(self: Committer, group: list[tuple[Packed, Future[Receipt]]]) -> None:
+    def early(self: Committer, group: list[tuple[Packed, Future[AppendReceipt]]]) -> None:
         for _, future in group:
-            future.set_result(Receipt(1, 1, frozenset(), (), 1))
+            future.set_result(AppendReceipt(1, 1, frozenset(), (), 1))
         import time
 
         time.sleep(0.01)  # so that the one who waits writes it down

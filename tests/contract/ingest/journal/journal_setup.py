@@ -18,7 +18,7 @@ from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
 from ingest.journal import schema
 from ingest.journal.encoded_request import marks_of
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from ingest.journal.sources import split
 from ingest.settings import JournalLimits
 
@@ -113,7 +113,7 @@ def parts(
 
 def appended(
     journal: Journal, parsed: ParsedRequest, warehouse: str = WAREHOUSE, priority: int = 1
-) -> Receipt:
+) -> AppendReceipt:
     return journal.submit(warehouse, parsed, priority=priority).result(timeout=60)
 
 

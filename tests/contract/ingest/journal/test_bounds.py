@@ -11,7 +11,7 @@ from catalog.errors import TooLarge
 from ingest.change import ParsedRequest, TransactionBegin
 from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import JournalFull, Receipt
+from ingest.journal.receipts import AppendReceipt, JournalFull
 from ingest.settings import JournalLimits
 from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
@@ -31,7 +31,7 @@ LIMITS = JournalLimits(bytes_max=10_000, fallback_bytes_max=5_000)
 def _fill_to(journal: Journal, level: float, start: int = 0) -> int:
     """Append single events up to a level; the next number."""
     number = start
-    while journal.fill().level < level:
+    while journal.buffer_usage().level < level:
         appended(journal, numbered([number]), priority=0)
         number += 1
     return number
@@ -52,7 +52,7 @@ def test_priorities_are_refused_in_order(place: Place) -> None:
             assert bound - 0.02 < refusal.level < bound + 0.04
             assert (refusal.status, refusal.retry_after_s) == (429, 1)
         assert numbers_in(journal) == list(range(number))
-        assert journal.fill().pending_bytes <= 15_000
+        assert journal.buffer_usage().pending_bytes <= 15_000
 
 
 def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(place: Place) -> None:
@@ -70,9 +70,9 @@ def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(place: Place) -
 def test_the_bound_holds_for_those_who_do_not_know_of_each_other(place: Place) -> None:
     """The second has an old idea of how full it is; the transaction itself looks."""
     with place.opened(LIMITS) as one, place.opened(LIMITS) as other:
-        assert other.fill().level == 0
+        assert other.buffer_usage().level == 0
         number = _fill_to(one, 0.91)
-        other._set_fill((0, 0))
+        other._set_usage((0, 0))
         with pytest.raises(JournalFull):
             appended(other, numbered([number]))
         assert problems(other) == []
@@ -90,13 +90,13 @@ def test_in_one_commit_those_that_fit_are_taken_and_the_others_refused(place: Pl
         assert 0 < taken < len(answers)
         assert all(isinstance(answer, JournalFull) for answer in answers if answer is not None)
         assert answers[:taken] == [None] * taken
-        assert journal.fill().pending_bytes <= 2_000
+        assert journal.buffer_usage().pending_bytes <= 2_000
         assert problems(journal) == []
 
 
 def _size_of_one(journal: Journal) -> int:
     appended(journal, numbered([0]))
-    return journal.fill().pending_bytes
+    return journal.buffer_usage().pending_bytes
 
 
 def _packed(numbers: range) -> list[Packed]:
@@ -111,7 +111,7 @@ def test_a_request_that_can_never_fit_says_so(place: Place) -> None:
 def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
     with place.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
         with journal._committer._condition:  # nobody commits
-            queued: list[Future[Receipt]] = []
+            queued: list[Future[AppendReceipt]] = []
             while journal._committer.queued_bytes < 900:
                 queued.append(journal.submit(WAREHOUSE, numbered([len(queued)])))
             with pytest.raises(JournalFull):
@@ -129,7 +129,7 @@ def test_it_takes_more_when_another_process_has_trimmed(place: Place) -> None:
         with pytest.raises(JournalFull):
             appended(journal, numbered([number]))
         worker.trim(WAREHOUSE, {A: worker.head(WAREHOUSE)})
-        journal._looked_s = float("-inf")  # as if a moment had passed
+        journal._read_s = float("-inf")  # as if a moment had passed
         assert appended(journal, numbered([number])).first is not None
 
 

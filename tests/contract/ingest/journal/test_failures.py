@@ -14,7 +14,7 @@ from catalog.errors import CommitStateUnknown, Invalid, Unavailable
 from ingest.change import Change, ParsedRequest
 from ingest.journal.encoded_request import Packed, pack
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
@@ -30,7 +30,7 @@ from tests.contract.ingest.journal.journal_setup import (
 from tests.harness.postgres import PostgresServer
 
 
-def submit_together(journal: Journal, requests: list[Packed]) -> list[Future[Receipt]]:
+def submit_together(journal: Journal, requests: list[Packed]) -> list[Future[AppendReceipt]]:
     """So that they share a commit."""
     with journal._committer._condition:
         return [journal._committer.submit(request) for request in requests]
@@ -154,7 +154,7 @@ def test_what_others_append_is_not_believed_before_it_is_committed(
             one._committer._appender._work(connection, [ours], 1)
             second = appender._work(connection, [theirs], 1)
             [receipt] = second.answers
-            assert isinstance(receipt, Receipt)
+            assert isinstance(receipt, AppendReceipt)
             assert receipt.duplicates == {0}
             raise Unavailable("undone")
 

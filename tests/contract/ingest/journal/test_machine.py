@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ingest.change import Change, ParsedRequest, Reject, TableName
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from ingest.settings import JournalLimits
 from tests.contract.ingest.journal.journal_setup import A, B, Clock, Place
 
@@ -71,7 +71,7 @@ class Model:
     identities: dict[tuple[str, str], int] = field(default_factory=dict)  # -> known until
     head: int = 0
 
-    def take(self, events: list[Change | Reject], receipt: Receipt, now_ms: int) -> None:
+    def take(self, events: list[Change | Reject], receipt: AppendReceipt, now_ms: int) -> None:
         new = []
         for event in events:
             is_duplicate = event.index in receipt.duplicates

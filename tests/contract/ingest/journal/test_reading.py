@@ -35,7 +35,7 @@ def test_pending_of_each_table(journal: Journal, clock: Clock) -> None:
         2,
     )
     assert journal.pending("other") == []
-    fill = journal.fill()
+    fill = journal.buffer_usage()
     assert fill.pending_events == 6
     assert fill.pending_bytes == found[A].stored_bytes + found[B].stored_bytes
     assert fill.level == fill.pending_bytes / fill.bytes_max
@@ -75,11 +75,11 @@ def test_trim_forgets_what_has_landed(place: Place, journal: Journal) -> None:
         appended(journal, numbered([n], table=(A, B)[n % 2]))
     journal.trim(WAREHOUSE, {A: 3})
     assert {one.table: one.events for one in journal.pending(WAREHOUSE)} == {A: 1, B: 3}
-    assert journal.fill().pending_events == 4
+    assert journal.buffer_usage().pending_events == 4
     journal.trim(WAREHOUSE, {A: 3})  # again: harmless
     journal.trim(WAREHOUSE, {A: 6, B: 6})
     assert journal.pending(WAREHOUSE) == []
-    fill = journal.fill()
+    fill = journal.buffer_usage()
     assert (fill.pending_events, fill.pending_bytes, fill.level) == (0, 0, 0)
     assert appended(journal, numbered(range(7))).duplicates == set(range(6))
     with place.opened() as another:
@@ -93,15 +93,15 @@ def test_trim_of_very_many(journal: Journal) -> None:
         future.result(timeout=60)
     journal.trim(WAREHOUSE, {A: TRIMMED_AT_A_TIME * 2 + 5})
     assert numbers_in(journal) == [TRIMMED_AT_A_TIME * 2 + 5, TRIMMED_AT_A_TIME * 2 + 6]
-    assert journal.fill().pending_events == 2
+    assert journal.buffer_usage().pending_events == 2
 
 
 def test_another_process_sees_that_something_was_trimmed(place: Place, journal: Journal) -> None:
     appended(journal, numbered(range(5)))
     with place.opened() as another:
         another.trim(WAREHOUSE, {A: 1})
-    journal._looked_s = float("-inf")  # as if a moment had passed
-    assert journal.fill().pending_events == 0
+    journal._read_s = float("-inf")  # as if a moment had passed
+    assert journal.buffer_usage().pending_events == 0
 
 
 def test_sweep_forgets_old_identities_and_only_those(journal: Journal, clock: Clock) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ingest.journal.journal import Journal
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
@@ -40,7 +40,7 @@ def _shuffled_batches(seed: int) -> list[range]:
 def test_the_same_events_through_two_processes_and_eight_threads(place: Place, kind: str) -> None:
     with place.opened() as one, place.opened() as other:
 
-        def produce(number: int) -> list[Receipt]:
+        def produce(number: int) -> list[AppendReceipt]:
             journal = (one, other)[number % 2]
             receipts = []
             for batch in _shuffled_batches(number):
@@ -113,6 +113,6 @@ def test_many_warehouses_transactions_and_trims_at_once_never_lock_each_other_up
             list(threads.map(produce, range(8)))
         for warehouse in warehouses:
             assert one.groups(warehouse) == [frozenset({A, B})]
-        other._looked_s = float("-inf")  # as if a moment had passed
-        fill = other.fill()
+        other._read_s = float("-inf")  # as if a moment had passed
+        fill = other.buffer_usage()
         assert fill.pending_events == sum(p.events for w in warehouses for p in one.pending(w))

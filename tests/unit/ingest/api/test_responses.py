@@ -15,7 +15,7 @@ from ingest.api.responses import (
     receipt_response,
 )
 from ingest.change import Change, ParsedRequest, Reject
-from ingest.journal.receipts import Receipt
+from ingest.journal.receipts import AppendReceipt
 from ingest.store.table_settings import TableSettings
 from ingest.store.tables import LandedTable
 
@@ -37,7 +37,7 @@ def result(
     parsed.rejects = [Reject(changes + place, "bad", b"") for place in range(rejects)]
     parsed.ignored = dict.fromkeys(range(changes + rejects, events), "heartbeat")
     return AppendResult(
-        "main", RequestSummary.of(parsed), Receipt(last, last, frozenset(duplicates or ()), (TABLE,), 9)
+        "main", RequestSummary.of(parsed), AppendReceipt(last, last, frozenset(duplicates or ()), (TABLE,), 9)
     )
 
 
