@@ -23,7 +23,7 @@ from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from ingest.identity import Arrived, in_order, is_late, moves, watermarks, without_repeats
 from ingest.journal import schema
-from ingest.journal.encoded_request import pack
+from ingest.journal.encoded_request import encode_request
 from ingest.journal.entries import read_entries
 from ingest.journal.group_commit import Appender, now_ms
 from ingest.settings import JournalLimits
@@ -113,7 +113,7 @@ def _filled(database: Database, count: int, clock: _Clock) -> None:
         with clock("read", len(changes)):
             parsed = parse(body, context)
         with clock("pack (columns, JSON, zstd)", len(changes)):
-            packed = pack("main", parsed, priority=1, deduplicate=True)
+            packed = encode_request("main", parsed, priority=1, deduplicate=True)
         with clock("append and COMMIT", len(changes)):
             appender.append([packed], now_ms())
 

@@ -58,7 +58,7 @@ NUMBER_MAX = 2**62  # what lies beyond would not fit into SQL together with its 
 
 
 @dataclass(frozen=True, slots=True)
-class PackedEntry:
+class EncodedEntry:
     """The events of one table."""
 
     key: str
@@ -67,7 +67,7 @@ class PackedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedEvents:
     """The events of a source that counts."""
 
     source: str
@@ -76,7 +76,7 @@ class Numbered:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransactionStep:
     """A change that belongs to a source transaction."""
 
     source: str
@@ -87,32 +87,34 @@ class Step:
 
 
 @dataclass(slots=True)
-class Packed:
+class EncodedRequest:
     warehouse: str
     priority: int
-    entries: list[PackedEntry]
+    entries: list[EncodedEntry]
     stored_bytes: int
     indexes: list[int]  # which event of the request stands in each slot
-    numbered: list[Numbered] = field(default_factory=list)
+    numbered: list[NumberedEvents] = field(default_factory=list)
     marks: list[bytes] = field(default_factory=list)
     mark_slots: Sequence[int] = ()
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TransactionStep] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
     begins: list[TransactionBegin] = field(default_factory=list)
     batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
 
 
-def pack(warehouse: str, parsed: ParsedRequest, *, priority: int, deduplicate: bool) -> Packed:
+def encode_request(
+    warehouse: str, parsed: ParsedRequest, *, priority: int, deduplicate: bool
+) -> EncodedRequest:
     """Invalid if something in it cannot be kept."""
     columns = parsed.columns
     if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
-        return _packed_columns(warehouse, columns, priority, deduplicate=deduplicate)
+        return _encode_columns(warehouse, columns, priority, deduplicate=deduplicate)
     events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects]
     try:
         entries = _entries(parsed)
     except (TypeError, RecursionError) as error:
         raise Invalid(f"the journal cannot keep this request: {error}") from error
-    packed = Packed(
+    encoded = EncodedRequest(
         warehouse=warehouse,
         priority=priority,
         entries=entries,
@@ -129,9 +131,9 @@ def pack(warehouse: str, parsed: ParsedRequest, *, priority: int, deduplicate: b
         ],
     )
     if deduplicate and events:
-        _claim(packed, events)
-        packed.batch = _batch(warehouse, parsed, events[0].source)
-    return packed
+        _claim(encoded, events)
+        encoded.batch = _batch(warehouse, parsed, events[0].source)
+    return encoded
 
 
 def _batch(warehouse: str, parsed: ParsedRequest, source: str) -> tuple[bytes, bytes] | None:
@@ -142,53 +144,55 @@ def _batch(warehouse: str, parsed: ParsedRequest, source: str) -> tuple[bytes, b
     return name, body
 
 
-def _packed_columns(warehouse: str, columns: ChangeColumns, priority: int, *, deduplicate: bool) -> Packed:
+def _encode_columns(
+    warehouse: str, columns: ChangeColumns, priority: int, *, deduplicate: bool
+) -> EncodedRequest:
     """Of a source that counts, and nothing but changes of one table."""
     try:
         blob = encode_columns(columns)
     except (TypeError, RecursionError) as error:
         raise Invalid(f"the journal cannot keep this request: {error}") from error
     slots = range(columns.size)
-    packed = Packed(
+    encoded = EncodedRequest(
         warehouse=warehouse,
         priority=priority,
-        entries=[PackedEntry(table_key(columns.table), blob, slots)],
+        entries=[EncodedEntry(table_key(columns.table), blob, slots)],
         stored_bytes=len(blob),
         indexes=list(range(columns.first_index, columns.first_index + columns.size)),
     )
     if deduplicate:
         source = name_key(columns.same["source"])
-        packed.numbered = [Numbered(source, columns.different["number"], slots)]
-    return packed
+        encoded.numbered = [NumberedEvents(source, columns.different["number"], slots)]
+    return encoded
 
 
-def _entries(parsed: ParsedRequest) -> list[PackedEntry]:
+def _entries(parsed: ParsedRequest) -> list[EncodedEntry]:
     changes, rejects = parsed.changes, parsed.rejects
     tables = [change.table for change in changes]
     if changes and not rejects and tables.count(tables[0]) == len(tables):
-        return [PackedEntry(table_key(tables[0]), encode(changes, ()), range(len(changes)))]
+        return [EncodedEntry(table_key(tables[0]), encode(changes, ()), range(len(changes)))]
     gathered: dict[str, tuple[list[int], list[int]]] = {}
     for slot, table in enumerate(tables):
         gathered.setdefault(table_key(table), ([], []))[0].append(slot)
-    for place, reject in enumerate(rejects):
-        gathered.setdefault(table_key(reject.table), ([], []))[1].append(place)
+    for index, reject in enumerate(rejects):
+        gathered.setdefault(table_key(reject.table), ([], []))[1].append(index)
     behind = len(changes)
     return [
-        PackedEntry(
+        EncodedEntry(
             key,
-            encode([changes[slot] for slot in slots], [rejects[place] for place in places]),
-            [*slots, *(behind + place for place in places)],
+            encode([changes[slot] for slot in slots], [rejects[index] for index in indexes]),
+            [*slots, *(behind + index for index in indexes)],
         )
-        for key, (slots, places) in gathered.items()
+        for key, (slots, indexes) in gathered.items()
     ]
 
 
-def _steps(changes: Sequence[Change]) -> list[Step]:
+def _steps(changes: Sequence[Change]) -> list[TransactionStep]:
     transactions = [change.transaction for change in changes]
     if transactions.count(None) == len(transactions):
         return []
     return [
-        Step(
+        TransactionStep(
             name_key(change.source),
             name_key(change.transaction),
             table_key(change.table),
@@ -200,24 +204,24 @@ def _steps(changes: Sequence[Change]) -> list[Step]:
     ]
 
 
-def _claim(packed: Packed, events: Sequence[Change | Reject]) -> None:
+def _claim(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
     """By what each event is known, if it is known by anything."""
     sources = [event.source for event in events]
     numbers = [event.number for event in events]
     if sources.count(sources[0]) == len(sources):
         if _fits(numbers):  # the usual case of a source that counts
-            packed.numbered = [Numbered(name_key(sources[0]), numbers, range(len(numbers)))]
+            encoded.numbered = [NumberedEvents(name_key(sources[0]), numbers, range(len(numbers)))]
             return
         if numbers.count(None) == len(numbers):
             identities = [event.identity for event in events]
             if "" not in identities:
-                packed.marks = marks_of(packed.warehouse, sources[0], identities)
-                packed.mark_slots = range(len(identities))
+                encoded.marks = marks_of(encoded.warehouse, sources[0], identities)
+                encoded.mark_slots = range(len(identities))
                 return
-    _claim_mixed(packed, events)
+    _claim_mixed(encoded, events)
 
 
-def _claim_mixed(packed: Packed, events: Sequence[Change | Reject]) -> None:
+def _claim_mixed(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
     counted: dict[str, tuple[list[int], list[int]]] = {}
     named: dict[str, tuple[list[str], list[int]]] = {}
     for slot, event in enumerate(events):
@@ -230,12 +234,14 @@ def _claim_mixed(packed: Packed, events: Sequence[Change | Reject]) -> None:
             identities, slots = named.setdefault(event.source, ([], []))
             identities.append(identity if number is None else f"#{number}")
             slots.append(slot)
-    packed.numbered = [Numbered(source, numbers, slots) for source, (numbers, slots) in counted.items()]
+    encoded.numbered = [
+        NumberedEvents(source, numbers, slots) for source, (numbers, slots) in counted.items()
+    ]
     mark_slots: list[int] = []
     for source, (identities, slots) in named.items():
-        packed.marks += marks_of(packed.warehouse, source, identities)
+        encoded.marks += marks_of(encoded.warehouse, source, identities)
         mark_slots += slots
-    packed.mark_slots = mark_slots
+    encoded.mark_slots = mark_slots
 
 
 def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:

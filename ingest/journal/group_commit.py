@@ -29,7 +29,7 @@ from catalog.errors import CatalogError, Invalid, Unavailable
 from catalog.store.database import Database
 from ingest.change import table_name
 from ingest.journal.cut_points import are_in_one_group, merge_groups
-from ingest.journal.encoded_request import Packed, PackedEntry
+from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
 from ingest.journal.entries import Head, advance_counter, lock_counter, pending_in_transaction
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
 from ingest.journal.schema import entries, is_about_data, root_cause, run_many
@@ -74,7 +74,7 @@ class Appender:
         self._pending = (0, 0)
         self._looked_s = float("-inf")
 
-    def append(self, requests: Sequence[Packed], now_ms: int) -> Result:
+    def append(self, requests: Sequence[EncodedRequest], now_ms: int) -> Result:
         """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
         for warehouse in {request.warehouse for request in requests if request.marks}:
             load_window(self._database, warehouse, self._window(warehouse), now_ms)
@@ -105,7 +105,7 @@ class Appender:
                 extra={"warehouse": warehouse, "identities": early},
             )
 
-    def _work(self, connection: sa.Connection, requests: Sequence[Packed], now_ms: int) -> Result:
+    def _work(self, connection: sa.Connection, requests: Sequence[EncodedRequest], now_ms: int) -> Result:
         warehouses = sorted({request.warehouse for request in requests})
         locked = {warehouse: lock_counter(connection, warehouse) for warehouse in warehouses}
         faults.reach("journal.locked")
@@ -138,7 +138,7 @@ class Appender:
         result.pending = (events, stored_bytes)
         return result
 
-    def _must_look(self, requests: Sequence[Packed]) -> bool:
+    def _must_look(self, requests: Sequence[EncodedRequest]) -> bool:
         """Far from full, what this process knows of a moment ago is enough."""
         if time.monotonic() - self._looked_s > LOOK_EVERY_S:
             return True
@@ -146,7 +146,7 @@ class Appender:
         asked = sum(request.stored_bytes for request in requests)
         return self._pending[1] + asked > bound // 2
 
-    def _refusals(self, requests: Sequence[Packed], stored_bytes: int) -> list[Answer | None]:
+    def _refusals(self, requests: Sequence[EncodedRequest], stored_bytes: int) -> list[Answer | None]:
         """JournalFull for each request that no longer fits; None for the others."""
         answers: list[Answer | None] = []
         for request in requests:
@@ -170,7 +170,9 @@ class _OneWarehouse:
         self.ledger = Ledger()
         self.appended = Appended(head)
 
-    def append(self, requests: Sequence[Packed], window: Window | None, expires_ms: int) -> list[Answer]:
+    def append(
+        self, requests: Sequence[EncodedRequest], window: Window | None, expires_ms: int
+    ) -> list[Answer]:
         if not requests:
             return []
         began = self._id
@@ -197,12 +199,12 @@ class _OneWarehouse:
         self.appended.marks = marks
         return receipts
 
-    def _marks(self, requests: Sequence[Packed], window: Window | None) -> Marks | None:
+    def _marks(self, requests: Sequence[EncodedRequest], window: Window | None) -> Marks | None:
         if window is None or not any(request.marks for request in requests):
             return None
         return Marks(self._connection, self._warehouse, window, self._now_ms)
 
-    def _learn_transactions(self, requests: Sequence[Packed]) -> None:
+    def _learn_transactions(self, requests: Sequence[EncodedRequest]) -> None:
         touched: dict[str, set[str]] = {}
         for request in requests:
             for step in request.steps:
@@ -214,7 +216,7 @@ class _OneWarehouse:
         if touched:
             self.ledger.learn(load_transactions(self._connection, self._warehouse, touched))
 
-    def _one(self, request: Packed, numbers: Numbers, marks: Marks | None) -> Answer:
+    def _one(self, request: EncodedRequest, numbers: Numbers, marks: Marks | None) -> Answer:
         if marks is not None and marks.is_changed(request):
             return BatchChanged()
         duplicates = set(numbers.take(request))
@@ -239,7 +241,7 @@ class _OneWarehouse:
             head=self._id,
         )
 
-    def _row(self, entry: PackedEntry, duplicates: set[int]) -> dict[str, Any] | None:
+    def _row(self, entry: EncodedEntry, duplicates: set[int]) -> dict[str, Any] | None:
         skips = [place for place, slot in enumerate(entry.slots) if slot in duplicates] if duplicates else []
         if len(skips) == len(entry.slots):
             return None
@@ -264,7 +266,7 @@ def _indexes(indexes: Sequence[int], duplicates: set[int]) -> frozenset[int]:
 
 # -- the thread
 
-Waiting = tuple[Packed, "Future[AppendReceipt]"]
+Waiting = tuple[EncodedRequest, "Future[AppendReceipt]"]
 
 
 class Committer:
@@ -289,7 +291,7 @@ class Committer:
     def queued_bytes(self) -> int:
         return self._queued_bytes
 
-    def submit(self, request: Packed) -> Future[AppendReceipt]:
+    def submit(self, request: EncodedRequest) -> Future[AppendReceipt]:
         """Unavailable after `close`."""
         future: Future[AppendReceipt] = Future()
         with self._condition:

@@ -20,7 +20,7 @@ from ingest.change import ParsedRequest, TableName
 from ingest.journal import schema
 from ingest.journal.cut_points import cut_point, load_groups
 from ingest.journal.dead_letters import DeadLetters
-from ingest.journal.encoded_request import pack
+from ingest.journal.encoded_request import encode_request
 from ingest.journal.entries import (
     batch_end,
     expire,
@@ -65,15 +65,15 @@ class Journal:
         Conflict (nothing stored, and a repeat is refused too), Unavailable (surely nothing stored),
         CommitStateUnknown (send it again to find out).
         """
-        packed = pack(warehouse, parsed, priority=priority, deduplicate=self.limits.deduplicate)
+        encoded = encode_request(warehouse, parsed, priority=priority, deduplicate=self.limits.deduplicate)
         bound = self.limits.bound(priority)
-        if packed.stored_bytes > bound:
+        if encoded.stored_bytes > bound:
             raise TooLarge(
-                f"the request takes {packed.stored_bytes} bytes in the journal; it may take {bound}"
+                f"the request takes {encoded.stored_bytes} bytes in the journal; it may take {bound}"
             )
-        if packed.entries:
-            self._require_capacity(packed.stored_bytes, bound)
-        return self._committer.submit(packed)
+        if encoded.entries:
+            self._require_capacity(encoded.stored_bytes, bound)
+        return self._committer.submit(encoded)
 
     def _require_capacity(self, stored_bytes: int, bound: int) -> None:
         queued = self._committer.queued_bytes

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from catalog.store.database import Database
-from ingest.journal.encoded_request import MARK_BYTES, Packed
+from ingest.journal.encoded_request import MARK_BYTES, EncodedRequest
 from ingest.journal.schema import marks, ranges, run_many
 
 NumberRange = tuple[int, int]  # first and last, both inside
@@ -185,7 +185,7 @@ class Learned:
 class Numbers:
     """The numbered sources of one group commit, in one warehouse."""
 
-    def __init__(self, connection: sa.Connection, warehouse: str, requests: Iterable[Packed]) -> None:
+    def __init__(self, connection: sa.Connection, warehouse: str, requests: Iterable[EncodedRequest]) -> None:
         self._connection = connection
         self._warehouse = warehouse
         self._before: dict[str, list[NumberRange]] = {}
@@ -202,7 +202,7 @@ class Numbers:
             self._before[source] = found
             self._now[source] = Ranges(found)
 
-    def take(self, request: Packed) -> list[int]:
+    def take(self, request: EncodedRequest) -> list[int]:
         """The slots of the request whose numbers were seen; the others now are."""
         return [
             one.slots[place] for one in request.numbered for place in self._now[one.source].take(one.numbers)
@@ -243,7 +243,7 @@ class Marks:
                 break
             after = rows[-1].journal_id
 
-    def take(self, request: Packed) -> list[int]:
+    def take(self, request: EncodedRequest) -> list[int]:
         """The slots of the request whose identities were seen; the others now are."""
         if not request.marks:
             return []
@@ -262,7 +262,7 @@ class Marks:
             seen.add(mark)
         return repeated
 
-    def is_changed(self, request: Packed) -> bool:
+    def is_changed(self, request: EncodedRequest) -> bool:
         """Whether a request of the same name was here with another body; else its name is known from now."""
         if request.batch is None:
             return False

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from catalog.store.database import Database
 from ingest.change import TransactionBegin, TransactionEnd
-from ingest.journal.encoded_request import Step
+from ingest.journal.encoded_request import TransactionStep
 from ingest.journal.schema import among, listed, run_many, transactions
 
 NOBODY = ""
@@ -78,7 +78,7 @@ class Ledger:
 
     def take(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[TransactionStep],
         ends: Sequence[TransactionEnd],
         journal_id: int,
         now_ms: int,
@@ -180,7 +180,7 @@ class Ledger:
         return [row for rows in self._known.values() for row in rows.values()]
 
 
-def new_steps(steps: Sequence[Step], duplicates: Collection[int]) -> Sequence[Step]:
+def new_steps(steps: Sequence[TransactionStep], duplicates: Collection[int]) -> Sequence[TransactionStep]:
     return [step for step in steps if step.slot not in duplicates] if duplicates else steps
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from catalog import faults
 from catalog.errors import CatalogError
 from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
-from ingest.journal.encoded_request import Packed
+from ingest.journal.encoded_request import EncodedRequest
 from ingest.journal.group_commit import Committer
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
@@ -145,13 +145,13 @@ def _pairs(sent: list[ParsedRequest]) -> Iterator[list[int]]:
 def _answer_before_commit() -> None:
     commit = Committer._commit
 
-    def early(self: Committer, group: list[tuple[Packed, Future[AppendReceipt]]]) -> None:
+    def early(self: Committer, group: list[tuple[EncodedRequest, Future[AppendReceipt]]]) -> None:
         for _, future in group:
             future.set_result(AppendReceipt(1, 1, frozenset(), (), 1))
         import time
 
         time.sleep(0.01)  # so that the one who waits writes it down
-        commit(self, [(packed, Future()) for packed, _ in group])
+        commit(self, [(encoded, Future()) for encoded, _ in group])
 
     setattr(Committer, "_commit", early)  # noqa: B010
 

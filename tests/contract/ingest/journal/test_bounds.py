@@ -9,7 +9,7 @@ import pytest
 
 from catalog.errors import TooLarge
 from ingest.change import ParsedRequest, TransactionBegin
-from ingest.journal.encoded_request import Packed, pack
+from ingest.journal.encoded_request import EncodedRequest, encode_request
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt, JournalFull
 from ingest.settings import JournalLimits
@@ -99,8 +99,8 @@ def _size_of_one(journal: Journal) -> int:
     return journal.buffer_usage().pending_bytes
 
 
-def _packed(numbers: range) -> list[Packed]:
-    return [pack(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in numbers]
+def _packed(numbers: range) -> list[EncodedRequest]:
+    return [encode_request(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in numbers]
 
 
 def test_a_request_that_can_never_fit_says_so(place: Place) -> None:

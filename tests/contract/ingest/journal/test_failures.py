@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from catalog.errors import CommitStateUnknown, Invalid, Unavailable
 from ingest.change import Change, ParsedRequest
-from ingest.journal.encoded_request import Packed, pack
+from ingest.journal.encoded_request import EncodedRequest, encode_request
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
 from tests.contract.ingest.journal.journal_setup import (
@@ -30,14 +30,14 @@ from tests.contract.ingest.journal.journal_setup import (
 from tests.harness.postgres import PostgresServer
 
 
-def submit_together(journal: Journal, requests: list[Packed]) -> list[Future[AppendReceipt]]:
+def submit_together(journal: Journal, requests: list[EncodedRequest]) -> list[Future[AppendReceipt]]:
     """So that they share a commit."""
     with journal._committer._condition:
         return [journal._committer.submit(request) for request in requests]
 
 
 def test_a_request_that_cannot_be_stored_fails_alone(journal: Journal) -> None:
-    requests = [pack(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in range(5)]
+    requests = [encode_request(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in range(5)]
     object.__setattr__(requests[2].entries[0], "blob", object.__new__(_NotBytes))
     futures = submit_together(journal, requests)
     errors = [future.exception(timeout=60) for future in futures]
@@ -145,8 +145,8 @@ def test_what_others_append_is_not_believed_before_it_is_committed(
         monkeypatch.setattr(other, "_database", one._database)
         appender = other._committer._appender
         monkeypatch.setattr(appender, "_database", one._database)
-        ours = pack(WAREHOUSE, identified("ab"), priority=1, deduplicate=True)
-        theirs = pack(WAREHOUSE, identified("bc"), priority=1, deduplicate=True)
+        ours = encode_request(WAREHOUSE, identified("ab"), priority=1, deduplicate=True)
+        theirs = encode_request(WAREHOUSE, identified("bc"), priority=1, deduplicate=True)
         for request, journal in ((ours, one), (theirs, other)):
             journal._committer._appender._window(request.warehouse).is_loaded = True
 

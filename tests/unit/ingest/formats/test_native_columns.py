@@ -14,7 +14,7 @@ from ingest.api.responses import RequestSummary
 from ingest.change import Change, ParsedRequest, Reject, RequestContext
 from ingest.formats import native
 from ingest.formats.detect import parse, parse_events
-from ingest.journal.encoded_request import Packed, pack
+from ingest.journal.encoded_request import EncodedRequest, encode_request
 from ingest.journal.encoding import decode
 
 VALUES = st.none() | st.integers(-5, 5) | st.text(max_size=3)
@@ -81,12 +81,12 @@ def _one_by_one(body: bytes, context: RequestContext) -> ParsedRequest:
         return parse(body, context)
 
 
-def _kept(packed: Packed) -> list[tuple[str, list[int], list[Change], list[Reject]]]:
+def _kept(packed: EncodedRequest) -> list[tuple[str, list[int], list[Change], list[Reject]]]:
     table = ("any",)
     return [(entry.key, list(entry.slots), *decode(entry.blob, table)) for entry in packed.entries]
 
 
-def _claims(packed: Packed) -> list[object]:
+def _claims(packed: EncodedRequest) -> list[object]:
     numbered = [(one.source, one.numbers, list(one.slots)) for one in packed.numbered]
     return [numbered, packed.marks, list(packed.mark_slots), packed.indexes, packed.steps]
 
@@ -99,7 +99,9 @@ def test_as_columns_or_one_by_one(
     body = json.dumps({"events": events}).encode()
     quick, slow = parse(body, context), _one_by_one(body, context)
     assert RequestSummary.of(quick) == RequestSummary.of(slow)
-    found, wanted = (pack("main", one, priority=1, deduplicate=deduplicate) for one in (quick, slow))
+    found, wanted = (
+        encode_request("main", one, priority=1, deduplicate=deduplicate) for one in (quick, slow)
+    )
     assert _kept(found) == _kept(wanted)
     assert _claims(found) == _claims(wanted)
     assert found.stored_bytes == sum(len(entry.blob) for entry in found.entries)
@@ -129,5 +131,5 @@ def test_a_list_that_was_changed_is_what_is_kept() -> None:
     event = {"sequence": 1, "timestamp": 5, "operation": "INSERT", "table": "s.t", "rowId": "1"}
     parsed = parse(orjson.dumps([{**event, "after": {"a": 1}}]), RequestContext(source="s"))
     parsed.changes[0].after = {"a": 2}
-    [[_, _, [change], _]] = _kept(pack("main", parsed, priority=1, deduplicate=True))
+    [[_, _, [change], _]] = _kept(encode_request("main", parsed, priority=1, deduplicate=True))
     assert change.after == {"a": 2}

@@ -6,20 +6,27 @@ import pytest
 
 from catalog.errors import Invalid
 from ingest.change import Change, ParsedRequest, Reject, TransactionEnd, table_key, table_name
-from ingest.journal.encoded_request import NUMBER_MAX, Packed, Step, marks_of, name_key, pack
+from ingest.journal.encoded_request import (
+    NUMBER_MAX,
+    EncodedRequest,
+    TransactionStep,
+    encode_request,
+    marks_of,
+    name_key,
+)
 from ingest.journal.encoding import decode
 
 A, B = ("db", "a"), ("db", "b")
 
 
-def packed(parsed: ParsedRequest, *, deduplicate: bool = True) -> Packed:
-    return pack("main", parsed, priority=1, deduplicate=deduplicate)
+def encoded(parsed: ParsedRequest, *, deduplicate: bool = True) -> EncodedRequest:
+    return encode_request("main", parsed, priority=1, deduplicate=deduplicate)
 
 
 def test_events_go_to_their_tables_in_order() -> None:
     changes = [Change(n, (A, B, A)[n % 3], "insert", after={"n": n}) for n in range(6)]
     rejects = [Reject(6, "bad", b"x", table=B), Reject(7, "worse", b"y")]
-    found = packed(ParsedRequest("native", 8, changes, rejects))
+    found = encoded(ParsedRequest("native", 8, changes, rejects))
     assert [(table_name(entry.key), list(entry.slots)) for entry in found.entries] == [
         (A, [0, 2, 3, 5]),
         (B, [1, 4, 6]),
@@ -39,14 +46,14 @@ def test_claims_by_number_by_identity_or_by_nothing() -> None:
         Change(3, A, "insert", source="r", number=7),
         Change(4, A, "insert", source="s", number=NUMBER_MAX),
     ]
-    found = packed(ParsedRequest("native", 5, changes, [Reject(5, "bad", b"", source="s", number=6)]))
+    found = encoded(ParsedRequest("native", 5, changes, [Reject(5, "bad", b"", source="s", number=6)]))
     assert [(one.source, one.numbers, list(one.slots)) for one in found.numbered] == [
         ("s", [5, 6], [0, 5]),
         ("r", [7], [3]),
     ]
     assert found.marks == marks_of("main", "s", ["x", f"#{NUMBER_MAX}"])
     assert list(found.mark_slots) == [1, 4]
-    nothing = packed(ParsedRequest("native", 5, changes), deduplicate=False)
+    nothing = encoded(ParsedRequest("native", 5, changes), deduplicate=False)
     assert (nothing.numbered, nothing.marks) == ([], [])
 
 
@@ -56,10 +63,10 @@ def test_steps_of_transactions() -> None:
         Change(1, B, "insert", source="s"),
         Change(2, B, "insert", source="s", transaction="1", transaction_ends=True),
     ]
-    found = packed(ParsedRequest("native", 4, changes, ends=[TransactionEnd(3, "s", "1" * 300, 2)]))
+    found = encoded(ParsedRequest("native", 4, changes, ends=[TransactionEnd(3, "s", "1" * 300, 2)]))
     assert found.steps == [
-        Step("s", "1", table_key(A), False, 0),
-        Step("s", "1", table_key(B), True, 2),
+        TransactionStep("s", "1", table_key(A), False, 0),
+        TransactionStep("s", "1", table_key(B), True, 2),
     ]
     assert found.ends == [TransactionEnd(3, "s", name_key("1" * 300), 2)]
 
@@ -67,12 +74,12 @@ def test_steps_of_transactions() -> None:
 @pytest.mark.parametrize("table", [("a", ""), ("a\x1fb",), ("a\0",), ("\ud800",), ("x" * 3000,)])
 def test_a_table_name_that_cannot_be_a_key_is_refused(table: tuple[str, ...]) -> None:
     with pytest.raises(Invalid):
-        packed(ParsedRequest("native", 1, [Change(0, table, "insert")]))
+        encoded(ParsedRequest("native", 1, [Change(0, table, "insert")]))
 
 
 def test_what_cannot_be_written_is_refused() -> None:
     with pytest.raises(Invalid, match="cannot keep"):
-        packed(ParsedRequest("native", 1, [Change(0, A, "insert", after={"a": object()})]))
+        encoded(ParsedRequest("native", 1, [Change(0, A, "insert", after={"a": object()})]))
 
 
 def test_names_of_any_kind_become_keys_that_differ() -> None:

@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.change import TransactionEnd
-from ingest.journal.encoded_request import Step
+from ingest.journal.encoded_request import TransactionStep
 from ingest.journal.transactions import Ledger, Spanning, new_steps
 
 
-def step(transaction: str, table: str = "t", *, ends: bool = False, source: str = "s", slot: int = 0) -> Step:
-    return Step(source, transaction, table, ends, slot)
+def step(
+    transaction: str, table: str = "t", *, ends: bool = False, source: str = "s", slot: int = 0
+) -> TransactionStep:
+    return TransactionStep(source, transaction, table, ends, slot)
 
 
 def rows(ledger: Ledger) -> dict[str, Spanning]:
