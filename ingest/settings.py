@@ -78,7 +78,7 @@ class JournalLimits:
     bytes_max: int = 128 * MIB
     fallback_bytes_max: int = 64 * MIB
     window_ms: int = 300_000  # how long an identity is known
-    marks_max: int = 2_000_000  # identities in memory (about 100 bytes each); the oldest go first
+    digests_max: int = 2_000_000  # identities in memory (about 100 bytes each); the oldest go first
     transaction_linger_ms: int = 1_000  # a source transaction that is silent for so long is over
     transaction_wait_ms: int = 300_000  # the same for one whose beginning was announced: its end will be
     deduplicate: bool = True

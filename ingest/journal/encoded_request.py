@@ -28,7 +28,7 @@ from ingest.change import (
 from ingest.journal.encoding import encode, encode_columns
 
 NAME_CHARACTERS_MAX = 200
-MARK_BYTES = 15  # 120 bits; with its header a `bytes` of this length fills 48 bytes exactly
+DIGEST_BYTES = 15  # 120 bits; with its header a `bytes` of this length fills 48 bytes exactly
 
 
 @lru_cache(maxsize=4096)
@@ -43,11 +43,11 @@ def name_key(name: str) -> str:
     return f"{plain[: NAME_CHARACTERS_MAX - 33]}#{blake2b(raw, digest_size=16).hexdigest()}"
 
 
-def marks_of(warehouse: str, source: str, identities: Iterable[str]) -> list[bytes]:
+def identity_digests(warehouse: str, source: str, identities: Iterable[str]) -> list[bytes]:
     """The digest of each identity within its source."""
     prefix = orjson.dumps([warehouse, name_key(source)])
     return [
-        blake2b(prefix + identity.encode("utf-8", "surrogatepass"), digest_size=MARK_BYTES).digest()
+        blake2b(prefix + identity.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
         for identity in identities
     ]
 
@@ -94,8 +94,8 @@ class EncodedRequest:
     stored_bytes: int
     indexes: list[int]  # which event of the request stands in each slot
     numbered: list[NumberedEvents] = field(default_factory=list)
-    marks: list[bytes] = field(default_factory=list)
-    mark_slots: Sequence[int] = ()
+    digests: list[bytes] = field(default_factory=list)
+    digest_slots: Sequence[int] = ()
     steps: list[TransactionStep] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
     begins: list[TransactionBegin] = field(default_factory=list)
@@ -140,7 +140,7 @@ def _batch(warehouse: str, parsed: ParsedRequest, source: str) -> tuple[bytes, b
     if parsed.batch is None:
         return None
     names = (f"batch:{parsed.batch.name}", f"batch:{parsed.batch.name}:{parsed.batch.digest}")
-    name, body = marks_of(warehouse, source, names)
+    name, body = identity_digests(warehouse, source, names)
     return name, body
 
 
@@ -215,8 +215,8 @@ def _claim(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
         if numbers.count(None) == len(numbers):
             identities = [event.identity for event in events]
             if "" not in identities:
-                encoded.marks = marks_of(encoded.warehouse, sources[0], identities)
-                encoded.mark_slots = range(len(identities))
+                encoded.digests = identity_digests(encoded.warehouse, sources[0], identities)
+                encoded.digest_slots = range(len(identities))
                 return
     _claim_mixed(encoded, events)
 
@@ -237,11 +237,11 @@ def _claim_mixed(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> 
     encoded.numbered = [
         NumberedEvents(source, numbers, slots) for source, (numbers, slots) in counted.items()
     ]
-    mark_slots: list[int] = []
+    digest_slots: list[int] = []
     for source, (identities, slots) in named.items():
-        encoded.marks += marks_of(encoded.warehouse, source, identities)
-        mark_slots += slots
-    encoded.mark_slots = mark_slots
+        encoded.digests += identity_digests(encoded.warehouse, source, identities)
+        digest_slots += slots
+    encoded.digest_slots = digest_slots
 
 
 def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:

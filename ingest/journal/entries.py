@@ -26,10 +26,10 @@ from ingest.journal.schema import (
     among,
     companions,
     dead_letters,
+    digests,
     entries,
     heads,
     listed,
-    marks,
     ranges,
     transactions,
 )
@@ -247,12 +247,14 @@ _DELETE_ENTRIES = sa.delete(entries).where(
     *_of_landed_table, entries.c.id >= sa.bindparam("first"), entries.c.id <= sa.bindparam("last")
 )
 _EXPIRED = (
-    sa.select(marks.c.warehouse, marks.c.id)
-    .where(marks.c.expires_ms <= sa.bindparam("now"))
-    .order_by(marks.c.expires_ms)
+    sa.select(digests.c.warehouse, digests.c.id)
+    .where(digests.c.expires_ms <= sa.bindparam("now"))
+    .order_by(digests.c.expires_ms)
     .limit(EXPIRED_AT_A_TIME)
 )
-_DELETE_MARKS = sa.delete(marks).where(marks.c.warehouse == sa.bindparam("w"), among(marks.c.id, "ids"))
+_DELETE_DIGESTS = sa.delete(digests).where(
+    digests.c.warehouse == sa.bindparam("w"), among(digests.c.id, "ids")
+)
 
 
 def trim_entries(
@@ -296,7 +298,7 @@ def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], b
         head = lock_counter(connection, warehouse)
         if not is_gone():
             return 0
-        for table in (entries, marks, ranges, transactions, companions, dead_letters):
+        for table in (entries, digests, ranges, transactions, companions, dead_letters):
             connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
         advance_counter(connection, warehouse, 0, -head.events, -head.stored_bytes)
         return head.events
@@ -306,16 +308,16 @@ def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], b
 
 def expire(database: Database, now_ms: int) -> None:
     """Forget identities whose window is over, and announced ends whose changes never came."""
-    while database.write(lambda connection: _sweep_marks(connection, now_ms)):
+    while database.write(lambda connection: _expire_digests(connection, now_ms)):
         faults.reach("journal.swept-some")
     database.write(lambda connection: delete_empty_transactions(connection, now_ms - SILENT_ENDS_MS))
 
 
-def _sweep_marks(connection: sa.Connection, now_ms: int) -> bool:
+def _expire_digests(connection: sa.Connection, now_ms: int) -> bool:
     rows = connection.execute(_EXPIRED, {"now": now_ms}).fetchall()
     by_warehouse: dict[str, list[int]] = {}
     for warehouse, journal_id in rows:
         by_warehouse.setdefault(warehouse, []).append(journal_id)
     for warehouse, ids in sorted(by_warehouse.items()):
-        connection.execute(_DELETE_MARKS, {"w": warehouse, "ids": listed(connection, ids)})
+        connection.execute(_DELETE_DIGESTS, {"w": warehouse, "ids": listed(connection, ids)})
     return len(rows) == EXPIRED_AT_A_TIME

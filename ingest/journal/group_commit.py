@@ -33,7 +33,7 @@ from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
 from ingest.journal.entries import Head, advance_counter, lock_counter, pending_in_transaction
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
 from ingest.journal.schema import entries, is_about_data, root_cause, run_many
-from ingest.journal.sources import Marks, Numbers, Window, load_window
+from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
 from ingest.journal.transactions import Ledger, load_transactions, new_steps, store_transactions
 from ingest.settings import JournalLimits
 
@@ -51,7 +51,7 @@ class Appended:
     """What the transaction did to one warehouse, for memory to follow."""
 
     head: Head
-    marks: Marks | None = None
+    digests: GroupDigests | None = None
     groups: Mapping[str, str] | None = None
 
 
@@ -69,14 +69,14 @@ class Appender:
     def __init__(self, database: Database, limits: JournalLimits) -> None:
         self._database = database
         self._limits = limits
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, DeduplicationWindow] = {}
         self._groups: dict[str, Mapping[str, str]] = {}
         self._pending = (0, 0)
         self._looked_s = float("-inf")
 
     def append(self, requests: Sequence[EncodedRequest], now_ms: int) -> Result:
         """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
-        for warehouse in {request.warehouse for request in requests if request.marks}:
+        for warehouse in {request.warehouse for request in requests if request.digests}:
             load_window(self._database, warehouse, self._window(warehouse), now_ms)
         expires_ms = now_ms + self._limits.window_ms
         result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
@@ -85,16 +85,16 @@ class Appender:
         if result.looked:
             self._looked_s = time.monotonic()
         for warehouse, appended in result.appended.items():
-            if appended.marks is not None:
-                appended.marks.remember(appended.head.id, expires_ms)
+            if appended.digests is not None:
+                appended.digests.after_commit(appended.head.id, expires_ms)
                 self._forget(warehouse, now_ms)
             if appended.groups is not None:
                 self._groups[warehouse] = appended.groups
         return result
 
-    def _window(self, warehouse: str) -> Window:
+    def _window(self, warehouse: str) -> DeduplicationWindow:
         if warehouse not in self._windows:
-            self._windows[warehouse] = Window(self._limits.marks_max)
+            self._windows[warehouse] = DeduplicationWindow(self._limits.digests_max)
         return self._windows[warehouse]
 
     def _forget(self, warehouse: str, now_ms: int) -> None:
@@ -171,21 +171,21 @@ class _OneWarehouse:
         self.appended = Appended(head)
 
     def append(
-        self, requests: Sequence[EncodedRequest], window: Window | None, expires_ms: int
+        self, requests: Sequence[EncodedRequest], window: DeduplicationWindow | None, expires_ms: int
     ) -> list[Answer]:
         if not requests:
             return []
         began = self._id
-        numbers = Numbers(self._connection, self._warehouse, requests)
-        marks = self._marks(requests, window)
+        numbers = GroupNumbers(self._connection, self._warehouse, requests)
+        digests = self._group_digests(requests, window)
         self._learn_transactions(requests)
-        receipts = [self._one(request, numbers, marks) for request in requests]
+        receipts = [self._one(request, numbers, digests) for request in requests]
         run_many(_INSERT_ENTRY, self._connection, self._rows)
         faults.reach("journal.entries-written")
         numbers.store()
         faults.reach("journal.numbers-written")
-        if marks is not None:
-            marks.store(self._id, expires_ms)
+        if digests is not None:
+            digests.store(self._id, expires_ms)
             faults.reach("journal.marks-written")
         store_transactions(self._connection, self._warehouse, self.ledger.kept(), self.ledger.gone())
         if self._id != began:
@@ -196,13 +196,15 @@ class _OneWarehouse:
                 sum(row["events"] for row in self._rows),
                 sum(row["stored_bytes"] for row in self._rows),
             )
-        self.appended.marks = marks
+        self.appended.digests = digests
         return receipts
 
-    def _marks(self, requests: Sequence[EncodedRequest], window: Window | None) -> Marks | None:
-        if window is None or not any(request.marks for request in requests):
+    def _group_digests(
+        self, requests: Sequence[EncodedRequest], window: DeduplicationWindow | None
+    ) -> GroupDigests | None:
+        if window is None or not any(request.digests for request in requests):
             return None
-        return Marks(self._connection, self._warehouse, window, self._now_ms)
+        return GroupDigests(self._connection, self._warehouse, window, self._now_ms)
 
     def _learn_transactions(self, requests: Sequence[EncodedRequest]) -> None:
         touched: dict[str, set[str]] = {}
@@ -216,12 +218,12 @@ class _OneWarehouse:
         if touched:
             self.ledger.learn(load_transactions(self._connection, self._warehouse, touched))
 
-    def _one(self, request: EncodedRequest, numbers: Numbers, marks: Marks | None) -> Answer:
-        if marks is not None and marks.is_changed(request):
+    def _one(self, request: EncodedRequest, numbers: GroupNumbers, digests: GroupDigests | None) -> Answer:
+        if digests is not None and digests.is_changed(request):
             return BatchChanged()
         duplicates = set(numbers.take(request))
-        if marks is not None:
-            duplicates.update(marks.take(request))
+        if digests is not None:
+            duplicates.update(digests.take(request))
         rows = [row for entry in request.entries if (row := self._row(entry, duplicates)) is not None]
         first = None
         if rows:

@@ -64,7 +64,7 @@ ranges = sa.Table(
 
 # The identities that came with an append, as one blob of digests. A row for each identity would dirty a page
 # for each of them; whoever appends knows them by heart and reads only the rows that others have added.
-marks = sa.Table(
+digests = sa.Table(
     "journal_marks",
     metadata,
     sa.Column("warehouse", Text, primary_key=True),
@@ -198,7 +198,7 @@ def _keep_deleted(connection: sqlite3.Connection, _record: object) -> None:
 def _store_compressed_as_it_is(connection: sa.Connection) -> None:
     """PostgreSQL would try to compress the blobs once more."""
     if connection.dialect.name == "postgresql":
-        for table, column in ((entries, "blob"), (marks, "marks")):
+        for table, column in ((entries, "blob"), (digests, "marks")):
             connection.execute(sa.text(f"ALTER TABLE {table.name} ALTER {column} SET STORAGE EXTERNAL"))
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from catalog.store.database import Database
-from ingest.journal.encoded_request import MARK_BYTES, EncodedRequest
-from ingest.journal.schema import marks, ranges, run_many
+from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest
+from ingest.journal.schema import digests, ranges, run_many
 
 NumberRange = tuple[int, int]  # first and last, both inside
 
@@ -96,25 +96,25 @@ def difference(
 FORGET_AT_A_TIME = 4_000
 
 
-class Window:
+class DeduplicationWindow:
     """Of one warehouse. `read_to` is the journal id up to which every append's marks are in here."""
 
-    def __init__(self, marks_max: int) -> None:
+    def __init__(self, digests_max: int) -> None:
         self.read_to = 0
         self.is_loaded = False
-        self._marks_max = marks_max
+        self._digests_max = digests_max
         self._known: dict[bytes, int] = {}  # -> until when
         self._oldest: deque[tuple[int, list[bytes]]] = deque()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def known(self, marks: set[bytes], now_ms: int) -> set[bytes]:
+    def known(self, digests: set[bytes], now_ms: int) -> set[bytes]:
         """Those of them that are in here and not over."""
-        return {mark for mark in self._known.keys() & marks if self._known[mark] > now_ms}
+        return {digest for digest in self._known.keys() & digests if self._known[digest] > now_ms}
 
-    def add(self, marks: Iterable[bytes], expires_ms: int) -> None:
-        added = list(marks)
+    def add(self, digests: Iterable[bytes], expires_ms: int) -> None:
+        added = list(digests)
         if added:
             self._known.update(dict.fromkeys(added, expires_ms))
             self._oldest.append((expires_ms, added))
@@ -123,15 +123,15 @@ class Window:
         """Drop some of what is over; answers how many had to go before their time, because of too many."""
         early = left = 0
         while self._oldest and left < FORGET_AT_A_TIME:
-            expires_ms, marks = self._oldest[0]
-            if expires_ms > now_ms and len(self._known) <= self._marks_max:
+            expires_ms, digests = self._oldest[0]
+            if expires_ms > now_ms and len(self._known) <= self._digests_max:
                 break
-            early += len(marks) if expires_ms > now_ms else 0
-            left += len(marks)
+            early += len(digests) if expires_ms > now_ms else 0
+            left += len(digests)
             self._oldest.popleft()
-            for mark in marks:
-                if self._known.get(mark) == expires_ms:  # another append may have renewed it
-                    del self._known[mark]
+            for digest in digests:
+                if self._known.get(digest) == expires_ms:  # another append may have renewed it
+                    del self._known[digest]
         return early
 
 
@@ -160,29 +160,29 @@ _SET_RANGE = sa.text(
     " ON CONFLICT (warehouse, source, first) DO UPDATE SET last = excluded.last"
 )
 _DELETE_RANGE = sa.delete(ranges).where(*_of_source, ranges.c.first == sa.bindparam("first"))
-_NEWER_MARKS = (
-    sa.select(marks.c.id, marks.c.expires_ms, marks.c.marks)
+_NEWER_DIGESTS = (
+    sa.select(digests.c.id, digests.c.expires_ms, digests.c.marks)
     .where(
-        marks.c.warehouse == sa.bindparam("w"),
-        marks.c.id > sa.bindparam("after"),
-        marks.c.expires_ms > sa.bindparam("now"),
+        digests.c.warehouse == sa.bindparam("w"),
+        digests.c.id > sa.bindparam("after"),
+        digests.c.expires_ms > sa.bindparam("now"),
     )
-    .order_by(marks.c.id)
+    .order_by(digests.c.id)
     .limit(ROWS_AT_A_TIME)
 )
-_INSERT_MARKS = sa.insert(marks)
+_INSERT_DIGESTS = sa.insert(digests)
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class StoredDigests:
     """What one append brought."""
 
     journal_id: int
     expires_ms: int
-    marks: list[bytes]
+    digests: list[bytes]
 
 
-class Numbers:
+class GroupNumbers:
     """The numbered sources of one group commit, in one warehouse."""
 
     def __init__(self, connection: sa.Connection, warehouse: str, requests: Iterable[EncodedRequest]) -> None:
@@ -220,24 +220,26 @@ class Numbers:
         run_many(_SET_RANGE, self._connection, grown)
 
 
-class Marks:
+class GroupDigests:
     """The identities of one group commit, in one warehouse.
 
-    The window is not touched before the transaction has committed (`remember`): what others appended and what
-    this group adds may both be undone, if they share the transaction.
+    The window changes only after COMMIT (`after_commit`): until then, what others appended and what this
+    group adds may be rolled back.
     """
 
-    def __init__(self, connection: sa.Connection, warehouse: str, window: Window, now_ms: int) -> None:
+    def __init__(
+        self, connection: sa.Connection, warehouse: str, window: DeduplicationWindow, now_ms: int
+    ) -> None:
         self._connection = connection
         self._warehouse = warehouse
         self._window = window
         self._now_ms = now_ms
         self._new: set[bytes] = set()
-        self._others: list[Learned] = []  # appended by other processes since this one looked last
+        self._others: list[StoredDigests] = []  # appended by other processes since this one looked last
         after = window.read_to
         while True:
             params = {"w": warehouse, "after": after, "now": now_ms}
-            rows = [_learned(row) for row in connection.execute(_NEWER_MARKS, params).fetchall()]
+            rows = [_stored_digests(row) for row in connection.execute(_NEWER_DIGESTS, params).fetchall()]
             self._others += rows
             if len(rows) < ROWS_AT_A_TIME:
                 break
@@ -245,21 +247,21 @@ class Marks:
 
     def take(self, request: EncodedRequest) -> list[int]:
         """The slots of the request whose identities were seen; the others now are."""
-        if not request.marks:
+        if not request.digests:
             return []
-        distinct = set(request.marks)
+        distinct = set(request.digests)
         known = self._window.known(distinct, self._now_ms).union(
-            *(distinct.intersection(one.marks) for one in self._others)
+            *(distinct.intersection(one.digests) for one in self._others)
         )
         seen = known | (self._new & distinct)
         self._new |= distinct - known
-        if not seen and len(distinct) == len(request.marks):
+        if not seen and len(distinct) == len(request.digests):
             return []
         repeated = []
-        for slot, mark in zip(request.mark_slots, request.marks, strict=True):
-            if mark in seen:
+        for slot, digest in zip(request.digest_slots, request.digests, strict=True):
+            if digest in seen:
                 repeated.append(slot)
-            seen.add(mark)
+            seen.add(digest)
         return repeated
 
     def is_changed(self, request: EncodedRequest) -> bool:
@@ -269,14 +271,14 @@ class Marks:
         name, body = request.batch
         if self._knows(name) and not self._knows(body):
             return True
-        self._new |= {mark for mark in request.batch if not self._knows(mark)}
+        self._new |= {digest for digest in request.batch if not self._knows(digest)}
         return False
 
-    def _knows(self, mark: bytes) -> bool:
+    def _knows(self, digest: bytes) -> bool:
         return (
-            mark in self._new
-            or bool(self._window.known({mark}, self._now_ms))
-            or any(mark in one.marks for one in self._others)
+            digest in self._new
+            or bool(self._window.known({digest}, self._now_ms))
+            or any(digest in one.digests for one in self._others)
         )
 
     def store(self, journal_id: int, expires_ms: int) -> None:
@@ -287,32 +289,32 @@ class Marks:
                 "expires_ms": expires_ms,
                 "marks": b"".join(self._new),
             }
-            self._connection.execute(_INSERT_MARKS, row)
+            self._connection.execute(_INSERT_DIGESTS, row)
 
-    def remember(self, journal_id: int, expires_ms: int) -> None:
+    def after_commit(self, journal_id: int, expires_ms: int) -> None:
         """After COMMIT."""
         for one in self._others:
-            self._window.add(one.marks, one.expires_ms)
+            self._window.add(one.digests, one.expires_ms)
         self._window.add(self._new, expires_ms)
         self._window.read_to = journal_id
 
 
-def load_window(database: Database, warehouse: str, window: Window, now_ms: int) -> None:
+def load_window(database: Database, warehouse: str, window: DeduplicationWindow, now_ms: int) -> None:
     """Before the first append: what was seen in the last minutes, without holding anybody up."""
     if window.is_loaded:
         return
     while not window.is_loaded:
         params = {"w": warehouse, "after": window.read_to, "now": now_ms}
-        rows = [_learned(row) for row in database.fetch_all(_NEWER_MARKS, params)]
+        rows = [_stored_digests(row) for row in database.fetch_all(_NEWER_DIGESTS, params)]
         for one in rows:
-            window.add(one.marks, one.expires_ms)
+            window.add(one.digests, one.expires_ms)
             window.read_to = one.journal_id
         window.is_loaded = len(rows) < ROWS_AT_A_TIME
 
 
-def _learned(row: tuple[int, int, bytes]) -> Learned:
-    return Learned(row[0], row[1], split(row[2]))
+def _stored_digests(row: tuple[int, int, bytes]) -> StoredDigests:
+    return StoredDigests(row[0], row[1], split_digests(row[2]))
 
 
-def split(blob: bytes) -> list[bytes]:
-    return [blob[at : at + MARK_BYTES] for at in range(0, len(blob), MARK_BYTES)]
+def split_digests(blob: bytes) -> list[bytes]:
+    return [blob[at : at + DIGEST_BYTES] for at in range(0, len(blob), DIGEST_BYTES)]

@@ -22,7 +22,7 @@ from ingest.journal.encoded_request import EncodedRequest
 from ingest.journal.group_commit import Committer
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
-from ingest.journal.sources import _INSERT_MARKS, Marks
+from ingest.journal.sources import _INSERT_DIGESTS, GroupDigests
 from tests.contract.ingest.journal.journal_setup import A, B, Place
 
 _context = multiprocessing.get_context("forkserver")
@@ -158,7 +158,7 @@ def _answer_before_commit() -> None:
 
 def _marks_in_their_own_transaction() -> None:
 
-    def store(self: Marks, journal_id: int, expires_ms: int) -> None:
+    def store(self: GroupDigests, journal_id: int, expires_ms: int) -> None:
         row = {
             "warehouse": self._warehouse,
             "id": journal_id,
@@ -166,10 +166,10 @@ def _marks_in_their_own_transaction() -> None:
             "marks": b"".join(self._new),
         }
         with self._connection.engine.connect() as apart:
-            apart.execute(_INSERT_MARKS, row)
+            apart.execute(_INSERT_DIGESTS, row)
             apart.commit()
 
-    setattr(Marks, "store", store)  # noqa: B010
+    setattr(GroupDigests, "store", store)  # noqa: B010
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from catalog.store.database import Database
 from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
 from ingest.journal import schema
-from ingest.journal.encoded_request import marks_of
+from ingest.journal.encoded_request import identity_digests
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
-from ingest.journal.sources import split
+from ingest.journal.sources import split_digests
 from ingest.settings import JournalLimits
 
 A: TableName = ("db", "a")
@@ -149,7 +149,7 @@ def problems(journal: Journal, warehouse: str = WAREHOUSE) -> list[str]:
         if change.number is not None:
             numbers.setdefault(change.source, []).append(change.number)
         elif change.identity:
-            marks += marks_of(warehouse, change.source, [change.identity])
+            marks += identity_digests(warehouse, change.source, [change.identity])
     if len(set(marks)) != len(marks) or any(len(set(one)) != len(one) for one in numbers.values()):
         found.append("an event is there twice")
     with journal._database.engine.connect() as connection:
@@ -170,9 +170,9 @@ def _remembered(
     marks = [
         mark
         for row in connection.execute(
-            sa.select(schema.marks.c.marks).where(schema.marks.c.warehouse == warehouse)
+            sa.select(schema.digests.c.marks).where(schema.digests.c.warehouse == warehouse)
         )
-        for mark in split(row[0])
+        for mark in split_digests(row[0])
     ]
     numbers: dict[str, list[int]] = {}
     ranges = sa.select(schema.ranges.c.source, schema.ranges.c.first, schema.ranges.c.last)

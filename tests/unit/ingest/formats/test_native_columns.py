@@ -88,7 +88,7 @@ def _kept(packed: EncodedRequest) -> list[tuple[str, list[int], list[Change], li
 
 def _claims(packed: EncodedRequest) -> list[object]:
     numbered = [(one.source, one.numbers, list(one.slots)) for one in packed.numbered]
-    return [numbered, packed.marks, list(packed.mark_slots), packed.indexes, packed.steps]
+    return [numbered, packed.digests, list(packed.digest_slots), packed.indexes, packed.steps]
 
 
 @settings(max_examples=600, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.journal.sources import FORGET_AT_A_TIME, Window
+from ingest.journal.sources import FORGET_AT_A_TIME, DeduplicationWindow
 
 WINDOW_MS = 800
 
@@ -16,7 +16,7 @@ def _mark(number: int) -> bytes:
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.lists(st.integers(0, 40), max_size=5)), max_size=20))
 def test_known_for_the_window_and_no_longer(steps: list[tuple[int, list[int]]]) -> None:
-    window = Window(10_000)
+    window = DeduplicationWindow(10_000)
     now_ms, expires = 0, dict[int, int]()
     for passed_ms, numbers in steps:
         now_ms += passed_ms
@@ -29,7 +29,7 @@ def test_known_for_the_window_and_no_longer(steps: list[tuple[int, list[int]]]) 
 
 
 def test_too_many_push_out_the_oldest() -> None:
-    window = Window(10)
+    window = DeduplicationWindow(10)
     for step in range(5):
         window.add([_mark(step * 4 + place) for place in range(4)], step * 100 + WINDOW_MS)
     assert window.forget(400) == 12
@@ -38,7 +38,7 @@ def test_too_many_push_out_the_oldest() -> None:
 
 
 def test_very_many_are_forgotten_in_steps_but_not_known_any_more() -> None:
-    window = Window(10**9)
+    window = DeduplicationWindow(10**9)
     for step in range(10):
         window.add([_mark(step * FORGET_AT_A_TIME + place) for place in range(FORGET_AT_A_TIME)], 100)
     assert window.known({_mark(1)}, 99) == {_mark(1)}
@@ -51,7 +51,7 @@ def test_very_many_are_forgotten_in_steps_but_not_known_any_more() -> None:
 
 
 def test_one_that_was_renewed_stays() -> None:
-    window = Window(100)
+    window = DeduplicationWindow(100)
     window.add([_mark(1)], 100)
     window.add([_mark(1)], 200)
     window.forget(150)

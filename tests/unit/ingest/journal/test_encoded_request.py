@@ -11,7 +11,7 @@ from ingest.journal.encoded_request import (
     EncodedRequest,
     TransactionStep,
     encode_request,
-    marks_of,
+    identity_digests,
     name_key,
 )
 from ingest.journal.encoding import decode
@@ -51,10 +51,10 @@ def test_claims_by_number_by_identity_or_by_nothing() -> None:
         ("s", [5, 6], [0, 5]),
         ("r", [7], [3]),
     ]
-    assert found.marks == marks_of("main", "s", ["x", f"#{NUMBER_MAX}"])
-    assert list(found.mark_slots) == [1, 4]
+    assert found.digests == identity_digests("main", "s", ["x", f"#{NUMBER_MAX}"])
+    assert list(found.digest_slots) == [1, 4]
     nothing = encoded(ParsedRequest("native", 5, changes), deduplicate=False)
-    assert (nothing.numbered, nothing.marks) == ([], [])
+    assert (nothing.numbered, nothing.digests) == ([], [])
 
 
 def test_steps_of_transactions() -> None:
@@ -97,6 +97,6 @@ def test_marks_are_of_a_warehouse_and_a_source() -> None:
         mark
         for warehouse in ("main", "other")
         for source in ("s", "s1")
-        for mark in marks_of(warehouse, source, ["1", "11"])
+        for mark in identity_digests(warehouse, source, ["1", "11"])
     }
     assert len(everyone) == 8
