@@ -8,13 +8,13 @@ import sqlalchemy as sa
 
 from catalog.store.database import Database
 from ingest.change import TableName, table_key, table_name
-from ingest.journal.schema import companions, entries, run_many
+from ingest.journal.schema import entries, run_many, table_groups
 from ingest.journal.transactions import Spanning, transactions_between, transactions_up_to
 
 Groups = Mapping[str, str]  # table key -> the key of its group
 
-_ALL = sa.select(companions.c.table_key, companions.c.group_key).where(
-    companions.c.warehouse == sa.bindparam("w")
+_ALL = sa.select(table_groups.c.table_key, table_groups.c.group_key).where(
+    table_groups.c.warehouse == sa.bindparam("w")
 )
 _SET = sa.text(
     "INSERT INTO journal_companions (warehouse, table_key, group_key) VALUES (:w, :t, :g)"

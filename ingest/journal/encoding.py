@@ -130,32 +130,32 @@ def _column(document: dict[str, Any], name: str, values: list[Any]) -> Any:
             return None
         return first if first is not None and values == list(range(first, first + size)) else values
     if name in _LISTED:
-        values = _places(document, name, values)
+        values = _indexes(document, name, values)
         first = values[0]
     if values.count(first) == size:
         return None if first == USUAL[name] else [first]
     return values
 
 
-def _places(document: dict[str, Any], name: str, values: list[Any]) -> list[int | None]:
+def _indexes(document: dict[str, Any], name: str, values: list[Any]) -> list[int | None]:
     """Each value by its place in a list of those that differ."""
     if values.count(values[0]) == len(values):
-        distinct, places = [values[0]], [0] * len(values)
+        distinct, indexes = [values[0]], [0] * len(values)
     else:
-        distinct, places = [], []
+        distinct, indexes = [], []
         by_id: dict[int, int] = {}
         for value in values:
-            place = by_id.get(id(value))
-            if place is None:
+            index = by_id.get(id(value))
+            if index is None:
                 if value not in distinct:
                     distinct.append(value)
-                place = by_id[id(value)] = distinct.index(value)
-            places.append(place)
+                index = by_id[id(value)] = distinct.index(value)
+            indexes.append(index)
     if distinct == [None]:
         return [None] * len(values)
     plain = _plain_declared if name == "declared" else _same
     document[_LISTED[name]] = [plain(value) for value in distinct]
-    return list(places)
+    return list(indexes)
 
 
 def _same(value: Any) -> Any:
@@ -234,8 +234,8 @@ def decode(blob: bytes, table: TableName, skips: Collection[int] = ()) -> tuple[
     rejects = [_reject(row, table) for row in document.get("rejects", ())]
     if skips:
         left = set(skips)
-        changes = [change for place, change in enumerate(changes) if place not in left]
-        rejects = [reject for place, reject in enumerate(rejects, size) if place not in left]
+        changes = [change for index, change in enumerate(changes) if index not in left]
+        rejects = [reject for index, reject in enumerate(rejects, size) if index not in left]
     return changes, rejects
 
 
@@ -245,7 +245,7 @@ def _values(document: dict[str, Any], name: str, size: int) -> Iterable[Any]:
         return repeat(USUAL[name])
     if name in _LISTED:
         distinct = [_revived_value(name, value) for value in document[_LISTED[name]]]
-        return repeat(distinct[column[0]]) if len(column) == 1 else [distinct[place] for place in column]
+        return repeat(distinct[column[0]]) if len(column) == 1 else [distinct[index] for index in column]
     if name in _COUNTED:
         return range(column, column + size) if isinstance(column, int) else column
     return repeat(column[0]) if len(column) == 1 and name not in _ROWS else column

@@ -24,13 +24,13 @@ from ingest.journal.encoding import decode
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
     among,
-    companions,
+    counters,
     dead_letters,
     digests,
     entries,
-    heads,
     listed,
     ranges,
+    table_groups,
     transactions,
 )
 from ingest.journal.transactions import (
@@ -38,30 +38,30 @@ from ingest.journal.transactions import (
     delete_unchanged_transactions,
 )
 
-_of_warehouse = heads.c.warehouse == sa.bindparam("w")
-_LOCK = sa.select(heads.c.id, heads.c.events, heads.c.bytes).where(_of_warehouse).with_for_update()
+_of_warehouse = counters.c.warehouse == sa.bindparam("w")
+_LOCK = sa.select(counters.c.id, counters.c.events, counters.c.bytes).where(_of_warehouse).with_for_update()
 _CREATE = sa.text(
     "INSERT INTO journal_heads (warehouse, id, events, bytes) VALUES (:w, 0, 0, 0) ON CONFLICT DO NOTHING"
 )
 _ADVANCE = (
-    sa.update(heads)
+    sa.update(counters)
     .where(_of_warehouse)
     .values(
-        id=heads.c.id + sa.bindparam("ids"),
-        events=heads.c.events + sa.bindparam("more_events"),
-        bytes=heads.c.bytes + sa.bindparam("more_bytes"),
+        id=counters.c.id + sa.bindparam("ids"),
+        events=counters.c.events + sa.bindparam("more_events"),
+        bytes=counters.c.bytes + sa.bindparam("more_bytes"),
     )
-    .returning(heads.c.id, heads.c.events, heads.c.bytes)
+    .returning(counters.c.id, counters.c.events, counters.c.bytes)
 )
 _SUM = sa.select(
-    sa.func.coalesce(sa.func.sum(heads.c.events), 0), sa.func.coalesce(sa.func.sum(heads.c.bytes), 0)
+    sa.func.coalesce(sa.func.sum(counters.c.events), 0), sa.func.coalesce(sa.func.sum(counters.c.bytes), 0)
 )
-_HELD = sa.select(heads.c.warehouse).where(sa.or_(heads.c.events > 0, heads.c.bytes > 0))
-_NEWEST = sa.select(heads.c.id).where(_of_warehouse)
+_HELD = sa.select(counters.c.warehouse).where(sa.or_(counters.c.events > 0, counters.c.bytes > 0))
+_NEWEST = sa.select(counters.c.id).where(_of_warehouse)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Counter:
     """The newest id of a warehouse, and what of it is pending."""
 
     id: int
@@ -69,23 +69,23 @@ class Head:
     stored_bytes: int
 
 
-def lock_counter(connection: sa.Connection, warehouse: str) -> Head:
+def lock_counter(connection: sa.Connection, warehouse: str) -> Counter:
     """Held to the end of the transaction. In SQLite every write transaction is alone from its beginning."""
     params = {"w": warehouse}
     row = connection.execute(_LOCK, params).fetchone()
     if row is None:
         connection.execute(_CREATE, params)
         row = connection.execute(_LOCK, params).one()
-    return Head(row[0], row[1], row[2])
+    return Counter(row[0], row[1], row[2])
 
 
 def advance_counter(
     connection: sa.Connection, warehouse: str, ids: int, events: int, stored_bytes: int
-) -> Head:
+) -> Counter:
     """Under the lock: count ids, events and bytes up or down."""
     params = {"w": warehouse, "ids": ids, "more_events": events, "more_bytes": stored_bytes}
     row = connection.execute(_ADVANCE, params).one()
-    return Head(row[0], row[1], row[2])
+    return Counter(row[0], row[1], row[2])
 
 
 def pending_in_transaction(connection: sa.Connection) -> tuple[int, int]:
@@ -298,7 +298,7 @@ def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], b
         head = lock_counter(connection, warehouse)
         if not is_gone():
             return 0
-        for table in (entries, digests, ranges, transactions, companions, dead_letters):
+        for table in (entries, digests, ranges, transactions, table_groups, dead_letters):
             connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
         advance_counter(connection, warehouse, 0, -head.events, -head.stored_bytes)
         return head.events

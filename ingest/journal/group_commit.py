@@ -30,7 +30,7 @@ from catalog.store.database import Database
 from ingest.change import table_name
 from ingest.journal.cut_points import are_in_one_group, merge_groups
 from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
-from ingest.journal.entries import Head, advance_counter, lock_counter, pending_in_transaction
+from ingest.journal.entries import Counter, advance_counter, lock_counter, pending_in_transaction
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
 from ingest.journal.schema import entries, is_about_data, root_cause, run_many
 from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 class Appended:
     """What the transaction did to one warehouse, for memory to follow."""
 
-    head: Head
+    head: Counter
     digests: GroupDigests | None = None
     groups: Mapping[str, str] | None = None
 
@@ -161,7 +161,7 @@ class Appender:
 class _OneWarehouse:
     """The part of the transaction that concerns one warehouse."""
 
-    def __init__(self, connection: sa.Connection, warehouse: str, head: Head, now_ms: int) -> None:
+    def __init__(self, connection: sa.Connection, warehouse: str, head: Counter, now_ms: int) -> None:
         self._connection = connection
         self._warehouse = warehouse
         self._now_ms = now_ms

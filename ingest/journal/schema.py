@@ -25,7 +25,7 @@ metadata = sa.MetaData()
 journal_version = sa.Table("journal_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
 # The newest id of each warehouse, and how much of it has not been trimmed.
-heads = sa.Table(
+counters = sa.Table(
     "journal_heads",
     metadata,
     sa.Column("warehouse", Text, primary_key=True),
@@ -96,7 +96,7 @@ transactions = sa.Table(
 )
 
 # Tables that once shared a source transaction have the same group.
-companions = sa.Table(
+table_groups = sa.Table(
     "journal_companions",
     metadata,
     sa.Column("warehouse", Text, primary_key=True),

@@ -63,7 +63,7 @@ class Ranges:
         for start, end in runs(numbers):
             if not self.take_span(numbers[start], numbers[end - 1]):
                 repeated += [
-                    place for place in range(start, end) if not self.take_span(numbers[place], numbers[place])
+                    index for index in range(start, end) if not self.take_span(numbers[index], numbers[index])
                 ]
         return repeated
 
@@ -75,10 +75,10 @@ def runs(numbers: Sequence[int]) -> list[NumberRange]:
     if numbers[-1] - numbers[0] + 1 == len(numbers) and list(range(numbers[0], numbers[-1] + 1)) == numbers:
         return [(0, len(numbers))]
     found, start = [], 0
-    for place in range(1, len(numbers)):
-        if numbers[place] != numbers[place - 1] + 1:
-            found.append((start, place))
-            start = place
+    for index in range(1, len(numbers)):
+        if numbers[index] != numbers[index - 1] + 1:
+            found.append((start, index))
+            start = index
     return [*found, (start, len(numbers))]
 
 
@@ -205,7 +205,7 @@ class GroupNumbers:
     def take(self, request: EncodedRequest) -> list[int]:
         """The slots of the request whose numbers were seen; the others now are."""
         return [
-            one.slots[place] for one in request.numbered for place in self._now[one.source].take(one.numbers)
+            one.slots[index] for one in request.numbered for index in self._now[one.source].take(one.numbers)
         ]
 
     def store(self) -> None:

@@ -181,8 +181,8 @@ def _remembered(
         sorted(connection.execute(ranges).all(), key=lambda row: row[0]), key=lambda row: row[0]
     ):
         numbers[source] = sorted(n for _, first, last in rows for n in range(first, last + 1))
-    totals = sa.select(schema.heads.c.events, schema.heads.c.bytes).where(
-        schema.heads.c.warehouse == warehouse
+    totals = sa.select(schema.counters.c.events, schema.counters.c.bytes).where(
+        schema.counters.c.warehouse == warehouse
     )
     row = connection.execute(totals).one_or_none()
     return marks, numbers, (row[0], row[1]) if row is not None else (0, 0)
