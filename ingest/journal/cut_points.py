@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from catalog.store.database import Database
 from ingest.change import TableName, table_key, table_name
 from ingest.journal.schema import entries, run_many, table_groups
-from ingest.journal.transactions import Spanning, transactions_between, transactions_up_to
+from ingest.journal.transactions import SourceTransaction, transactions_between, transactions_up_to
 
 Groups = Mapping[str, str]  # table key -> the key of its group
 
@@ -71,7 +71,7 @@ ForbiddenRange = tuple[
 
 
 def forbidden_cuts(
-    found: Iterable[Spanning], tables: frozenset[str], now_ms: int, linger_ms: int, wait_ms: int = 0
+    found: Iterable[SourceTransaction], tables: frozenset[str], now_ms: int, linger_ms: int, wait_ms: int = 0
 ) -> list[ForbiddenRange]:
     """The cuts that transactions which touch these tables do not allow."""
     spans: list[ForbiddenRange] = []
@@ -173,7 +173,7 @@ def _forbidden(
 
 def landed_transactions(
     database: Database, warehouse: str, up_to: int, now_ms: int, linger_ms: int, wait_ms: int = 0
-) -> list[Spanning]:
+) -> list[SourceTransaction]:
     """Source transactions that end at or before an id, are complete, and have nothing left in the journal.
 
     Only among the oldest: what a table that does not land holds back may wait for it.

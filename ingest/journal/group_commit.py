@@ -34,7 +34,7 @@ from ingest.journal.entries import Counter, advance_counter, lock_counter, pendi
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
 from ingest.journal.schema import entries, is_about_data, root_cause, run_many
 from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
-from ingest.journal.transactions import Ledger, load_transactions, new_steps, store_transactions
+from ingest.journal.transactions import TransactionLedger, load_transactions, new_steps, store_transactions
 from ingest.settings import JournalLimits
 
 _INSERT_ENTRY = sa.insert(entries)
@@ -167,7 +167,7 @@ class _OneWarehouse:
         self._now_ms = now_ms
         self._id = head.id
         self._rows: list[dict[str, Any]] = []
-        self.ledger = Ledger()
+        self.ledger = TransactionLedger()
         self.appended = Appended(head)
 
     def append(

@@ -25,11 +25,11 @@ from ingest.change import TransactionBegin, TransactionEnd
 from ingest.journal.encoded_request import TransactionStep
 from ingest.journal.schema import among, listed, run_many, transactions
 
-NOBODY = ""
+UNKNOWN_SOURCE = ""
 
 
 @dataclass(slots=True)
-class Spanning:
+class SourceTransaction:
     """One transaction of one source, as far as it was seen."""
 
     source: str
@@ -63,15 +63,15 @@ class Spanning:
         return self.is_open or self.first_id != self.last_id
 
 
-class Ledger:
+class TransactionLedger:
     """The transactions that the requests of one group commit touch, in one warehouse."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, Spanning]] = {}
+        self._known: dict[str, dict[str, SourceTransaction]] = {}
         self._shared: list[frozenset[str]] = []
-        self._claimed: list[Spanning] = []
+        self._claimed: list[SourceTransaction] = []
 
-    def learn(self, stored: Iterable[Spanning]) -> None:
+    def learn(self, stored: Iterable[SourceTransaction]) -> None:
         """What the database has of the sources in question: the open ones, and those that are touched."""
         for row in stored:
             self._known.setdefault(row.source, {})[row.transaction] = row
@@ -88,7 +88,7 @@ class Ledger:
         for begin in begins:
             self._begin(begin, now_ms)
         newest: dict[str, str] = {}
-        touched: dict[tuple[str, str], Spanning] = {}
+        touched: dict[tuple[str, str], SourceTransaction] = {}
         for step in steps:
             newest[step.source] = step.transaction
             row = touched.get((step.source, step.transaction))
@@ -111,12 +111,12 @@ class Ledger:
         for source in newest:
             self._forget_complete(source)
 
-    def _row(self, source: str, transaction: str, now_ms: int) -> Spanning:
+    def _row(self, source: str, transaction: str, now_ms: int) -> SourceTransaction:
         rows = self._known.setdefault(source, {})
         row = rows.get(transaction)
         if row is None:
-            row = rows[transaction] = Spanning(source, transaction)
-        if source != NOBODY:
+            row = rows[transaction] = SourceTransaction(source, transaction)
+        if source != UNKNOWN_SOURCE:
             self._claim(row)
         row.updated_ms = now_ms
         row.is_changed = True
@@ -125,23 +125,23 @@ class Ledger:
     def _begin(self, begin: TransactionBegin, now_ms: int) -> None:
         row = self._row(begin.source, begin.transaction, now_ms)
         row.announced = True
-        if begin.source == NOBODY and not row.received:
+        if begin.source == UNKNOWN_SOURCE and not row.received:
             row.ended, row.expected = False, None  # what was known under this id is of another transaction
 
-    def _claim(self, row: Spanning) -> None:
+    def _claim(self, row: SourceTransaction) -> None:
         """What was said of the transaction when nobody knew whose it is."""
-        said = self._known.get(NOBODY, {}).get(row.transaction)
-        if said is None or said.received:
+        unclaimed = self._known.get(UNKNOWN_SOURCE, {}).get(row.transaction)
+        if unclaimed is None or unclaimed.received:
             return
-        row.announced = row.announced or said.announced
-        row.ended = row.ended or said.ended
-        row.expected = said.expected if row.expected is None else row.expected
-        del self._known[NOBODY][row.transaction]
-        self._claimed.append(said)
+        row.announced = row.announced or unclaimed.announced
+        row.ended = row.ended or unclaimed.ended
+        row.expected = unclaimed.expected if row.expected is None else row.expected
+        del self._known[UNKNOWN_SOURCE][row.transaction]
+        self._claimed.append(unclaimed)
 
     def _source_of(self, end: TransactionEnd) -> str:
         """Of several open transactions with this id, the one of this size that was heard of last."""
-        if end.source != NOBODY:
+        if end.source != UNKNOWN_SOURCE:
             return end.source
         rows = (rows[end.transaction] for rows in self._known.values() if end.transaction in rows)
         meant = max(
@@ -149,7 +149,7 @@ class Ledger:
             key=lambda row: (row.received == end.size, row.updated_ms, row.last_id),
             default=None,
         )
-        return NOBODY if meant is None else meant.source
+        return UNKNOWN_SOURCE if meant is None else meant.source
 
     def _follow(self, source: str, newest: str) -> None:
         """A source that goes on to another transaction is done with all others."""
@@ -167,16 +167,16 @@ class Ledger:
         """Sets of tables that met in one transaction."""
         return self._shared
 
-    def kept(self) -> list[Spanning]:
+    def kept(self) -> list[SourceTransaction]:
         """Rows to write."""
         return [row for row in self._rows() if row.is_changed and row.must_be_kept]
 
-    def gone(self) -> list[Spanning]:
+    def gone(self) -> list[SourceTransaction]:
         """Rows to delete."""
         done = [row for row in self._rows() if not row.must_be_kept]
         return [row for row in (*done, *self._claimed) if row.is_stored]
 
-    def _rows(self) -> list[Spanning]:
+    def _rows(self) -> list[SourceTransaction]:
         return [row for rows in self._known.values() for row in rows.values()]
 
 
@@ -206,7 +206,7 @@ _TOUCHED = sa.select(*_columns).where(
     *_of_source, sa.or_(transactions.c.is_open == 1, among(transactions.c.transaction, "names"))
 )
 # Those that a record which does not say whose it is can mean, and such records themselves.
-_ANYBODYS = sa.select(*_columns).where(
+_OF_ANY_SOURCE = sa.select(*_columns).where(
     transactions.c.warehouse == sa.bindparam("w"),
     transactions.c.is_open == 1,
     among(transactions.c.transaction, "names"),
@@ -248,43 +248,48 @@ _EMPTY = sa.delete(transactions).where(
 
 def load_transactions(
     connection: sa.Connection, warehouse: str, touched: Mapping[str, Collection[str]]
-) -> Iterable[Spanning]:
+) -> Iterable[SourceTransaction]:
     """For each source, the rows of the transactions named, and those that are open.
 
     The source "" is anybody: what is open of the transactions named, of all sources. And what came in its
     name belongs to the source that turns up with the transaction.
     """
     everything = frozenset[str]().union(*touched.values())
-    if NOBODY in touched:
-        wanted = {"w": warehouse, "names": listed(connection, touched[NOBODY])}
-        for row in connection.execute(_ANYBODYS, wanted).fetchall():
+    if UNKNOWN_SOURCE in touched:
+        wanted = {"w": warehouse, "names": listed(connection, touched[UNKNOWN_SOURCE])}
+        for row in connection.execute(_OF_ANY_SOURCE, wanted).fetchall():
             yield _transaction_of(row)
-    for source, names in {**touched, NOBODY: everything}.items():
+    for source, names in {**touched, UNKNOWN_SOURCE: everything}.items():
         params = {"w": warehouse, "s": source, "names": listed(connection, names)}
         for row in connection.execute(_TOUCHED, params).fetchall():
             yield _transaction_of(row)
 
 
 def store_transactions(
-    connection: sa.Connection, warehouse: str, kept: Iterable[Spanning], gone: Iterable[Spanning]
+    connection: sa.Connection,
+    warehouse: str,
+    kept: Iterable[SourceTransaction],
+    gone: Iterable[SourceTransaction],
 ) -> None:
     run_many(_SET, connection, [_transaction_row(warehouse, one) for one in kept])
     run_many(_DELETE, connection, [{"w": warehouse, "s": one.source, "t": one.transaction} for one in gone])
 
 
-def transactions_between(database: Database, warehouse: str, after: int, up_to: int) -> list[Spanning]:
+def transactions_between(
+    database: Database, warehouse: str, after: int, up_to: int
+) -> list[SourceTransaction]:
     """Those of which a part may lie in (after, up_to]."""
     rows = database.fetch_all(_BETWEEN, {"w": warehouse, "after": after, "up_to": up_to})
     return [_transaction_of(row) for row in rows]
 
 
-def transactions_up_to(database: Database, warehouse: str, last_id: int) -> list[Spanning]:
+def transactions_up_to(database: Database, warehouse: str, last_id: int) -> list[SourceTransaction]:
     """Those that end at or before an id; the oldest, if they are many."""
     return [_transaction_of(row) for row in database.fetch_all(_UP_TO, {"w": warehouse, "up_to": last_id})]
 
 
 def delete_unchanged_transactions(
-    connection: sa.Connection, warehouse: str, gone: Iterable[Spanning]
+    connection: sa.Connection, warehouse: str, gone: Iterable[SourceTransaction]
 ) -> None:
     rows = [
         {
@@ -304,7 +309,7 @@ def delete_empty_transactions(connection: sa.Connection, before_ms: int) -> None
     connection.execute(_EMPTY, {"before_ms": before_ms})
 
 
-def _transaction_row(warehouse: str, one: Spanning) -> dict[str, Any]:
+def _transaction_row(warehouse: str, one: SourceTransaction) -> dict[str, Any]:
     return {
         "w": warehouse,
         "s": one.source,
@@ -322,8 +327,8 @@ def _transaction_row(warehouse: str, one: Spanning) -> dict[str, Any]:
     }
 
 
-def _transaction_of(row: Any) -> Spanning:
-    return Spanning(
+def _transaction_of(row: Any) -> SourceTransaction:
+    return SourceTransaction(
         source=row[0],
         transaction=row[1],
         received=row[2],

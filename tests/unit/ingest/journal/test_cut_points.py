@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.journal.cut_points import ForbiddenRange, cut_at_or_above, cut_at_or_below, forbidden_cuts
-from ingest.journal.transactions import Spanning
+from ingest.journal.transactions import SourceTransaction
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 15), st.none() | st.integers(0, 6)).map(
@@ -30,11 +30,11 @@ def test_the_largest_below_and_the_smallest_above(up_to: int, spans: list[Forbid
 
 def test_only_transactions_of_these_tables_count() -> None:
     found = [
-        Spanning("s", "whole", ended=True, first_id=1, last_id=1, tables={"a"}),
-        Spanning("s", "complete", ended=True, first_id=2, last_id=5, tables={"a", "b"}),
-        Spanning("s", "other", ended=True, first_id=3, last_id=9, tables={"c"}),
-        Spanning("s", "open", first_id=7, last_id=7, tables={"b"}, updated_ms=100),
-        Spanning("s", "not begun", expected=2, ended=True, tables=set(), updated_ms=100),
+        SourceTransaction("s", "whole", ended=True, first_id=1, last_id=1, tables={"a"}),
+        SourceTransaction("s", "complete", ended=True, first_id=2, last_id=5, tables={"a", "b"}),
+        SourceTransaction("s", "other", ended=True, first_id=3, last_id=9, tables={"c"}),
+        SourceTransaction("s", "open", first_id=7, last_id=7, tables={"b"}, updated_ms=100),
+        SourceTransaction("s", "not begun", expected=2, ended=True, tables=set(), updated_ms=100),
     ]
     assert forbidden_cuts(found, frozenset("a"), 150, 100) == [(2, 4)]
     assert forbidden_cuts(found, frozenset("b"), 150, 100) == [(2, 4), (7, None)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ingest.change import TransactionEnd
 from ingest.journal.encoded_request import TransactionStep
-from ingest.journal.transactions import Ledger, Spanning, new_steps
+from ingest.journal.transactions import SourceTransaction, TransactionLedger, new_steps
 
 
 def step(
@@ -16,12 +16,12 @@ def step(
     return TransactionStep(source, transaction, table, ends, slot)
 
 
-def rows(ledger: Ledger) -> dict[str, Spanning]:
+def rows(ledger: TransactionLedger) -> dict[str, SourceTransaction]:
     return {row.transaction: row for row in ledger.kept()}
 
 
 def test_one_request_that_holds_it_all_leaves_nothing() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([step("1"), step("1", ends=True)], [], 1, 0)
     ledger.take([step("2"), step("2")], [TransactionEnd(2, "s", "2", 2)], 2, 0)
     ledger.take([step("3"), step("4", ends=True)], [], 3, 0)
@@ -29,7 +29,7 @@ def test_one_request_that_holds_it_all_leaves_nothing() -> None:
 
 
 def test_the_last_one_of_a_source_stays_open_until_another_follows() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([step("1"), step("2")], [], 1, 0)
     assert set(rows(ledger)) == {"2"}
     ledger.take([step("2")], [], 2, 5)
@@ -40,14 +40,14 @@ def test_the_last_one_of_a_source_stays_open_until_another_follows() -> None:
 
 
 def test_another_source_completes_nothing() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([step("1")], [], 1, 0)
     ledger.take([step("2", source="other", ends=True)], [], 2, 0)
     assert rows(ledger)["1"].is_open
 
 
 def test_an_announced_size_is_waited_for_even_if_another_follows() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([step("1")], [TransactionEnd(1, "s", "1", 3)], 1, 0)
     ledger.take([step("2", ends=True)], [], 2, 0)
     assert rows(ledger)["1"].is_open
@@ -57,7 +57,7 @@ def test_an_announced_size_is_waited_for_even_if_another_follows() -> None:
 
 
 def test_an_end_may_come_before_its_changes() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([], [TransactionEnd(0, "s", "1", 2)], 7, 0)
     assert rows(ledger)["1"].first_id == 0
     ledger.take([step("1")], [], 8, 0)
@@ -67,14 +67,14 @@ def test_an_end_may_come_before_its_changes() -> None:
 
 
 def test_an_end_of_something_unknown_without_a_size_is_nothing() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([], [TransactionEnd(0, "s", "1", None)], 7, 0)
     assert rows(ledger) == {}
 
 
 def test_a_straggler_opens_it_again() -> None:
-    ledger = Ledger()
-    stored = Spanning(
+    ledger = TransactionLedger()
+    stored = SourceTransaction(
         "s", "1", received=2, followed=True, first_id=1, last_id=2, tables={"t"}, is_stored=True
     )
     ledger.learn([stored])
@@ -84,21 +84,23 @@ def test_a_straggler_opens_it_again() -> None:
 
 
 def test_what_was_stored_and_turned_out_whole_is_deleted() -> None:
-    ledger = Ledger()
-    ledger.learn([Spanning("s", "1", received=1, first_id=4, last_id=4, tables={"t"}, is_stored=True)])
+    ledger = TransactionLedger()
+    ledger.learn(
+        [SourceTransaction("s", "1", received=1, first_id=4, last_id=4, tables={"t"}, is_stored=True)]
+    )
     ledger.take([], [TransactionEnd(0, "s", "1", 1)], 4, 0)
     assert [row.transaction for row in ledger.gone()] == ["1"]
     assert rows(ledger) == {}
 
 
 def test_silence_ends_it() -> None:
-    row = Spanning("s", "1", first_id=1, last_id=1, updated_ms=1_000)
+    row = SourceTransaction("s", "1", first_id=1, last_id=1, updated_ms=1_000)
     assert row.is_open_at(1_999, 1_000)
     assert not row.is_open_at(2_000, 1_000)
 
 
 def test_tables_that_meet_are_told() -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ledger.take([step("1", "a"), step("2", "b")], [], 1, 0)
     assert ledger.shared() == []
     ledger.take([step("2", "c")], [], 2, 0)
@@ -113,7 +115,7 @@ def test_duplicates_are_not_counted() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), max_size=8))
 def test_only_the_newest_is_open_and_whole_ones_are_forgotten(requests: list[list[int]]) -> None:
-    ledger = Ledger()
+    ledger = TransactionLedger()
     ids: dict[int, list[int]] = {}
     for journal_id, names in enumerate(requests, 1):
         ledger.take([step(str(name)) for name in names], [], journal_id, 0)
