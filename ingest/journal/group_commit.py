@@ -39,7 +39,7 @@ from ingest.settings import JournalLimits
 
 _INSERT_ENTRY = sa.insert(entries)
 
-LOOK_EVERY_S = 0.25  # how much others have appended and trimmed
+PENDING_READ_EVERY_S = 0.25  # how much others have appended and trimmed
 
 Answer = AppendReceipt | CatalogError
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Appended:
+class AppendedRows:
     """What the transaction did to one warehouse, for memory to follow."""
 
     head: Counter
@@ -56,11 +56,11 @@ class Appended:
 
 
 @dataclass(slots=True)
-class Result:
+class GroupResult:
     answers: list[Answer]
     pending: tuple[int, int]  # events and bytes, over all warehouses
-    looked: bool  # whether that was read, and not only reckoned
-    appended: dict[str, Appended] = field(default_factory=dict)
+    was_read: bool  # whether that was read, and not only reckoned
+    appended: dict[str, AppendedRows] = field(default_factory=dict)
 
 
 class Appender:
@@ -72,9 +72,9 @@ class Appender:
         self._windows: dict[str, DeduplicationWindow] = {}
         self._groups: dict[str, Mapping[str, str]] = {}
         self._pending = (0, 0)
-        self._looked_s = float("-inf")
+        self._read_s = float("-inf")
 
-    def append(self, requests: Sequence[EncodedRequest], now_ms: int) -> Result:
+    def append(self, requests: Sequence[EncodedRequest], now_ms: int) -> GroupResult:
         """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
         for warehouse in {request.warehouse for request in requests if request.digests}:
             load_window(self._database, warehouse, self._window(warehouse), now_ms)
@@ -82,8 +82,8 @@ class Appender:
         result = self._database.write(lambda connection: self._work(connection, requests, now_ms))
         faults.reach("journal.committed")
         self._pending = result.pending
-        if result.looked:
-            self._looked_s = time.monotonic()
+        if result.was_read:
+            self._read_s = time.monotonic()
         for warehouse, appended in result.appended.items():
             if appended.digests is not None:
                 appended.digests.after_commit(appended.head.id, expires_ms)
@@ -105,25 +105,27 @@ class Appender:
                 extra={"warehouse": warehouse, "identities": early},
             )
 
-    def _work(self, connection: sa.Connection, requests: Sequence[EncodedRequest], now_ms: int) -> Result:
+    def _work(
+        self, connection: sa.Connection, requests: Sequence[EncodedRequest], now_ms: int
+    ) -> GroupResult:
         warehouses = sorted({request.warehouse for request in requests})
         locked = {warehouse: lock_counter(connection, warehouse) for warehouse in warehouses}
         faults.reach("journal.locked")
-        must_look = self._must_look(requests)
-        events, stored_bytes = pending_in_transaction(connection) if must_look else self._pending
+        must_read = self._must_read_pending(requests)
+        events, stored_bytes = pending_in_transaction(connection) if must_read else self._pending
         answers: list[Answer | None] = self._refusals(requests, stored_bytes)
-        result = Result([], (events, stored_bytes), must_look)
+        result = GroupResult([], (events, stored_bytes), must_read)
         for warehouse, head in locked.items():
-            places = [
-                place
-                for place, request in enumerate(requests)
-                if request.warehouse == warehouse and answers[place] is None
+            indexes = [
+                index
+                for index, request in enumerate(requests)
+                if request.warehouse == warehouse and answers[index] is None
             ]
             one = _OneWarehouse(connection, warehouse, head, now_ms)
-            taken = [requests[place] for place in places]
-            receipts = one.append(taken, self._windows.get(warehouse), now_ms + self._limits.window_ms)
-            for place, receipt in zip(places, receipts, strict=True):
-                answers[place] = receipt
+            accepted = [requests[index] for index in indexes]
+            receipts = one.append(accepted, self._windows.get(warehouse), now_ms + self._limits.window_ms)
+            for index, receipt in zip(indexes, receipts, strict=True):
+                answers[index] = receipt
             shared = [
                 tables
                 for tables in one.ledger.shared()
@@ -138,13 +140,13 @@ class Appender:
         result.pending = (events, stored_bytes)
         return result
 
-    def _must_look(self, requests: Sequence[EncodedRequest]) -> bool:
+    def _must_read_pending(self, requests: Sequence[EncodedRequest]) -> bool:
         """Far from full, what this process knows of a moment ago is enough."""
-        if time.monotonic() - self._looked_s > LOOK_EVERY_S:
+        if time.monotonic() - self._read_s > PENDING_READ_EVERY_S:
             return True
         bound = min(self._limits.bound(request.priority) for request in requests)
-        asked = sum(request.stored_bytes for request in requests)
-        return self._pending[1] + asked > bound // 2
+        requested_bytes = sum(request.stored_bytes for request in requests)
+        return self._pending[1] + requested_bytes > bound // 2
 
     def _refusals(self, requests: Sequence[EncodedRequest], stored_bytes: int) -> list[Answer | None]:
         """JournalFull for each request that no longer fits; None for the others."""
@@ -168,7 +170,7 @@ class _OneWarehouse:
         self._id = head.id
         self._rows: list[dict[str, Any]] = []
         self.ledger = TransactionLedger()
-        self.appended = Appended(head)
+        self.appended = AppendedRows(head)
 
     def append(
         self, requests: Sequence[EncodedRequest], window: DeduplicationWindow | None, expires_ms: int
@@ -244,7 +246,7 @@ class _OneWarehouse:
         )
 
     def _row(self, entry: EncodedEntry, duplicates: set[int]) -> dict[str, Any] | None:
-        skips = [place for place, slot in enumerate(entry.slots) if slot in duplicates] if duplicates else []
+        skips = [index for index, slot in enumerate(entry.slots) if slot in duplicates] if duplicates else []
         if len(skips) == len(entry.slots):
             return None
         return {
@@ -268,22 +270,22 @@ def _indexes(indexes: Sequence[int], duplicates: set[int]) -> frozenset[int]:
 
 # -- the thread
 
-Waiting = tuple[EncodedRequest, "Future[AppendReceipt]"]
+QueuedRequest = tuple[EncodedRequest, "Future[AppendReceipt]"]
 
 
-class Committer:
+class GroupCommit:
     def __init__(
         self,
         appender: Appender,
         limits: JournalLimits,
         clock: Callable[[], int],
-        noted: Callable[[Result], None],
+        on_commit: Callable[[GroupResult], None],
     ) -> None:
         self._appender = appender
         self._limits = limits
         self._clock = clock
-        self._noted = noted
-        self._waiting: deque[Waiting] = deque()
+        self._on_commit = on_commit
+        self._waiting: deque[QueuedRequest] = deque()
         self._queued_bytes = 0
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -327,8 +329,8 @@ class Committer:
             with self._condition:
                 self._queued_bytes -= sum(request.stored_bytes for request, _ in group)
 
-    def _take(self) -> list[Waiting]:
-        group: list[Waiting] = []
+    def _take(self) -> list[QueuedRequest]:
+        group: list[QueuedRequest] = []
         left = self._limits.group_bytes_max
         while self._waiting and len(group) < self._limits.group_requests_max:
             if group and self._waiting[0][0].stored_bytes > left:
@@ -337,13 +339,13 @@ class Committer:
             left -= group[-1][0].stored_bytes
         return group
 
-    def _commit(self, group: Sequence[Waiting]) -> None:
+    def _commit(self, group: Sequence[QueuedRequest]) -> None:
         try:
             result = self._appender.append([request for request, _ in group], self._clock())
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
             self._failed(group, error)
             return
-        self._noted(result)
+        self._on_commit(result)
         for (_, future), answer in zip(group, result.answers, strict=True):
             if isinstance(answer, CatalogError):
                 _fail(future, answer)
@@ -351,7 +353,7 @@ class Committer:
                 future.set_result(answer)
         faults.reach("journal.answered")
 
-    def _failed(self, group: Sequence[Waiting], error: Exception) -> None:
+    def _failed(self, group: Sequence[QueuedRequest], error: Exception) -> None:
         if not is_about_data(error):
             log.warning("an append failed", extra={"requests": len(group), "reason": str(error)})
             refusal = (

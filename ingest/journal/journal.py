@@ -33,7 +33,7 @@ from ingest.journal.entries import (
     trim_entries,
     warehouses,
 )
-from ingest.journal.group_commit import Appender, Committer, Result, now_ms
+from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.settings import JournalLimits
 
@@ -51,7 +51,7 @@ class Journal:
         self.dead_letters = DeadLetters(database, clock)
         self._database = database
         self._clock = clock
-        self._committer = Committer(Appender(database, self.limits), self.limits, clock, self._note)
+        self._group_commit = GroupCommit(Appender(database, self.limits), self.limits, clock, self._note)
         self._reading = threading.Lock()
         self._pending = (0, 0)  # events and bytes, as far as this process knows
         self._read_s = float("-inf")
@@ -73,10 +73,10 @@ class Journal:
             )
         if encoded.entries:
             self._require_capacity(encoded.stored_bytes, bound)
-        return self._committer.submit(encoded)
+        return self._group_commit.submit(encoded)
 
     def _require_capacity(self, stored_bytes: int, bound: int) -> None:
-        queued = self._committer.queued_bytes
+        queued = self._group_commit.queued_bytes
         if queued + stored_bytes > self.limits.queue_bytes_max and queued:
             raise JournalFull(self.buffer_usage().level)
         if self._read_usage(USAGE_AGE_S_MAX)[1] + queued + stored_bytes > bound:
@@ -96,7 +96,7 @@ class Journal:
                     self._set_usage(pending_totals(self._database))
         return self._pending
 
-    def _note(self, result: Result) -> None:
+    def _note(self, result: GroupResult) -> None:
         self._set_usage(result.pending)
 
     def _set_usage(self, pending: tuple[int, int]) -> None:
@@ -193,4 +193,4 @@ class Journal:
 
     def close(self) -> None:
         """Answer all that wait, and end. The database stays open: it is the caller's."""
-        self._committer.close()
+        self._group_commit.close()

@@ -30,7 +30,7 @@ class Held:
     """The journal stops before its transaction, until it is let go."""
 
     def __init__(self, server: ApiServer) -> None:
-        self._appender: Any = server.journal._committer._appender
+        self._appender: Any = server.journal._group_commit._appender
         self._append = self._appender.append
         self.reached, self.released = threading.Event(), threading.Event()
 

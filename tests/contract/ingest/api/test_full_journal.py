@@ -125,7 +125,7 @@ class Failing:
 
     def __init__(self, server: ApiServer, error: Exception, *, commits: bool) -> None:
         self._error, self._commits = error, commits
-        self._appender: Any = server.journal._committer._appender
+        self._appender: Any = server.journal._group_commit._appender
         self._append = self._appender.append
 
     def __enter__(self) -> None:

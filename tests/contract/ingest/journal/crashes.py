@@ -19,7 +19,7 @@ from catalog import faults
 from catalog.errors import CatalogError
 from ingest.change import Change, ParsedRequest, TableName, TransactionEnd
 from ingest.journal.encoded_request import EncodedRequest
-from ingest.journal.group_commit import Committer
+from ingest.journal.group_commit import GroupCommit
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
 from ingest.journal.sources import _INSERT_DIGESTS, GroupDigests
@@ -119,7 +119,7 @@ def _append(journal: Journal, trial: Trial, answered: Callable[[int], object]) -
     sent = requests(trial)
     for group in _pairs(sent):
         futures: list[tuple[int, Future[AppendReceipt]]] = []
-        with journal._committer._condition:
+        with journal._group_commit._condition:
             for number in group:
                 try:
                     futures.append((number, journal.submit(trial.warehouse, sent[number])))
@@ -143,9 +143,9 @@ def _pairs(sent: list[ParsedRequest]) -> Iterator[list[int]]:
 
 
 def _answer_before_commit() -> None:
-    commit = Committer._commit
+    commit = GroupCommit._commit
 
-    def early(self: Committer, group: list[tuple[EncodedRequest, Future[AppendReceipt]]]) -> None:
+    def early(self: GroupCommit, group: list[tuple[EncodedRequest, Future[AppendReceipt]]]) -> None:
         for _, future in group:
             future.set_result(AppendReceipt(1, 1, frozenset(), (), 1))
         import time
@@ -153,7 +153,7 @@ def _answer_before_commit() -> None:
         time.sleep(0.01)  # so that the one who waits writes it down
         commit(self, [(encoded, Future()) for encoded, _ in group])
 
-    setattr(Committer, "_commit", early)  # noqa: B010
+    setattr(GroupCommit, "_commit", early)  # noqa: B010
 
 
 def _marks_in_their_own_transaction() -> None:

@@ -82,9 +82,9 @@ def test_in_one_commit_those_that_fit_are_taken_and_the_others_refused(place: Pl
     limits = JournalLimits(bytes_max=2_000, fallback_bytes_max=0, levels=(0.5, 0.7, 1.0))
     with place.opened(limits) as journal:
         size = _size_of_one(journal)
-        journal._committer._condition.acquire()  # nobody commits while these are queued
-        futures = [journal._committer.submit(one) for one in _packed(range(100, 100 + 2_000 // size + 10))]
-        journal._committer._condition.release()
+        journal._group_commit._condition.acquire()  # nobody commits while these are queued
+        futures = [journal._group_commit.submit(one) for one in _packed(range(100, 100 + 2_000 // size + 10))]
+        journal._group_commit._condition.release()
         answers = [future.exception(timeout=60) for future in futures]
         taken = answers.count(None)
         assert 0 < taken < len(answers)
@@ -110,13 +110,13 @@ def test_a_request_that_can_never_fit_says_so(place: Place) -> None:
 
 def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
     with place.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
-        with journal._committer._condition:  # nobody commits
+        with journal._group_commit._condition:  # nobody commits
             queued: list[Future[AppendReceipt]] = []
-            while journal._committer.queued_bytes < 900:
+            while journal._group_commit.queued_bytes < 900:
                 queued.append(journal.submit(WAREHOUSE, numbered([len(queued)])))
             with pytest.raises(JournalFull):
                 journal.submit(WAREHOUSE, numbered(range(1_000, 1_100)))
-            assert 500 < journal._committer.queued_bytes <= 1_000
+            assert 500 < journal._group_commit.queued_bytes <= 1_000
         for future in queued:
             future.result(timeout=60)
         assert journal.submit(WAREHOUSE, numbered([5_000]), priority=0).result(timeout=60).first

@@ -32,8 +32,8 @@ from tests.harness.postgres import PostgresServer
 
 def submit_together(journal: Journal, requests: list[EncodedRequest]) -> list[Future[AppendReceipt]]:
     """So that they share a commit."""
-    with journal._committer._condition:
-        return [journal._committer.submit(request) for request in requests]
+    with journal._group_commit._condition:
+        return [journal._group_commit.submit(request) for request in requests]
 
 
 def test_a_request_that_cannot_be_stored_fails_alone(journal: Journal) -> None:
@@ -73,7 +73,7 @@ def _refused(journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str) -> B
     def refuse(requests: object, now_ms: int) -> None:
         raise Unavailable("nothing was stored") from _Refusal(state)
 
-    monkeypatch.setattr(journal._committer._appender, "append", refuse)
+    monkeypatch.setattr(journal._group_commit._appender, "append", refuse)
     return journal.submit(WAREHOUSE, numbered([1])).exception(timeout=60)
 
 
@@ -143,15 +143,15 @@ def test_what_others_append_is_not_believed_before_it_is_committed(
     """Two journals whose appends share a transaction that is undone: neither may know the other's events."""
     with place.opened() as one, place.opened() as other:
         monkeypatch.setattr(other, "_database", one._database)
-        appender = other._committer._appender
+        appender = other._group_commit._appender
         monkeypatch.setattr(appender, "_database", one._database)
         ours = encode_request(WAREHOUSE, identified("ab"), priority=1, deduplicate=True)
         theirs = encode_request(WAREHOUSE, identified("bc"), priority=1, deduplicate=True)
         for request, journal in ((ours, one), (theirs, other)):
-            journal._committer._appender._window(request.warehouse).is_loaded = True
+            journal._group_commit._appender._window(request.warehouse).is_loaded = True
 
         def both(connection: sa.Connection) -> None:
-            one._committer._appender._work(connection, [ours], 1)
+            one._group_commit._appender._work(connection, [ours], 1)
             second = appender._work(connection, [theirs], 1)
             [receipt] = second.answers
             assert isinstance(receipt, AppendReceipt)
@@ -166,7 +166,7 @@ def test_what_others_append_is_not_believed_before_it_is_committed(
 
 def test_close_answers_all_that_wait(place: Place) -> None:
     with place.opened() as journal:
-        with journal._committer._condition:
+        with journal._group_commit._condition:
             futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(20)]
         journal.close()
         assert [future.result(timeout=0).first for future in futures] == list(range(1, 21))
@@ -176,7 +176,7 @@ def test_close_answers_all_that_wait(place: Place) -> None:
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_stored_all_the_same(journal: Journal) -> None:
-    with journal._committer._condition:
+    with journal._group_commit._condition:
         futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(3)]
         assert futures[1].cancel()
     for future in (futures[0], futures[2]):

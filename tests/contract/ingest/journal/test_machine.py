@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         """Some requests at once: they may share a commit."""
         journal = self.journals[which]
         parsed = [_parsed(*events) for events in requests]
-        with journal._committer._condition:
+        with journal._group_commit._condition:
             futures = [journal.submit(self.warehouse, one) for one in parsed]
         for one, future in zip(parsed, futures, strict=True):
             receipt = future.result(timeout=60)
