@@ -17,7 +17,7 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Pending
 from ingest.settings import Thresholds
-from ingest.staging.context import Cut
+from ingest.staging.context import BatchRange
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandingTables
 
@@ -144,7 +144,7 @@ class Lanes:
     def wait_ms(self, warehouse: str) -> int | None:
         return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
 
-    def cut(self, warehouse: str, worker: str) -> Cut | None:
+    def cut(self, warehouse: str, worker: str) -> BatchRange | None:
         """Claim the next batch; None if nothing is due or another was quicker.
 
         The head is read before the tables. Nothing behind it is cut, so each source transaction in the batch
@@ -160,19 +160,19 @@ class Lanes:
         job_id = uuid.uuid4().hex
         if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
             return None
-        spans: dict[TableName, tuple[int, int]] = {}
+        ranges: dict[TableName, tuple[int, int]] = {}
         # Read again: whoever held these tables before may have landed since.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
         for lane in chosen:
-            spans |= self._spans(warehouse, lane, landed, head, self.thresholds.batch_events_max)
-        if not spans:
+            ranges |= self._ranges(warehouse, lane, landed, head, self.thresholds.batch_events_max)
+        if not ranges:
             self._jobs.forget(job_id, 1)
             return None
-        return Cut(job_id, warehouse, spans)
+        return BatchRange(job_id, warehouse, ranges)
 
-    def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> Cut | None:
+    def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> BatchRange | None:
         """What waits behind a batch that is being landed, up to `after`, once it is enough for a batch of its
-        own. Claims nothing. The head is read first, as in `cut`.
+        own. Claims nothing. The head is read first, as in `batch_range`.
         """
         enough, head = self.thresholds, self._journal.head(warehouse)
         for lane in self.waiting(warehouse):
@@ -183,19 +183,19 @@ class Lanes:
             if events < enough.events and stored_bytes < enough.stored_bytes:
                 continue
             events_max = min(AHEAD_EVENTS_MAX, enough.batch_events_max)
-            spans = self._spans(warehouse, lane, starts, head, events_max)
-            if spans.keys() == starts.keys():
-                return Cut(uuid.uuid4().hex, warehouse, spans)
+            ranges = self._ranges(warehouse, lane, starts, head, events_max)
+            if ranges.keys() == starts.keys():
+                return BatchRange(uuid.uuid4().hex, warehouse, ranges)
         return None
 
-    def put_off(self, cut: Cut, only: TableName | None = None) -> None:
+    def put_off(self, batch_range: BatchRange, only: TableName | None = None) -> None:
         """These could not be staged or written. The others go first for a while, longer each time, and until
         these have landed, each of their lanes is a job of its own.
         """
-        for table in cut.spans if only is None else (only,):
-            times = self._put_off.get((cut.warehouse, table), (0, 0.0))[0] + 1
+        for table in batch_range.ranges if only is None else (only,):
+            times = self._put_off.get((batch_range.warehouse, table), (0, 0.0))[0] + 1
             rest_s = min(PUT_OFF_S_MAX, 0.25 * 2**times)
-            self._put_off[cut.warehouse, table] = (times, time.monotonic() + rest_s)
+            self._put_off[batch_range.warehouse, table] = (times, time.monotonic() + rest_s)
 
     def landed(self, warehouse: str, tables: Iterable[TableName]) -> None:
         for table in tables:
@@ -209,7 +209,7 @@ class Lanes:
         put_off = list(self._put_off.items())
         return {t for (where, t), (_, until) in put_off if where == warehouse and until > now_s}
 
-    def _spans(
+    def _ranges(
         self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], head: int, events_max: int
     ) -> dict[TableName, tuple[int, int]]:
         """From where to where; nothing if an open source transaction is in the way, or one that ends behind

@@ -28,7 +28,7 @@ from ingest.journal.journal import Journal
 from ingest.landing.batches import STAGING_LEASE_S, Lanes
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.prestage import Ahead, Waiting
-from ingest.staging.context import UNROUTED, CannotStage, Cut, Expected, StagedBatch
+from ingest.staging.context import UNROUTED, BatchRange, CannotStage, Expected, StagedBatch
 from ingest.store.jobs import Job, Jobs, Landing, LostLease, finish
 from ingest.store.table_settings import CHANGES_SUFFIX
 from ingest.store.tables import land
@@ -41,13 +41,13 @@ _log = logging.getLogger(__name__)
 class Stager(Protocol):
     """Makes files of a cut."""
 
-    def stage(self, cut: Cut) -> StagedBatch: ...
+    def stage(self, batch_range: BatchRange) -> StagedBatch: ...
 
-    def stage_ahead(self, cut: Cut, expected: Expected) -> StagedBatch | None:
+    def stage_ahead(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
         """None if it is better to wait: the table would change, or something has to be put aside."""
         ...
 
-    def still_holds(self, cut: Cut, batch: StagedBatch) -> bool:
+    def still_holds(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
         """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
         ...
 
@@ -82,55 +82,58 @@ class Staging:
             if job is not None:
                 return job
             for warehouse in warehouses:
-                cut = self._lanes.cut(warehouse, worker)
-                if cut is not None:
-                    return self._begin(cut)
+                batch_range = self._lanes.cut(warehouse, worker)
+                if batch_range is not None:
+                    return self._begin(batch_range)
             self._look_ahead(warehouses)
         finally:
             self._busy.release()
         return None
 
-    def _begin(self, cut: Cut) -> dict[str, Any] | None:
+    def _begin(self, batch_range: BatchRange) -> dict[str, Any] | None:
         try:
-            with self._kept(cut):
-                batch = self._stager.stage(cut)
+            with self._kept(batch_range):
+                batch = self._stager.stage(batch_range)
         except CatalogError as error:
             only = error.table if isinstance(error, CannotStage) else None
             self.trouble |= {
-                (cut.warehouse, table): error.message for table in (cut.spans if only is None else (only,))
+                (batch_range.warehouse, table): error.message
+                for table in (batch_range.ranges if only is None else (only,))
             }
             self._measures.failed("stage")
-            _log.warning("a batch cannot be staged", extra={"job": cut.job_id, "reason": error.message})
-            self._lanes.put_off(cut, only)
-            self._jobs.forget(cut.job_id, 1)
+            _log.warning(
+                "a batch cannot be staged", extra={"job": batch_range.job_id, "reason": error.message}
+            )
+            self._lanes.put_off(batch_range, only)
+            self._jobs.forget(batch_range.job_id, 1)
             return None
         except BaseException:
-            self._lanes.put_off(cut)
-            self._jobs.forget(cut.job_id, 1)
+            self._lanes.put_off(batch_range)
+            self._jobs.forget(batch_range.job_id, 1)
             raise
-        for table in cut.spans:
-            self.trouble.pop((cut.warehouse, table), None)
-        return self._leased(cut, batch)
+        for table in batch_range.ranges:
+            self.trouble.pop((batch_range.warehouse, table), None)
+        return self._leased(batch_range, batch)
 
-    def _leased(self, cut: Cut, batch: StagedBatch) -> dict[str, Any] | None:
+    def _leased(self, batch_range: BatchRange, batch: StagedBatch) -> dict[str, Any] | None:
         faults.reach("job.staged")
         description = orjson.dumps(
             {
-                "id": cut.job_id,
+                "id": batch_range.job_id,
                 "kind": "commit",
-                "warehouse": cut.warehouse,
-                "batch-id": cut.job_id,
+                "warehouse": batch_range.warehouse,
+                "batch-id": batch_range.job_id,
                 "commit-timestamp-us": batch.commit_us,
                 "lease-s": LEASE_S,
                 "tables": batch.tables,
             }
         )
         landing = Landing(batch.commit_us, batch.files, batch.steps).encode()
-        if not self._jobs.staged(cut.job_id, 1, description, landing, LEASE_S):
+        if not self._jobs.staged(batch_range.job_id, 1, description, landing, LEASE_S):
             self._delete(batch.files)
-            self._dead_letters.discard(cut.job_id)
+            self._dead_letters.discard(batch_range.job_id)
             return None
-        self.ahead.begun(cut, batch)
+        self.ahead.begun(batch_range, batch)
         answer: dict[str, Any] = orjson.loads(description)
         return answer | {"epoch": 1}
 
@@ -143,24 +146,26 @@ class Staging:
             self._delete(void.batch.files)
         if due is None:
             return None
-        cut = due.cut
-        if not self._jobs.begin(cut.job_id, cut.warehouse, worker, list(cut.spans), STAGING_LEASE_S):
+        batch_range = due.batch_range
+        if not self._jobs.begin(
+            batch_range.job_id, batch_range.warehouse, worker, list(batch_range.ranges), STAGING_LEASE_S
+        ):
             self._delete(due.batch.files)  # another server was quicker
             return None
         if self._holds(due):
-            return self._leased(cut, due.batch)
-        self._jobs.forget(cut.job_id, 1)
+            return self._leased(batch_range, due.batch)
+        self._jobs.forget(batch_range.job_id, 1)
         self._delete(due.batch.files)
         return None
 
     def _holds(self, due: Waiting) -> bool:
         try:
-            return self._stager.still_holds(due.cut, due.batch)
+            return self._stager.still_holds(due.batch_range, due.batch)
         except CatalogError as error:  # the staging process died, or a database: it is cut again
             _log.warning("what was staged ahead is lost", extra={"reason": error.message})
             return False
         except BaseException:
-            self._jobs.forget(due.cut.job_id, 1)
+            self._jobs.forget(due.batch_range.job_id, 1)
             raise
 
     def _look_ahead(self, warehouses: Collection[str]) -> None:
@@ -168,11 +173,13 @@ class Staging:
         if self.ahead.waiting is not None:
             return
         for running in self.ahead.running(warehouses):
-            cut = self._lanes.cut_behind(running.warehouse, {t: s.to_id for t, s in running.steps.items()})
-            if cut is None:
+            batch_range = self._lanes.cut_behind(
+                running.warehouse, {t: s.to_id for t, s in running.steps.items()}
+            )
+            if batch_range is None:
                 continue
             try:
-                batch = self._stager.stage_ahead(cut, running.expected(cut.spans))
+                batch = self._stager.stage_ahead(batch_range, running.expected(batch_range.ranges))
             except CatalogError as error:
                 # Its turn will come, and then it fails or succeeds by itself.
                 _log.info("not staged ahead", extra={"reason": error.message})
@@ -180,21 +187,21 @@ class Staging:
             if batch is None:
                 self.ahead.ended(running.job_id)  # not again behind this one
             else:
-                self.ahead.waiting = Waiting(cut, batch, running)
+                self.ahead.waiting = Waiting(batch_range, batch, running)
             return
 
     @contextlib.contextmanager
-    def _kept(self, cut: Cut) -> Iterator[None]:
+    def _kept(self, batch_range: BatchRange) -> Iterator[None]:
         """The claim on the tables lasts as long as their files take."""
         over = threading.Event()
 
         def keep() -> None:
             while not over.wait(STAGING_LEASE_S / 4):
                 try:
-                    self._jobs.keep_staging(cut.job_id, 1, STAGING_LEASE_S)
+                    self._jobs.keep_staging(batch_range.job_id, 1, STAGING_LEASE_S)
                 except CatalogError as error:
                     _log.warning(
-                        "a claim was not renewed", extra={"job": cut.job_id, "reason": error.message}
+                        "a claim was not renewed", extra={"job": batch_range.job_id, "reason": error.message}
                     )
 
         keeper = threading.Thread(target=keep, name="staging-lease", daemon=True)
@@ -315,8 +322,8 @@ class Dispatch:
         if is_final:
             self._staging.ahead.ended(job_id)
             landing = Landing.decode(job.landing)
-            spans = {step.table: (step.from_id, step.to_id) for step in landing.steps}
-            self._lanes.put_off(Cut(job_id, job.warehouse, spans))
+            ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
+            self._lanes.put_off(BatchRange(job_id, job.warehouse, ranges))
             self._delete(landing.files)
             self._journal.dead_letters.discard(job_id)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.change import TableName
-from ingest.staging.context import Cut, Expected, StagedBatch
+from ingest.staging.context import BatchRange, Expected, StagedBatch
 from ingest.store.jobs import Jobs
 from ingest.store.tables import Step
 
@@ -36,7 +36,7 @@ class Running:
 class Waiting:
     """A batch that waits for the job before it."""
 
-    cut: Cut
+    batch_range: BatchRange
     batch: StagedBatch
     after: Running
 
@@ -50,13 +50,15 @@ class Ahead:
         self._lock = threading.Lock()
         self.waiting: Waiting | None = None
 
-    def begun(self, cut: Cut, batch: StagedBatch) -> None:
+    def begun(self, batch_range: BatchRange, batch: StagedBatch) -> None:
         """A job was leased; what it says of its tables is what the next batch can build on."""
         known = {_name(table): table for table in batch.tables}
         steps = {step.table: step for step in batch.steps if _is_plain(known.get(step.table))}
         if steps:
             with self._lock:
-                self._running[cut.job_id] = Running(cut.job_id, cut.warehouse, batch.commit_us, steps)
+                self._running[batch_range.job_id] = Running(
+                    batch_range.job_id, batch_range.warehouse, batch.commit_us, steps
+                )
 
     def ended(self, job_id: str) -> None:
         with self._lock:
@@ -74,7 +76,7 @@ class Ahead:
     def take(self, warehouses: Collection[str]) -> tuple[Waiting | None, Waiting | None]:
         """(the batch whose turn it is, the one whose turn will never come)."""
         one = self.waiting
-        if one is None or one.cut.warehouse not in warehouses:
+        if one is None or one.batch_range.warehouse not in warehouses:
             return None, None
         state = self._jobs.state(one.after.job_id)
         if state in ("leased", "ready"):

@@ -44,12 +44,12 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BatchRange:
     """Which part of the journal goes into a job: for each table, after which id and up to which."""
 
     job_id: str
     warehouse: str
-    spans: Mapping[TableName, tuple[int, int]]
+    ranges: Mapping[TableName, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,17 @@ class Basis:
     has_rejects: bool
 
 
-def bases(ground: Ground, cut: Cut, expected: Expected | None = None) -> dict[TableName, Basis]:
+def bases(
+    ground: Ground, batch_range: BatchRange, expected: Expected | None = None
+) -> dict[TableName, Basis]:
     """For each table of the cut: as it is, or as the batch before it is expected to leave it."""
-    landed = ground.tables.some(cut.warehouse, cut.spans.keys())
+    landed = ground.tables.some(batch_range.warehouse, batch_range.ranges.keys())
     marks: dict[TableName, dict[str, str]] = {}
-    for mark in ground.tables.watermarks(cut.warehouse):
+    for mark in ground.tables.watermarks(batch_range.warehouse):
         marks.setdefault(mark.table, {})[mark.source] = mark.position
     catalog = ground.catalog
-    state = CurrentState(catalog.database, catalog.entries, cut.warehouse, catalog.documents)
-    found = {table: _basis(state, landed[table], marks.get(table, {})) for table in cut.spans}
+    state = CurrentState(catalog.database, catalog.entries, batch_range.warehouse, catalog.documents)
+    found = {table: _basis(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
     if expected is None:
         return found
     return {table: _after(basis, table, expected) for table, basis in found.items()}

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 from catalog.errors import Unavailable
-from ingest.staging.context import Cut, Expected, Ground, StagedBatch
+from ingest.staging.context import BatchRange, Expected, Ground, StagedBatch
 
 T = TypeVar("T")
 
@@ -30,14 +30,14 @@ class StagingPool:
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def stage(self, cut: Cut) -> StagedBatch:
-        return self._done(_stage, cut)
+    def stage(self, batch_range: BatchRange) -> StagedBatch:
+        return self._done(_stage, batch_range)
 
-    def stage_ahead(self, cut: Cut, expected: Expected) -> StagedBatch | None:
-        return self._done(_stage_ahead, cut, expected)
+    def stage_ahead(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+        return self._done(_stage_ahead, batch_range, expected)
 
-    def still_holds(self, cut: Cut, batch: StagedBatch) -> bool:
-        return self._done(_still_holds, cut, batch)
+    def still_holds(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
+        return self._done(_still_holds, batch_range, batch)
 
     def _done(self, work: Callable[..., T], *given: object) -> T:
         pool = self._started()
@@ -86,22 +86,22 @@ def _end_with_the_server() -> None:
 # What does the work is heavy to import: only this process has it.
 
 
-def _stage(cut: Cut) -> StagedBatch:
+def _stage(batch_range: BatchRange) -> StagedBatch:
     from ingest.staging.stage import stage
 
-    return stage(_opened(), cut)
+    return stage(_opened(), batch_range)
 
 
-def _stage_ahead(cut: Cut, expected: Expected) -> StagedBatch | None:
+def _stage_ahead(batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
     from ingest.staging.stage import stage_ahead
 
-    return stage_ahead(_opened(), cut, expected)
+    return stage_ahead(_opened(), batch_range, expected)
 
 
-def _still_holds(cut: Cut, batch: StagedBatch) -> bool:
+def _still_holds(batch_range: BatchRange, batch: StagedBatch) -> bool:
     from ingest.staging.stage import still_holds
 
-    return still_holds(_opened(), cut, batch)
+    return still_holds(_opened(), batch_range, batch)
 
 
 def _opened() -> Ground:

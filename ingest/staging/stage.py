@@ -9,39 +9,50 @@ import time
 
 from catalog.errors import CatalogError, Unavailable
 from ingest.change import TableName
-from ingest.staging.context import Basis, CannotStage, Cut, Expected, Ground, StagedBatch, bases, digest
+from ingest.staging.context import (
+    Basis,
+    BatchRange,
+    CannotStage,
+    Expected,
+    Ground,
+    StagedBatch,
+    bases,
+    digest,
+)
 from ingest.staging.table import NotAhead, OneTable
 
 
-def stage(ground: Ground, cut: Cut) -> StagedBatch:
+def stage(ground: Ground, batch_range: BatchRange) -> StagedBatch:
     """Write the files of a job and say what it consists of."""
-    return _staged(ground, cut, bases(ground, cut), ahead=False)
+    return _staged(ground, batch_range, bases(ground, batch_range), ahead=False)
 
 
-def stage_ahead(ground: Ground, cut: Cut, expected: Expected) -> StagedBatch | None:
+def stage_ahead(ground: Ground, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
     """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
     try:
-        return _staged(ground, cut, bases(ground, cut, expected), ahead=True)
+        return _staged(ground, batch_range, bases(ground, batch_range, expected), ahead=True)
     except NotAhead:
         return None
 
 
-def still_holds(ground: Ground, cut: Cut, batch: StagedBatch) -> bool:
+def still_holds(ground: Ground, batch_range: BatchRange, batch: StagedBatch) -> bool:
     """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
-    return digest(bases(ground, cut)) == batch.basis
+    return digest(bases(ground, batch_range)) == batch.basis
 
 
-def _staged(ground: Ground, cut: Cut, found: dict[TableName, Basis], *, ahead: bool) -> StagedBatch:
+def _staged(
+    ground: Ground, batch_range: BatchRange, found: dict[TableName, Basis], *, ahead: bool
+) -> StagedBatch:
     """If it fails, its files and dead letters are deleted: the next attempt has another id."""
     commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
     batch = StagedBatch([], [], commit_us, [], digest(found))
     try:
-        for number, (table, span) in enumerate(sorted(cut.spans.items())):
-            _stage_one(OneTable(ground, cut, number, found[table], ahead=ahead), table, span, batch)
+        for number, (table, span) in enumerate(sorted(batch_range.ranges.items())):
+            _stage_one(OneTable(ground, batch_range, number, found[table], ahead=ahead), table, span, batch)
     except BaseException:
         ground.catalog.files.delete(batch.files)
         if not ahead:
-            ground.journal.dead_letters.discard(cut.job_id)
+            ground.journal.dead_letters.discard(batch_range.job_id)
         raise
     return batch
 

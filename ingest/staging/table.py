@@ -27,7 +27,15 @@ from ingest.identity import (
 from ingest.journal.dead_letters import change_as_json
 from ingest.journal.encoded_request import name_key
 from ingest.staging.arrow_table import arrow_table
-from ingest.staging.context import UNROUTED, Basis, Cut, Ground, StagedBatch, metadata_of, staged_folder
+from ingest.staging.context import (
+    UNROUTED,
+    Basis,
+    BatchRange,
+    Ground,
+    StagedBatch,
+    metadata_of,
+    staged_folder,
+)
 from ingest.staging.rejects import Place, Refused, blocked_changes, dead_letters, place_of, rejects_table
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
@@ -50,9 +58,11 @@ class NotAhead(Exception):
 class OneTable:
     """`ahead`: while the batch before is being landed. Then nothing is done but to write files."""
 
-    def __init__(self, ground: Ground, cut: Cut, number: int, basis: Basis, *, ahead: bool) -> None:
+    def __init__(
+        self, ground: Ground, batch_range: BatchRange, number: int, basis: Basis, *, ahead: bool
+    ) -> None:
         self._ground = ground
-        self._cut = cut
+        self._range = batch_range
         self._number = number
         self._basis = basis
         self._settings = basis.landed.settings
@@ -99,7 +109,7 @@ class OneTable:
 
     def _read(self, table: TableName, span: tuple[int, int]) -> tuple[list[Arrived], list[Refused]]:
         arrived, refused = [], []
-        for entry in self._ground.journal.read(self._cut.warehouse, table, span[0], span[1]):
+        for entry in self._ground.journal.read(self._range.warehouse, table, span[0], span[1]):
             self._oldest_ms = min(self._oldest_ms or entry.received_ms, entry.received_ms)
             arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
             refused += [
@@ -157,7 +167,7 @@ class OneTable:
         """What waits for an earlier change of its row, if the owner of the table wants that."""
         if self._settings.after_reject != "wait" or not found.key:
             return {}
-        kept, where = self._ground.journal.dead_letters, (self._cut.warehouse, found.table)
+        kept, where = self._ground.journal.dead_letters, (self._range.warehouse, found.table)
         letters = kept.waiting(*where) if kept.open_keys(*where) else []
         return blocked_changes(ordered, failed, letters, found.key, self._from_id)
 
@@ -195,7 +205,7 @@ class OneTable:
             return
         if self._ahead:
             raise NotAhead
-        job = (self._cut.warehouse, self._cut.job_id)
+        job = (self._range.warehouse, self._range.job_id)
         letters = dead_letters(job, table, refused, described["key"], batch.commit_us // 1000)
         self._ground.journal.dead_letters.add(letters)
         name = table[-1] + REJECTS_SUFFIX
@@ -204,7 +214,7 @@ class OneTable:
         described["rejects"] = {"name": name, "files": files}
 
     def _ensure_rejects(self, rejects: TableName) -> list[CatalogRequest]:
-        existing = metadata_of(self._ground, self._cut.warehouse, rejects)
+        existing = metadata_of(self._ground, self._range.warehouse, rejects)
         if existing is not None:
             return set_missing_properties(rejects, existing)
         body = {
@@ -218,8 +228,8 @@ class OneTable:
         options = self._ground.options
         sink = io.BytesIO()
         pq.write_table(table, sink, compression=options.compression, row_group_size=options.row_group_rows)
-        root = self._ground.catalog.warehouse(self._cut.warehouse).root
-        location = f"{staged_folder(root)}/{self._cut.job_id}/{self._number}-{what}.parquet"
+        root = self._ground.catalog.warehouse(self._range.warehouse).root
+        location = f"{staged_folder(root)}/{self._range.job_id}/{self._number}-{what}.parquet"
         self._ground.catalog.files.create(location, sink.getvalue())
         batch.files.append(location)
         return location

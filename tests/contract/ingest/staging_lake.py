@@ -188,7 +188,7 @@ def opened(folder: Path, **settings: Any) -> Iterator[StagingLake]:
     catalog = open_catalog(found)
     ingest = open_ingest(found, catalog, OpenIdentity())
     lake = StagingLake(found, catalog, ingest)
-    ingest.pool.stage = lambda cut: stage(lake.ground, cut)  # type: ignore[method-assign]
+    ingest.pool.stage = lambda batch_range: stage(lake.ground, batch_range)  # type: ignore[method-assign]
     try:
         yield lake
     finally:

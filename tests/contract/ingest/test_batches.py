@@ -18,7 +18,7 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import Lanes
 from ingest.settings import Thresholds
-from ingest.staging.context import Cut
+from ingest.staging.context import BatchRange
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs, finish
 from ingest.store.tables import LandingTables, Step, land
@@ -37,27 +37,27 @@ class Bench:
         self.tables, self.jobs = LandingTables(database), Jobs(database)
         self.lanes = Lanes(journal, self.tables, self.jobs, Thresholds(events=1, freshness_ms=0))
 
-    def cut(self) -> Cut | None:
+    def cut(self) -> BatchRange | None:
         return self.lanes.cut(WAREHOUSE, "worker")
 
-    def land(self, cut: Cut) -> None:
+    def land(self, cut: BatchRange) -> None:
         assert self.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
 
         def work(connection: Any) -> None:
             finish(connection, cut.job_id, 1, 1, {})
-            for table, (start, end) in cut.spans.items():
+            for table, (start, end) in cut.ranges.items():
                 step = Step(table, start, end, 0, 0, None, None, {})
                 land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(None, None))
 
         self.database.write(work)
-        self.journal.trim(WAREHOUSE, {table: end for table, (_, end) in cut.spans.items()})
-        self.lanes.landed(WAREHOUSE, cut.spans)
+        self.journal.trim(WAREHOUSE, {table: end for table, (_, end) in cut.ranges.items()})
+        self.lanes.landed(WAREHOUSE, cut.ranges)
 
-    def transactions(self, cut: Cut) -> Counter[str]:
+    def transactions(self, cut: BatchRange) -> Counter[str]:
         """How many changes the cut has of each source transaction."""
         return Counter(
             change.transaction or ""
-            for table, (start, end) in cut.spans.items()
+            for table, (start, end) in cut.ranges.items()
             for entry in self.journal.read(WAREHOUSE, table, start, end)
             for change in entry.changes
         )
@@ -147,7 +147,7 @@ def test_a_transaction_that_arrives_while_a_batch_is_cut_behind_another_is_not_s
     assert running is not None
     transaction(bench.journal, "before", A)
     Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
-    after = {table: end for table, (_, end) in running.spans.items()}
+    after = {table: end for table, (_, end) in running.ranges.items()}
     behind = bench.lanes.cut_behind(WAREHOUSE, after)
     monkeypatch.undo()
     assert behind is None or bench.transactions(behind)["both"] in (0, 2)
@@ -159,12 +159,12 @@ def test_the_tables_of_a_job_that_failed_go_alone_until_they_have_landed(bench: 
         transaction(bench.journal, f"first-{number}", table)
     together = bench.cut()
     assert together is not None
-    assert together.spans.keys() == tables
+    assert together.ranges.keys() == tables
     fail(bench, together)
     landed: set[TableName] = set()
     while landed != tables - {B}:
         cut = cut_soon(bench)
-        [table] = cut.spans
+        [table] = cut.ranges
         if table == B:
             fail(bench, cut)  # it can never be written
         else:
@@ -172,11 +172,11 @@ def test_the_tables_of_a_job_that_failed_go_alone_until_they_have_landed(bench: 
             landed.add(table)
     for number, table in enumerate(sorted(tables)):
         transaction(bench.journal, f"second-{number}", table)
-    found = [cut.spans.keys() for cut in (cut_soon(bench), cut_soon(bench))]
+    found = [cut.ranges.keys() for cut in (cut_soon(bench), cut_soon(bench))]
     assert sorted(found, key=len) == [{B}, {A, C}]
 
 
-def fail(bench: Bench, cut: Cut) -> None:
+def fail(bench: Bench, cut: BatchRange) -> None:
     """As a worker that gives a job back for the last time."""
     assert bench.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
     job = bench.jobs.get(cut.job_id)
@@ -185,7 +185,7 @@ def fail(bench: Bench, cut: Cut) -> None:
     bench.lanes.put_off(cut)
 
 
-def cut_soon(bench: Bench, *, timeout_s: float = 30) -> Cut:
+def cut_soon(bench: Bench, *, timeout_s: float = 30) -> BatchRange:
     """The next batch; tables that failed rest for a while first."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:

@@ -22,7 +22,7 @@ from ingest.formats.detect import parse
 from ingest.jobs.work import OpenTransaction
 from ingest.journal.entries import pending_totals
 from ingest.landing.prestage import Running, Waiting
-from ingest.staging.context import CannotStage, Cut, Ground, StagedBatch, staged_folder
+from ingest.staging.context import BatchRange, CannotStage, Ground, StagedBatch, staged_folder
 from ingest.staging.stage import stage
 from ingest.store.table_settings import TableSettings
 
@@ -111,13 +111,13 @@ def test_staging_that_fails_leaves_no_files(opened: Opened) -> None:
     spans: dict[TableName, tuple[int, int]] = {("shop", name): (0, head) for name in ("a", "b")}
     ingest.tables.set_settings("main", ("shop", "b"), TableSettings(partition=("days(missing)",)))
     with pytest.raises(CannotStage, match=r"shop\.b"):
-        stage(ground, Cut("failed", "main", spans))
+        stage(ground, BatchRange("failed", "main", spans))
     folder = staged_folder(catalog.warehouse("main").root).removeprefix("file://")
     assert [path for path in Path(folder).rglob("*") if path.is_file()] == []
     del spans["shop", "b"]
     assert [
         Path(name.removeprefix("file://")).exists()
-        for name in stage(ground, Cut("good", "main", spans)).files
+        for name in stage(ground, BatchRange("good", "main", spans)).files
     ] == [True]
 
 
@@ -139,7 +139,7 @@ def test_changes_of_a_dropped_warehouse_do_not_fill_the_journal(opened: Opened) 
 def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     _, ingest = opened
 
-    def refuse(cut: Cut) -> StagedBatch:
+    def refuse(cut: BatchRange) -> StagedBatch:
         raise Unavailable("the store is away")
 
     monkeypatch.setattr(ingest.pool, "stage", refuse)
@@ -156,8 +156,8 @@ def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
     catalog, ingest = opened
     ground = Ground(catalog, ingest.journal, ingest.tables)
 
-    def stage_others(cut: Cut) -> StagedBatch:
-        if ("shop", "bad") in cut.spans:
+    def stage_others(cut: BatchRange) -> StagedBatch:
+        if ("shop", "bad") in cut.ranges:
             raise CannotStage("shop.bad: a view has this name", ("shop", "bad"))
         return stage(ground, cut)
 
@@ -192,11 +192,13 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
     catalog.files.create(file, b"")
     after = Running("published", "main", 1, {})
     ahead = ingest.dispatch._staging.ahead
-    ahead.waiting = Waiting(Cut("ahead", "main", {table: (0, head)}), StagedBatch([], [], 1, [file]), after)
+    ahead.waiting = Waiting(
+        BatchRange("ahead", "main", {table: (0, head)}), StagedBatch([], [], 1, [file]), after
+    )
     state = ingest.jobs.state
     monkeypatch.setattr(ingest.jobs, "state", lambda id_: "done" if id_ == "published" else state(id_))
 
-    def die(cut: Cut, batch: StagedBatch) -> bool:
+    def die(cut: BatchRange, batch: StagedBatch) -> bool:
         raise Unavailable("the staging process died")
 
     monkeypatch.setattr(ingest.pool, "still_holds", die)
