@@ -38,8 +38,8 @@ from ingest.landing.job_service import Dispatch
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingView
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
-from ingest.staging.context import Ground
-from ingest.staging.process import StagingPool
+from ingest.staging.context import StagingContext
+from ingest.staging.process import StagingProcess
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandingTables
@@ -157,14 +157,14 @@ class Ingest:
     lanes: Lanes
     dispatch: Dispatch
     view: LandingView
-    pool: StagingPool
+    staging_process: StagingProcess
     upkeep: Upkeep
     api: ApiContext
 
     def close(self) -> None:
         self.api.stop()
         self.upkeep.stop()
-        self.pool.close()
+        self.staging_process.close()
         self.journal.close()
         self.api.close()
         self.journal.database.close()
@@ -181,12 +181,12 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     journal = open_journal(settings)
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     lanes = Lanes(journal, tables, jobs, thresholds(settings))
-    pool = StagingPool(functools.partial(open_staging, settings))
-    dispatch = Dispatch(catalog, journal, jobs, lanes, pool, LandingMetrics())
+    staging_process = StagingProcess(functools.partial(open_staging, settings))
+    dispatch = Dispatch(catalog, journal, jobs, lanes, staging_process, LandingMetrics())
     view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
     upkeep = Upkeep(catalog, journal, tables, jobs)
     api = ApiContext(journal, view, identity, catalog, api_settings(settings))
-    return Ingest(journal, tables, jobs, lanes, dispatch, view, pool, upkeep, api)
+    return Ingest(journal, tables, jobs, lanes, dispatch, view, staging_process, upkeep, api)
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:
@@ -234,11 +234,11 @@ def open_journal(settings: Settings) -> Journal:
     return Journal(database, limits)
 
 
-def open_staging(settings: Settings) -> Ground:
+def open_staging(settings: Settings) -> StagingContext:
     """The resources of the staging process, opened inside it."""
     catalog = open_catalog(settings)
     options = StagedOptions(settings.parquet_row_group_rows, settings.parquet_compression)
-    return Ground(catalog, open_journal(settings), LandingTables(catalog.database), options)
+    return StagingContext(catalog, open_journal(settings), LandingTables(catalog.database), options)
 
 
 def api_settings(settings: Settings) -> ApiSettings:

@@ -34,7 +34,7 @@ def staged_folder(root: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class StagingContext:
     """What staging stands on: the catalog for schemas and files, the journal, the landing rows."""
 
     catalog: Catalog
@@ -77,7 +77,7 @@ class StagedBatch:
     steps: list[Step]
     commit_us: int
     files: list[str]
-    basis: str = ""  # what was gone by besides the changes themselves, as a digest
+    state_digest: str = ""  # of the table states that it was staged for
 
 
 # -- the state of a table
@@ -88,7 +88,7 @@ _SHAPE = ("table-uuid", "format-version", "schemas", "current-schema-id", "last-
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class TableState:
     landed: LandedTable
     watermarks: dict[str, str]  # the newest position of each source that the table shows
     mirror: Metadata | None
@@ -98,28 +98,28 @@ class Basis:
     has_rejects: bool
 
 
-def bases(
-    ground: Ground, batch_range: BatchRange, expected: Expected | None = None
-) -> dict[TableName, Basis]:
+def table_states(
+    context: StagingContext, batch_range: BatchRange, expected: Expected | None = None
+) -> dict[TableName, TableState]:
     """For each table of the cut: as it is, or as the batch before it is expected to leave it."""
-    landed = ground.tables.some(batch_range.warehouse, batch_range.ranges.keys())
+    landed = context.tables.some(batch_range.warehouse, batch_range.ranges.keys())
     marks: dict[TableName, dict[str, str]] = {}
-    for mark in ground.tables.watermarks(batch_range.warehouse):
+    for mark in context.tables.watermarks(batch_range.warehouse):
         marks.setdefault(mark.table, {})[mark.source] = mark.position
-    catalog = ground.catalog
+    catalog = context.catalog
     state = CurrentState(catalog.database, catalog.entries, batch_range.warehouse, catalog.documents)
-    found = {table: _basis(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
+    found = {table: _table_state(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
     if expected is None:
         return found
-    return {table: _after(basis, table, expected) for table, basis in found.items()}
+    return {table: _expected_state(table_state, table, expected) for table, table_state in found.items()}
 
 
-def _basis(state: CurrentState, landed: LandedTable, marks: dict[str, str]) -> Basis:
+def _table_state(state: CurrentState, landed: LandedTable, marks: dict[str, str]) -> TableState:
     *levels, name = landed.table or UNROUTED  # rejects that name no table
     namespace = Namespace(tuple(levels)).key
 
     mirror = _metadata(state, namespace, name)
-    return Basis(
+    return TableState(
         landed,
         marks,
         mirror,
@@ -130,9 +130,9 @@ def _basis(state: CurrentState, landed: LandedTable, marks: dict[str, str]) -> B
     )
 
 
-def metadata_of(ground: Ground, warehouse: str, table: TableName) -> Metadata | None:
+def metadata_of(context: StagingContext, warehouse: str, table: TableName) -> Metadata | None:
     """The document of a table as it is now; None if there is no table of that name."""
-    catalog = ground.catalog
+    catalog = context.catalog
     state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
     return _metadata(state, Namespace(table[:-1]).key, table[-1])
 
@@ -150,30 +150,38 @@ def _is_table(state: CurrentState, namespace: str, name: str) -> bool:
     return entry is not None and entry.kind == "table"
 
 
-def _after(basis: Basis, table: TableName, expected: Expected) -> Basis:
+def _expected_state(table_state: TableState, table: TableName, expected: Expected) -> TableState:
     """As the batch before will leave it: it changes rows, and no columns."""
     step = expected.steps[table]
-    landed = replace(basis.landed, landed_id=step.to_id, commit_us=expected.commit_us, load_key=step.load_key)
-    marks = dict(basis.watermarks)
+    landed = replace(
+        table_state.landed, landed_id=step.to_id, commit_us=expected.commit_us, load_key=step.load_key
+    )
+    marks = dict(table_state.watermarks)
     for source, (position, _) in step.watermarks.items():
         marks[source] = max(position, marks.get(source, ""))
-    return replace(basis, landed=landed, watermarks=marks, is_empty=False)
+    return replace(table_state, landed=landed, watermarks=marks, is_empty=False)
 
 
-def digest(found: Mapping[TableName, Basis]) -> str:
+def digest(found: Mapping[TableName, TableState]) -> str:
     """The same if staging would give the same."""
     # Not orjson: the name of a source may be half of a surrogate pair.
-    text = json.dumps([_essence(table, found[table]) for table in sorted(found)], sort_keys=True)
+    text = json.dumps([_digest_input(table, found[table]) for table in sorted(found)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _essence(table: TableName, basis: Basis) -> list[Any]:
-    landed = basis.landed
+def _digest_input(table: TableName, table_state: TableState) -> list[Any]:
+    landed = table_state.landed
     return [
         table,
         [landed.landed_id, landed.commit_us, landed.load_key, landed.settings.as_json()],
-        basis.watermarks,
-        [_shape(basis.mirror), _shape(basis.changes), basis.is_empty, basis.has_namespace, basis.has_rejects],
+        table_state.watermarks,
+        [
+            _shape(table_state.mirror),
+            _shape(table_state.changes),
+            table_state.is_empty,
+            table_state.has_namespace,
+            table_state.has_rejects,
+        ],
     ]
 
 

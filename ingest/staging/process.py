@@ -15,18 +15,18 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 from catalog.errors import Unavailable
-from ingest.staging.context import BatchRange, Expected, Ground, StagedBatch
+from ingest.staging.context import BatchRange, Expected, StagedBatch, StagingContext
 
 T = TypeVar("T")
 
-_ground: Ground | None = None
+_context: StagingContext | None = None
 
 
-class StagingPool:
-    """`open_ground` runs in the child and must be importable. See `ingest.landing.job_service.Stager`."""
+class StagingProcess:
+    """`open_context` runs in the child and must be importable. See `ingest.landing.job_service.Stager`."""
 
-    def __init__(self, open_ground: Callable[[], Ground]) -> None:
-        self._open_ground = open_ground
+    def __init__(self, open_context: Callable[[], StagingContext]) -> None:
+        self._open_context_with = open_context
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -54,7 +54,7 @@ class StagingPool:
                     1,
                     mp_context=multiprocessing.get_context("spawn"),
                     initializer=_begin,
-                    initargs=(self._open_ground,),
+                    initargs=(self._open_context_with,),
                 )
             return self._pool
 
@@ -65,10 +65,10 @@ class StagingPool:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin(open_ground: Callable[[], Ground]) -> None:
-    global _ground  # noqa: PLW0603 - the one thing this process has
+def _begin(open_context: Callable[[], StagingContext]) -> None:
+    global _context  # noqa: PLW0603 - the one thing this process has
     threading.Thread(target=_end_with_the_server, name="parent", daemon=True).start()
-    _ground = open_ground()
+    _context = open_context()
     # A batch is hundreds of thousands of objects, none of them in a cycle: looking for one takes longer than
     # half of the typing.
     gc.freeze()
@@ -89,21 +89,21 @@ def _end_with_the_server() -> None:
 def _stage(batch_range: BatchRange) -> StagedBatch:
     from ingest.staging.stage import stage
 
-    return stage(_opened(), batch_range)
+    return stage(_open_context(), batch_range)
 
 
 def _stage_ahead(batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
     from ingest.staging.stage import stage_ahead
 
-    return stage_ahead(_opened(), batch_range, expected)
+    return stage_ahead(_open_context(), batch_range, expected)
 
 
 def _still_holds(batch_range: BatchRange, batch: StagedBatch) -> bool:
     from ingest.staging.stage import still_holds
 
-    return still_holds(_opened(), batch_range, batch)
+    return still_holds(_open_context(), batch_range, batch)
 
 
-def _opened() -> Ground:
-    assert _ground is not None
-    return _ground
+def _open_context() -> StagingContext:
+    assert _context is not None
+    return _context

@@ -10,49 +10,49 @@ import time
 from catalog.errors import CatalogError, Unavailable
 from ingest.change import TableName
 from ingest.staging.context import (
-    Basis,
     BatchRange,
     CannotStage,
     Expected,
-    Ground,
     StagedBatch,
-    bases,
+    StagingContext,
+    TableState,
     digest,
+    table_states,
 )
 from ingest.staging.table import NotAhead, OneTable
 
 
-def stage(ground: Ground, batch_range: BatchRange) -> StagedBatch:
+def stage(context: StagingContext, batch_range: BatchRange) -> StagedBatch:
     """Write the files of a job and say what it consists of."""
-    return _staged(ground, batch_range, bases(ground, batch_range), ahead=False)
+    return _staged(context, batch_range, table_states(context, batch_range), ahead=False)
 
 
-def stage_ahead(ground: Ground, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+def stage_ahead(context: StagingContext, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
     """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
     try:
-        return _staged(ground, batch_range, bases(ground, batch_range, expected), ahead=True)
+        return _staged(context, batch_range, table_states(context, batch_range, expected), ahead=True)
     except NotAhead:
         return None
 
 
-def still_holds(ground: Ground, batch_range: BatchRange, batch: StagedBatch) -> bool:
+def still_holds(context: StagingContext, batch_range: BatchRange, batch: StagedBatch) -> bool:
     """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
-    return digest(bases(ground, batch_range)) == batch.basis
+    return digest(table_states(context, batch_range)) == batch.state_digest
 
 
 def _staged(
-    ground: Ground, batch_range: BatchRange, found: dict[TableName, Basis], *, ahead: bool
+    context: StagingContext, batch_range: BatchRange, found: dict[TableName, TableState], *, ahead: bool
 ) -> StagedBatch:
     """If it fails, its files and dead letters are deleted: the next attempt has another id."""
     commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
     batch = StagedBatch([], [], commit_us, [], digest(found))
     try:
         for number, (table, span) in enumerate(sorted(batch_range.ranges.items())):
-            _stage_one(OneTable(ground, batch_range, number, found[table], ahead=ahead), table, span, batch)
+            _stage_one(OneTable(context, batch_range, number, found[table], ahead=ahead), table, span, batch)
     except BaseException:
-        ground.catalog.files.delete(batch.files)
+        context.catalog.files.delete(batch.files)
         if not ahead:
-            ground.journal.dead_letters.discard(batch_range.job_id)
+            context.journal.dead_letters.discard(batch_range.job_id)
         raise
     return batch
 

@@ -29,10 +29,10 @@ from ingest.journal.encoded_request import name_key
 from ingest.staging.arrow_table import arrow_table
 from ingest.staging.context import (
     UNROUTED,
-    Basis,
     BatchRange,
-    Ground,
     StagedBatch,
+    StagingContext,
+    TableState,
     metadata_of,
     staged_folder,
 )
@@ -59,13 +59,19 @@ class OneTable:
     """`ahead`: while the batch before is being landed. Then nothing is done but to write files."""
 
     def __init__(
-        self, ground: Ground, batch_range: BatchRange, number: int, basis: Basis, *, ahead: bool
+        self,
+        context: StagingContext,
+        batch_range: BatchRange,
+        number: int,
+        table_state: TableState,
+        *,
+        ahead: bool,
     ) -> None:
-        self._ground = ground
+        self._context = context
         self._range = batch_range
         self._number = number
-        self._basis = basis
-        self._settings = basis.landed.settings
+        self._state = table_state
+        self._settings = table_state.landed.settings
         self._ahead = ahead
         self._oldest_ms = 0
         self._from_id = 0
@@ -75,13 +81,13 @@ class OneTable:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered = in_order(after_loads(arrived, self._basis.watermarks))
+        ordered = in_order(after_loads(arrived, self._state.watermarks))
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = []
         notice = None
         if ordered:
             changes = [item.change for item in ordered]
-            found = target(table, self._settings, self._basis.mirror, self._basis.changes, changes)
+            found = target(table, self._settings, self._state.mirror, self._state.changes, changes)
             notice = found.notice
             if found.key:
                 _leave_counts_out(changes)
@@ -109,7 +115,7 @@ class OneTable:
 
     def _read(self, table: TableName, span: tuple[int, int]) -> tuple[list[Arrived], list[Refused]]:
         arrived, refused = [], []
-        for entry in self._ground.journal.read(self._range.warehouse, table, span[0], span[1]):
+        for entry in self._context.journal.read(self._range.warehouse, table, span[0], span[1]):
             self._oldest_ms = min(self._oldest_ms or entry.received_ms, entry.received_ms)
             arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
             refused += [
@@ -167,7 +173,7 @@ class OneTable:
         """What waits for an earlier change of its row, if the owner of the table wants that."""
         if self._settings.after_reject != "wait" or not found.key:
             return {}
-        kept, where = self._ground.journal.dead_letters, (self._range.warehouse, found.table)
+        kept, where = self._context.journal.dead_letters, (self._range.warehouse, found.table)
         letters = kept.waiting(*where) if kept.open_keys(*where) else []
         return blocked_changes(ordered, failed, letters, found.key, self._from_id)
 
@@ -178,8 +184,8 @@ class OneTable:
         for change in changes:
             counts[change.operation] += 1
         loading = load_key(changes)
-        goes_on = loading is not None and loading == self._basis.landed.load_key
-        first_load = loading is not None and (goes_on or self._basis.is_empty)
+        goes_on = loading is not None and loading == self._state.landed.load_key
+        first_load = loading is not None and (goes_on or self._state.is_empty)
         return {
             "requests": found.requests,
             "events": len(changes),
@@ -192,7 +198,7 @@ class OneTable:
             "counts": counts,
             "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
             "has-moves": has_moves,
-            "late": not goes_on and is_late(changes, self._basis.watermarks),
+            "late": not goes_on and is_late(changes, self._state.watermarks),
             "first-load": first_load,
             "load-key": loading if first_load else None,
         }
@@ -207,14 +213,14 @@ class OneTable:
             raise NotAhead
         job = (self._range.warehouse, self._range.job_id)
         letters = dead_letters(job, table, refused, described["key"], batch.commit_us // 1000)
-        self._ground.journal.dead_letters.add(letters)
+        self._context.journal.dead_letters.add(letters)
         name = table[-1] + REJECTS_SUFFIX
         described["requests"] = [*described["requests"], *self._ensure_rejects((*table[:-1], name))]
         files = [self._put(rejects_table(letters, batch.commit_us), "rejects", batch)]
         described["rejects"] = {"name": name, "files": files}
 
     def _ensure_rejects(self, rejects: TableName) -> list[CatalogRequest]:
-        existing = metadata_of(self._ground, self._range.warehouse, rejects)
+        existing = metadata_of(self._context, self._range.warehouse, rejects)
         if existing is not None:
             return set_missing_properties(rejects, existing)
         body = {
@@ -225,12 +231,12 @@ class OneTable:
         return [create_table(rejects, body)]
 
     def _put(self, table: pa.Table, what: str, batch: StagedBatch) -> str:
-        options = self._ground.options
+        options = self._context.options
         sink = io.BytesIO()
         pq.write_table(table, sink, compression=options.compression, row_group_size=options.row_group_rows)
-        root = self._ground.catalog.warehouse(self._range.warehouse).root
+        root = self._context.catalog.warehouse(self._range.warehouse).root
         location = f"{staged_folder(root)}/{self._range.job_id}/{self._number}-{what}.parquet"
-        self._ground.catalog.files.create(location, sink.getvalue())
+        self._context.catalog.files.create(location, sink.getvalue())
         batch.files.append(location)
         return location
 

@@ -34,7 +34,7 @@ from ingest.formats.detect import parse
 from ingest.jobs.work import SentCommits
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
-from ingest.staging.context import Ground
+from ingest.staging.context import StagingContext
 from ingest.staging.stage import stage
 from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts
 from spark_jobs.late import past_from
@@ -103,8 +103,8 @@ class StagingLake:
     mirrors: dict[str, Mirror] = field(default_factory=dict)
 
     @property
-    def ground(self) -> Ground:
-        return Ground(self.catalog, self.ingest.journal, self.ingest.tables)
+    def context(self) -> StagingContext:
+        return StagingContext(self.catalog, self.ingest.journal, self.ingest.tables)
 
     def post(self, *events: Any, **context: Any) -> AppendReceipt:
         """Append the events of one request."""
@@ -188,7 +188,7 @@ def opened(folder: Path, **settings: Any) -> Iterator[StagingLake]:
     catalog = open_catalog(found)
     ingest = open_ingest(found, catalog, OpenIdentity())
     lake = StagingLake(found, catalog, ingest)
-    ingest.pool.stage = lambda batch_range: stage(lake.ground, batch_range)  # type: ignore[method-assign]
+    ingest.staging_process.stage = lambda batch_range: stage(lake.context, batch_range)  # type: ignore[method-assign]
     try:
         yield lake
     finally:

@@ -22,7 +22,7 @@ from ingest.formats.detect import parse
 from ingest.jobs.work import OpenTransaction
 from ingest.journal.entries import pending_totals
 from ingest.landing.prestage import Running, Waiting
-from ingest.staging.context import BatchRange, CannotStage, Ground, StagedBatch, staged_folder
+from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext, staged_folder
 from ingest.staging.stage import stage
 from ingest.store.table_settings import TableSettings
 
@@ -104,7 +104,7 @@ def test_a_transaction_that_has_expired_is_closed(opened: Opened, monkeypatch: p
 def test_staging_that_fails_leaves_no_files(opened: Opened) -> None:
     """The first table is staged, the second cannot be; each attempt would leave one more file."""
     catalog, ingest = opened
-    ground = Ground(catalog, ingest.journal, ingest.tables)
+    ground = StagingContext(catalog, ingest.journal, ingest.tables)
     for table in ("shop.a", "shop.b"):
         _append(ingest, table)
     head = ingest.journal.head("main")
@@ -142,7 +142,7 @@ def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.
     def refuse(cut: BatchRange) -> StagedBatch:
         raise Unavailable("the store is away")
 
-    monkeypatch.setattr(ingest.pool, "stage", refuse)
+    monkeypatch.setattr(ingest.staging_process, "stage", refuse)
     _append(ingest)
     assert ingest.dispatch.lease("w", ["main"], {}, "anonymous") is None
     assert "the store is away" in ingest.view.status("main")["stalled"]
@@ -154,14 +154,14 @@ def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog, ingest = opened
-    ground = Ground(catalog, ingest.journal, ingest.tables)
+    ground = StagingContext(catalog, ingest.journal, ingest.tables)
 
     def stage_others(cut: BatchRange) -> StagedBatch:
         if ("shop", "bad") in cut.ranges:
             raise CannotStage("shop.bad: a view has this name", ("shop", "bad"))
         return stage(ground, cut)
 
-    monkeypatch.setattr(ingest.pool, "stage", stage_others)
+    monkeypatch.setattr(ingest.staging_process, "stage", stage_others)
     _append(ingest, "shop.bad")
     assert ingest.dispatch.lease("w", ["main"], {}, "anonymous") is None
     _append(ingest, "shop.good")
@@ -201,7 +201,7 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
     def die(cut: BatchRange, batch: StagedBatch) -> bool:
         raise Unavailable("the staging process died")
 
-    monkeypatch.setattr(ingest.pool, "still_holds", die)
+    monkeypatch.setattr(ingest.staging_process, "still_holds", die)
     job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
     assert job is not None
     assert (job["id"] != "ahead", job["tables"][0]["events"]) == (True, 1)
