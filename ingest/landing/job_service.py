@@ -29,7 +29,7 @@ from ingest.landing.batches import STAGING_LEASE_S, Lanes
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.prestage import Ahead, Waiting
 from ingest.staging.context import UNROUTED, BatchRange, CannotStage, Expected, StagedBatch
-from ingest.store.jobs import Job, Jobs, Landing, LostLease, finish
+from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.table_settings import CHANGES_SUFFIX
 from ingest.store.tables import land
 
@@ -128,7 +128,7 @@ class Staging:
                 "tables": batch.tables,
             }
         )
-        landing = Landing(batch.commit_us, batch.files, batch.steps).encode()
+        landing = PublishPlan(batch.commit_us, batch.files, batch.steps).encode()
         if not self._jobs.staged(batch_range.job_id, 1, description, landing, LEASE_S):
             self._delete(batch.files)
             self._dead_letters.discard(batch_range.job_id)
@@ -280,7 +280,7 @@ class Dispatch:
 
     def states(self, job_id: str, epoch: int, principal: str) -> list[dict[str, Any]]:
         """The tables of a leased job as they are by now, for a worker that must do it again."""
-        job = described(self._held(job_id, epoch), epoch)
+        job = job_description(self._held(job_id, epoch), epoch)
         return list(with_states(self._catalog, principal, job)["tables"])
 
     def _notice(self, worker: str, said: dict[str, Any]) -> None:
@@ -296,11 +296,11 @@ class Dispatch:
             job = self._jobs.get(job_id)
             if job is None or job.warehouse not in warehouses:
                 continue
-            if described(job, epoch).get("kind") != "commit":
+            if job_description(job, epoch).get("kind") != "commit":
                 self._jobs.discard(job)  # a step of maintenance that nobody ended: the table is free again
                 continue
             if self._jobs.take(job_id, epoch, worker, LEASE_S):
-                return described(job, epoch + 1)
+                return job_description(job, epoch + 1)
         return None
 
     def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
@@ -321,7 +321,7 @@ class Dispatch:
             raise LostLease(job_id, epoch)
         if is_final:
             self._staging.ahead.ended(job_id)
-            landing = Landing.decode(job.landing)
+            landing = PublishPlan.decode(job.landing)
             ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
             self._lanes.put_off(BatchRange(job_id, job.warehouse, ranges))
             self._delete(landing.files)
@@ -333,10 +333,10 @@ class Dispatch:
         """Make the batch visible and end its job; answers the number. A repeat answers the same."""
         job = self.get(job_id)
         if job.state == "done" and job.epoch == epoch:
-            self._after(job, Landing.decode(job.landing))  # a crash may have come between
+            self._after(job, PublishPlan.decode(job.landing))  # a crash may have come between
             return job.number
         job = self._held(job_id, epoch)
-        landing = Landing.decode(job.landing)
+        landing = PublishPlan.decode(job.landing)
         found = work.snapshots(self._catalog, job.warehouse)
 
         def in_transaction(connection: sa.Connection, number: int) -> None:
@@ -371,7 +371,7 @@ class Dispatch:
         self._after(job, landing)
         return number
 
-    def _after(self, job: Job, landing: Landing) -> None:
+    def _after(self, job: Job, landing: PublishPlan) -> None:
         """What may be lost: the journal forgets what landed, and the staged files go."""
         self._lanes.landed(job.warehouse, (step.table for step in landing.steps))
         try:
@@ -401,6 +401,6 @@ class Dispatch:
         return job
 
 
-def described(job: Job, epoch: int) -> dict[str, Any]:
+def job_description(job: Job, epoch: int) -> dict[str, Any]:
     answer: dict[str, Any] = orjson.loads(job.description)
     return answer | {"epoch": epoch}

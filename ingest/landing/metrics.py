@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import Counter, Histogram
 
-from ingest.store.tables import Step
+from ingest.store.tables import TableAdvance
 
 SECONDS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0, 120.0, 300.0)
 EVENTS = (1, 10, 100, 1_000, 5_000, 10_000, 50_000, 100_000, 500_000)
@@ -28,7 +28,7 @@ _failures = Counter(
 
 
 class LandingMetrics:
-    def published(self, steps: Sequence[Step], metrics: dict[str, Any]) -> None:
+    def published(self, steps: Sequence[TableAdvance], metrics: dict[str, Any]) -> None:
         now_ms = time.time_ns() // 1_000_000
         oldest_ms = min((step.oldest_ms for step in steps if step.oldest_ms), default=now_ms)
         _visible.observe(max(0.0, (now_ms - oldest_ms) / 1000))

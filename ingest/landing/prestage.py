@@ -16,7 +16,7 @@ from typing import Any
 from ingest.change import TableName
 from ingest.staging.context import BatchRange, Expected, StagedBatch
 from ingest.store.jobs import Jobs
-from ingest.store.tables import Step
+from ingest.store.tables import TableAdvance
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Running:
     job_id: str
     warehouse: str
     commit_us: int
-    steps: dict[TableName, Step]
+    steps: dict[TableName, TableAdvance]
 
     def expected(self, tables: Collection[TableName]) -> Expected:
         return Expected(self.commit_us, {table: self.steps[table] for table in tables})

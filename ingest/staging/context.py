@@ -23,7 +23,7 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.settings import StagedOptions
 from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
-from ingest.store.tables import LandedTable, LandingTables, Step
+from ingest.store.tables import LandedTable, LandingTables, TableAdvance
 
 UNROUTED: TableName = ("default", "unrouted")  # where events are kept that name no table
 
@@ -57,7 +57,7 @@ class Expected:
     """What the batch before will leave behind once it is published."""
 
     commit_us: int
-    steps: Mapping[TableName, Step]
+    steps: Mapping[TableName, TableAdvance]
 
 
 class CannotStage(CatalogError):
@@ -74,7 +74,7 @@ class CannotStage(CatalogError):
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
     tables: list[dict[str, Any]]  # as in the job's description
-    steps: list[Step]
+    steps: list[TableAdvance]
     commit_us: int
     files: list[str]
     state_digest: str = ""  # of the table states that it was staged for

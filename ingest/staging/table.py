@@ -47,7 +47,7 @@ from ingest.staging.targets import (
     target,
 )
 from ingest.store.table_settings import REJECTS_SUFFIX
-from ingest.store.tables import Step
+from ingest.store.tables import TableAdvance
 from ingest.types.schema_plan import offending
 
 
@@ -100,7 +100,7 @@ class OneTable:
         changes = [item.change for item in ordered]
         batch.tables.append(described)
         batch.steps.append(
-            Step(
+            TableAdvance(
                 key,
                 span[0],
                 span[1],

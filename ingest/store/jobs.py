@@ -14,7 +14,7 @@ from catalog.errors import CommitFailed
 from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.store.schema import claims, jobs, workers
-from ingest.store.tables import Step, key_of, name_of
+from ingest.store.tables import TableAdvance, key_of, name_of
 
 KEPT_MS = 24 * 3600 * 1000  # how long a finished job can be looked at
 RETRY_MS_MAX = 30_000
@@ -278,19 +278,19 @@ def _now_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class PublishPlan:
     commit_us: int
     files: list[str]  # staged; of no use once it is published
-    steps: list[Step]
+    steps: list[TableAdvance]
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))
 
     @classmethod
-    def decode(cls, text: bytes) -> Landing:
+    def decode(cls, text: bytes) -> PublishPlan:
         given = orjson.loads(text)
         steps = [
-            Step(
+            TableAdvance(
                 **{
                     **step,
                     "table": tuple(step["table"]),

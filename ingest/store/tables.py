@@ -105,7 +105,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TableAdvance:
     """How a publish moves one table: from one journal id to the next, with what is visible afterwards."""
 
     table: TableName
@@ -164,7 +164,7 @@ class LandingTables:
 def land(
     connection: sa.Connection,
     warehouse: str,
-    step: Step,
+    step: TableAdvance,
     *,
     number: int,
     commit_us: int,

@@ -21,7 +21,7 @@ from ingest.settings import Thresholds
 from ingest.staging.context import BatchRange
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs, finish
-from ingest.store.tables import LandingTables, Step, land
+from ingest.store.tables import LandingTables, TableAdvance, land
 from tests.contract.ingest.journal.journal_setup import WAREHOUSE, A, B, C, Place, appended, parts
 from tests.harness.postgres import PostgresServer
 
@@ -46,7 +46,7 @@ class Bench:
         def work(connection: Any) -> None:
             finish(connection, cut.job_id, 1, 1, {})
             for table, (start, end) in cut.ranges.items():
-                step = Step(table, start, end, 0, 0, None, None, {})
+                step = TableAdvance(table, start, end, 0, 0, None, None, {})
                 land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(None, None))
 
         self.database.write(work)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from ingest.api.dead_letters import _changes_of, _context, replay
 from ingest.landing import housekeeping
-from ingest.store.tables import Step, land
+from ingest.store.tables import TableAdvance, land
 from tests.contract.ingest.staging_lake import WAREHOUSE, StagingLake, opened, staged_rows
 from tests.harness.postgres import PostgresServer
 
@@ -139,7 +139,7 @@ def test_a_replay_reads_the_event_as_the_request_was_read(lake: StagingLake) -> 
 
 def test_a_batch_of_rejects_alone_keeps_the_snapshot_of_the_mirror(lake: StagingLake) -> None:
     def work(connection: sa.Connection) -> None:
-        step = Step(("shop", "t"), 0, 0, 1, 0, None, None, {})
+        step = TableAdvance(("shop", "t"), 0, 0, 1, 0, None, None, {})
         land(connection, WAREHOUSE, step, number=1, commit_us=1, snapshots=(7, 8))
 
     lake.catalog.database.write(work)
