@@ -34,7 +34,7 @@ from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
 from ingest.landing.batches import Lanes
 from ingest.landing.housekeeping import Upkeep
-from ingest.landing.job_service import Dispatch
+from ingest.landing.job_service import JobService
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingView
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
@@ -155,7 +155,7 @@ class Ingest:
     tables: LandingTables
     jobs: Jobs
     lanes: Lanes
-    dispatch: Dispatch
+    job_service: JobService
     view: LandingView
     staging_process: StagingProcess
     upkeep: Upkeep
@@ -182,11 +182,11 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     lanes = Lanes(journal, tables, jobs, thresholds(settings))
     staging_process = StagingProcess(functools.partial(open_staging, settings))
-    dispatch = Dispatch(catalog, journal, jobs, lanes, staging_process, LandingMetrics())
-    view = LandingView(catalog, journal, tables, jobs, lanes, dispatch)
+    job_service = JobService(catalog, journal, jobs, lanes, staging_process, LandingMetrics())
+    view = LandingView(catalog, journal, tables, jobs, lanes, job_service)
     upkeep = Upkeep(catalog, journal, tables, jobs)
     api = ApiContext(journal, view, identity, catalog, api_settings(settings))
-    return Ingest(journal, tables, jobs, lanes, dispatch, view, staging_process, upkeep, api)
+    return Ingest(journal, tables, jobs, lanes, job_service, view, staging_process, upkeep, api)
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:

@@ -22,5 +22,5 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
     rounds = RoundSettings(settings.maintenance_interval_s, settings.reader_grace_s * 1000)
     maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance)
     if ingest is not None:
-        ingest.dispatch.maintenance = maintenance.jobs
+        ingest.job_service.maintenance = maintenance.jobs
     return maintenance

@@ -21,7 +21,7 @@ from catalog.models import Caller, Role
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
 from ingest.jobs.work import OpenTransaction, SentCommits, Work
-from ingest.landing.job_service import Dispatch, NoSuchJob
+from ingest.landing.job_service import JobService, NoSuchJob
 from ingest.store.jobs import Job, Jobs
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
@@ -92,9 +92,9 @@ class JobList(BaseModel):
     jobs: list[JobAnswer]
 
 
-def _dispatch(request: Request) -> Dispatch:
-    dispatch: Dispatch = request.app.state.ingest.dispatch
-    return dispatch
+def _job_service(request: Request) -> JobService:
+    job_service: JobService = request.app.state.ingest.job_service
+    return job_service
 
 
 def _jobs(request: Request) -> Jobs:
@@ -102,7 +102,7 @@ def _jobs(request: Request) -> Jobs:
     return jobs
 
 
-DispatchOf = Annotated[Dispatch, Depends(_dispatch)]
+JobServiceOf = Annotated[JobService, Depends(_job_service)]
 JobsOf = Annotated[Jobs, Depends(_jobs)]
 
 
@@ -112,12 +112,12 @@ JobsOf = Annotated[Jobs, Depends(_jobs)]
     response_model=dict[str, Any],
     responses={204: {"description": "Nothing to do"}},
 )
-async def lease(dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, body: LeaseRequest) -> Any:
+async def lease(job_service: JobServiceOf, catalog: CatalogDep, caller: CallerDep, body: LeaseRequest) -> Any:
     """The next batch to land, with its files and the tables that it goes to; 204 if there is none."""
-    said = {**body.about, "principal": caller.name}
+    about = {**body.about, "principal": caller.name}
     until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
     while True:
-        job = await run_in_threadpool(_lease, dispatch, catalog, caller, body.worker, said)
+        job = await run_in_threadpool(_lease, job_service, catalog, caller, body.worker, about)
         if job is not None:
             return Response(orjson.dumps(job), media_type="application/json")
         if time.monotonic() >= until or stopping.is_set():
@@ -126,19 +126,19 @@ async def lease(dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, bo
 
 
 def _lease(
-    dispatch: Dispatch, catalog: Catalog, caller: Caller, worker: str, said: dict[str, Any]
+    job_service: JobService, catalog: Catalog, caller: Caller, worker: str, about: dict[str, Any]
 ) -> dict[str, Any] | None:
     warehouses = [
         known.name
         for known in catalog.warehouses.all()
         if (role := caller.role(known.name)) is not None and role >= Role.WRITER
     ]
-    return dispatch.lease(worker, warehouses, said, caller.name)
+    return job_service.lease(worker, warehouses, about, caller.name)
 
 
-def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
+def _mine(job_service: JobService, caller: Caller, job_id: str, least: Role) -> Job:
     """A job of a warehouse in which the caller has the role; others look as if they were not there."""
-    job = dispatch.get(job_id)
+    job = job_service.get(job_id)
     role = caller.role(job.warehouse)
     if role is None or role < least:
         raise NoSuchJob(f"Job does not exist: {job_id}")
@@ -151,26 +151,26 @@ def _mine(dispatch: Dispatch, caller: Caller, job_id: str, least: Role) -> Job:
     response_model=LeaseAnswer,
     response_model_exclude_none=True,
 )
-def heartbeat(dispatch: DispatchOf, caller: CallerDep, job: str, body: HeartbeatRequest) -> Any:
+def heartbeat(job_service: JobServiceOf, caller: CallerDep, job: str, body: HeartbeatRequest) -> Any:
     """More time; 409 if the lease is lost, and then the worker forgets the job."""
-    _mine(dispatch, caller, job, Role.WRITER)
-    lease_s = dispatch.heartbeat(job, body.epoch, body.progress)
+    _mine(job_service, caller, job, Role.WRITER)
+    lease_s = job_service.heartbeat(job, body.epoch, body.progress)
     return {
         "lease_s": lease_s,
-        "tables": dispatch.states(job, body.epoch, caller.name) if body.tables else None,
+        "tables": job_service.states(job, body.epoch, caller.name) if body.tables else None,
     }
 
 
 @router.post("/jobs/{job}/publish", operation_id="publishJob", response_model=PublishAnswer)
 def publish(
-    dispatch: DispatchOf, catalog: CatalogDep, caller: CallerDep, job: str, body: PublishRequest
+    job_service: JobServiceOf, catalog: CatalogDep, caller: CallerDep, job: str, body: PublishRequest
 ) -> Any:
     """Make the batch visible and end its job, in one SQL transaction. Can be repeated.
 
     409 LostLeaseException: the job is not held under this epoch, and the worker forgets it. Any other 409: a
     table has changed, nothing was published, and the batch must be done again.
     """
-    warehouse = _mine(dispatch, caller, job, Role.WRITER).warehouse
+    warehouse = _mine(job_service, caller, job, Role.WRITER).warehouse
     work: Work
     if body.table_changes is not None and body.transaction is None:
         work = SentCommits([table_commit(change) for change in body.table_changes])
@@ -179,20 +179,20 @@ def publish(
         work = OpenTransaction(body.transaction)
     else:
         raise Invalid("Send either table-changes or transaction")
-    return {"number": dispatch.publish(job, body.epoch, work, caller.name, body.metrics)}
+    return {"number": job_service.publish(job, body.epoch, work, caller.name, body.metrics)}
 
 
 @router.post("/jobs/{job}/fail", operation_id="failJob", status_code=204)
-def fail(dispatch: DispatchOf, caller: CallerDep, job: str, body: FailRequest) -> None:
+def fail(job_service: JobServiceOf, caller: CallerDep, job: str, body: FailRequest) -> None:
     """Give a job back; it will be tried again."""
-    _mine(dispatch, caller, job, Role.WRITER)
-    dispatch.fail(job, body.epoch, body.error, retry=body.retry)
+    _mine(job_service, caller, job, Role.WRITER)
+    job_service.fail(job, body.epoch, body.error, retry=body.retry)
 
 
 @router.get("/jobs/{job}", operation_id="loadJob", response_model=JobAnswer)
-def load_job(dispatch: DispatchOf, caller: CallerDep, job: str) -> Any:
+def load_job(job_service: JobServiceOf, caller: CallerDep, job: str) -> Any:
     """One job and how far it is."""
-    return _shown(_mine(dispatch, caller, job, Role.READER))
+    return _shown(_mine(job_service, caller, job, Role.READER))
 
 
 @router.get("/{warehouse}/jobs", operation_id="listJobs", response_model=JobList)

@@ -52,26 +52,26 @@ class Stager(Protocol):
         ...
 
 
-class Staging:
+class JobStaging:
     def __init__(
         self,
         jobs: Jobs,
         lanes: Lanes,
         stager: Stager,
-        measures: LandingMetrics,
+        landing_metrics: LandingMetrics,
         delete: Callable[[Sequence[str]], None],
         dead_letters: DeadLetters,
     ) -> None:
         self._jobs = jobs
         self._lanes = lanes
         self._stager = stager
-        self._measures = measures
+        self._metrics = landing_metrics
         self._delete = delete
         self._dead_letters = dead_letters
         self._busy = threading.Lock()
         self.ahead = Ahead(jobs)
         # Why the last staging of a table failed, by warehouse and table, until one succeeds.
-        self.trouble: dict[tuple[str, TableName], str] = {}
+        self.staging_error: dict[tuple[str, TableName], str] = {}
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         """The next batch that is due, as a job that this worker holds."""
@@ -96,11 +96,11 @@ class Staging:
                 batch = self._stager.stage(batch_range)
         except CatalogError as error:
             only = error.table if isinstance(error, CannotStage) else None
-            self.trouble |= {
+            self.staging_error |= {
                 (batch_range.warehouse, table): error.message
                 for table in (batch_range.ranges if only is None else (only,))
             }
-            self._measures.failed("stage")
+            self._metrics.failed("stage")
             _log.warning(
                 "a batch cannot be staged", extra={"job": batch_range.job_id, "reason": error.message}
             )
@@ -112,7 +112,7 @@ class Staging:
             self._jobs.forget(batch_range.job_id, 1)
             raise
         for table in batch_range.ranges:
-            self.trouble.pop((batch_range.warehouse, table), None)
+            self.staging_error.pop((batch_range.warehouse, table), None)
         return self._leased(batch_range, batch)
 
     def _leased(self, batch_range: BatchRange, batch: StagedBatch) -> dict[str, Any] | None:
@@ -229,7 +229,7 @@ class OtherJobs(Protocol):
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None: ...
 
 
-class Dispatch:
+class JobService:
     """The desk that workers come to."""
 
     def __init__(
@@ -239,30 +239,30 @@ class Dispatch:
         jobs: Jobs,
         lanes: Lanes,
         stager: Stager,
-        measures: LandingMetrics,
+        landing_metrics: LandingMetrics,
     ) -> None:
         self._catalog = catalog
         self._journal = journal
         self._jobs = jobs
         self._lanes = lanes
-        self._measures = measures
-        self._staging = Staging(jobs, lanes, stager, measures, self._delete, journal.dead_letters)
+        self._metrics = landing_metrics
+        self._staging = JobStaging(jobs, lanes, stager, landing_metrics, self._delete, journal.dead_letters)
         self._seen_s: dict[str, float] = {}
         self.maintenance: OtherJobs | None = None
 
-    def trouble(self, warehouse: str) -> dict[TableName, str]:
+    def staging_error(self, warehouse: str) -> dict[TableName, str]:
         """The tables whose last staging failed, with the reason."""
-        found = list(self._staging.trouble.items())
+        found = list(self._staging.staging_error.items())
         return {table: reason for (where, table), reason in found if where == warehouse}
 
     def lease(
-        self, worker: str, warehouses: Collection[str], said: dict[str, Any], principal: str
+        self, worker: str, warehouses: Collection[str], about: dict[str, Any], principal: str
     ) -> dict[str, Any] | None:
         """The next job for this worker, if there is one: a batch with the tables that it writes to, else a
         job of maintenance. A worker says `maintenance`: `also` or `only`; else it gets no job of that kind.
         """
-        self._notice(worker, said)
-        maintains = said.get("maintenance")
+        self._notice(worker, about)
+        maintains = about.get("maintenance")
         job = self._batch(worker, warehouses, principal) if maintains != "only" else None
         if job is None and maintains is not None and self.maintenance is not None:
             job = self.maintenance.next_job(worker, warehouses)
@@ -283,10 +283,10 @@ class Dispatch:
         job = job_description(self._held(job_id, epoch), epoch)
         return list(with_states(self._catalog, principal, job)["tables"])
 
-    def _notice(self, worker: str, said: dict[str, Any]) -> None:
+    def _notice(self, worker: str, about: dict[str, Any]) -> None:
         if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
             self._seen_s[worker] = time.monotonic()
-            self._jobs.seen(worker, said)
+            self._jobs.seen(worker, about)
 
     def _take_over(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         for job_id, epoch, state in self._jobs.due():
@@ -314,7 +314,7 @@ class Dispatch:
         tables may not be any more what they were when it was staged, and the journal still has it all.
         """
         job = self._held(job_id, epoch)
-        self._measures.failed("write")
+        self._metrics.failed("write")
         _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
         is_final = not retry or job.attempts >= ATTEMPTS_MAX
         if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
@@ -367,7 +367,7 @@ class Dispatch:
             number = job.number
         faults.reach("job.published")
         self._staging.ahead.ended(job_id)
-        self._measures.published(landing.steps, metrics)
+        self._metrics.published(landing.steps, metrics)
         self._after(job, landing)
         return number
 

@@ -19,7 +19,7 @@ from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.journal.journal import Journal
 from ingest.landing.batches import Lanes
-from ingest.landing.job_service import Dispatch
+from ingest.landing.job_service import JobService
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandedTable, LandingTables
 
@@ -40,10 +40,10 @@ def supervisor_row(place: str, worker: str | None, reason: str | None) -> tuple[
 def shown_workers(rows: Iterable[Row], now_ms: int) -> list[dict[str, Any]]:
     """The workers of the last minutes, as /status shows them."""
     rows = list(rows)
-    ended = {said.get("worker") for said in _supervisors(rows, now_ms) if said.get("reason")}
+    ended = {about.get("worker") for about in _supervisors(rows, now_ms) if about.get("reason")}
     return [
-        {"worker": name, "seen-ms": seen, "alive": now_ms - seen < GONE_MS and name not in ended, **said}
-        for name, seen, said in rows
+        {"worker": name, "seen-ms": seen, "alive": now_ms - seen < GONE_MS and name not in ended, **about}
+        for name, seen, about in rows
         if not name.startswith(_SUPERVISOR)
     ]
 
@@ -54,17 +54,17 @@ def worker_state(rows: Iterable[Row], now_ms: int) -> str:
     if any(worker["alive"] for worker in shown_workers(rows, now_ms)):
         return OK
     supervisors = _supervisors(rows, now_ms)
-    reasons = [said["reason"] for said in supervisors if said.get("reason")]
+    reasons = [about["reason"] for about in supervisors if about.get("reason")]
     if reasons:
         return str(reasons[0])
     # Its supervisor says that the worker is ready; its first request for work is on the way.
-    return READY if any(said.get("worker") for said in supervisors) else NO_WORKER
+    return READY if any(about.get("worker") for about in supervisors) else NO_WORKER
 
 
 def _supervisors(rows: list[Row], now_ms: int) -> list[dict[str, Any]]:
     """What supervisors said in the last minute; one that still has a reason repeats it."""
     recent = [row for row in rows if row[0].startswith(_SUPERVISOR) and abs(now_ms - row[1]) < GONE_MS]
-    return [said for _, _, said in sorted(recent, key=lambda row: -row[1])]
+    return [about for _, _, about in sorted(recent, key=lambda row: -row[1])]
 
 
 # -- status
@@ -83,14 +83,14 @@ class LandingView:
         tables: LandingTables,
         jobs: Jobs,
         lanes: Lanes,
-        dispatch: Dispatch,
+        job_service: JobService,
     ) -> None:
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
         self._jobs = jobs
         self._lanes = lanes
-        self._dispatch = dispatch
+        self._job_service = job_service
 
     def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, int]:
         """The journal id up to which each table is visible; 0 where nothing ever landed.
@@ -142,8 +142,12 @@ class LandingView:
             shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
             marks.setdefault(mark.table, {})[mark.source] = shown
         # What waited may have been landed through another server since.
-        failed = {table: why for table, why in self._dispatch.trouble(warehouse).items() if table in pending}
-        trouble = [failed[table] for table in sorted(failed)]
+        failed = {
+            table: why
+            for table, why in self._job_service.staging_error(warehouse).items()
+            if table in pending
+        }
+        staging_error = [failed[table] for table in sorted(failed)]
         tables = {
             ".".join(table) or "(no table)": {
                 **_landed(rows.get(table)),
@@ -166,7 +170,7 @@ class LandingView:
             "worker": worker,
             "last-publish-ms": max(published, default=None),
             "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
-            "stalled": self._stalled(worker, bool(pending), trouble, jobs),
+            "stalled": self._stalled(worker, bool(pending), staging_error, jobs),
             "dead-letters": {
                 ".".join(table) or "(no table)": counts
                 for table, counts in self._journal.dead_letters.counts(warehouse).items()
@@ -178,10 +182,10 @@ class LandingView:
         return {"worker": worker_state(self._jobs.workers(), time.time_ns() // 1_000_000)}
 
     def _stalled(
-        self, worker: str, waiting: bool, trouble: list[str], jobs: list[dict[str, Any]]
+        self, worker: str, waiting: bool, staging_error: list[str], jobs: list[dict[str, Any]]
     ) -> str | None:
-        if trouble:
-            return f"batches cannot be staged: {trouble[0]}"
+        if staging_error:
+            return f"batches cannot be staged: {staging_error[0]}"
         if waiting and worker != OK:
             return f"Spark worker {worker}"
         failing = [job for job in jobs if job["error"]]

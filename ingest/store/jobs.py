@@ -242,10 +242,10 @@ class Jobs:
 
         return self._database.write(work)
 
-    def seen(self, worker: str, said: dict[str, Any]) -> None:
+    def seen(self, worker: str, about: dict[str, Any]) -> None:
         def work(connection: sa.Connection) -> None:
             now_ms = _now_ms()
-            text = orjson.dumps(said).decode()
+            text = orjson.dumps(about).decode()
             connection.execute(_SEEN, {"worker": worker, "now": now_ms, "said": text})
             connection.execute(_FORGET_WORKERS, {"before": now_ms - 600_000})
 

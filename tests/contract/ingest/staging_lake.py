@@ -117,7 +117,7 @@ class StagingLake:
     def lease(self) -> dict[str, Any]:
         """The next job, in the hands of a worker."""
         until_s = time.monotonic() + 60
-        while (job := self.ingest.dispatch.lease("w", [WAREHOUSE], {}, "anonymous")) is None:
+        while (job := self.ingest.job_service.lease("w", [WAREHOUSE], {}, "anonymous")) is None:
             assert time.monotonic() < until_s, self.ingest.view.status(WAREHOUSE)["stalled"]
             time.sleep(0.05)
         return job | {"rows": {table["name"]: read_files(table["files"]) for table in job["tables"]}}
@@ -128,7 +128,7 @@ class StagingLake:
         commits = [
             _commit(table, name, state) for table in parsed.tables for name, state in table.states.items()
         ]
-        self.ingest.dispatch.publish(job["id"], job["epoch"], SentCommits(commits), "anonymous", {})
+        self.ingest.job_service.publish(job["id"], job["epoch"], SentCommits(commits), "anonymous", {})
 
     def land(self) -> dict[str, Any]:
         """The next job, published."""

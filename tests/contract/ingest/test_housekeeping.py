@@ -45,7 +45,7 @@ def _leased(opened: Opened) -> dict[str, Any]:
     """A job for one change, in the hands of a worker."""
     _, ingest = opened
     _append(ingest)
-    job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
+    job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
     assert job is not None
     return job
 
@@ -68,7 +68,7 @@ def test_a_batch_that_the_disk_does_not_have_is_not_published(
 
     monkeypatch.setattr(catalog.files, "sync", refuse)
     with pytest.raises(Unavailable, match="input/output error"):
-        ingest.dispatch.publish(job["id"], 1, OpenTransaction("w-0"), "anonymous", {})
+        ingest.job_service.publish(job["id"], 1, OpenTransaction("w-0"), "anonymous", {})
     assert ingest.jobs.state(job["id"]) == "leased"
     assert [row.events for row in ingest.journal.pending("main")] == [1]
     assert catalog.open_transaction("main", "w-0").state == "open"
@@ -144,7 +144,7 @@ def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.
 
     monkeypatch.setattr(ingest.staging_process, "stage", refuse)
     _append(ingest)
-    assert ingest.dispatch.lease("w", ["main"], {}, "anonymous") is None
+    assert ingest.job_service.lease("w", ["main"], {}, "anonymous") is None
     assert "the store is away" in ingest.view.status("main")["stalled"]
     ingest.journal.trim("main", {("shop", "t"): ingest.journal.head("main")})  # another server was quicker
     assert ingest.view.status("main")["stalled"] is None
@@ -163,9 +163,9 @@ def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
 
     monkeypatch.setattr(ingest.staging_process, "stage", stage_others)
     _append(ingest, "shop.bad")
-    assert ingest.dispatch.lease("w", ["main"], {}, "anonymous") is None
+    assert ingest.job_service.lease("w", ["main"], {}, "anonymous") is None
     _append(ingest, "shop.good")
-    job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
+    job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
     assert job is not None
     assert [table["name"] for table in job["tables"]] == ["good"]
     status = ingest.view.status("main")
@@ -191,7 +191,7 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
     file = f"{staged_folder(catalog.warehouse('main').root)}/ahead/0-changes.parquet"
     catalog.files.create(file, b"")
     after = Running("published", "main", 1, {})
-    ahead = ingest.dispatch._staging.ahead
+    ahead = ingest.job_service._staging.ahead
     ahead.waiting = Waiting(
         BatchRange("ahead", "main", {table: (0, head)}), StagedBatch([], [], 1, [file]), after
     )
@@ -202,7 +202,7 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
         raise Unavailable("the staging process died")
 
     monkeypatch.setattr(ingest.staging_process, "still_holds", die)
-    job = ingest.dispatch.lease("w", ["main"], {}, "anonymous")
+    job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
     assert job is not None
     assert (job["id"] != "ahead", job["tables"][0]["events"]) == (True, 1)
     assert not catalog.files.exists(file)

@@ -102,7 +102,7 @@ def test_dead_letters_are_open_when_their_batch_is_published(any_lake: StagingLa
     any_lake.post(typed(row, 10), typed({"id": None}, 11), key=("id",))
     job = any_lake.lease()
     assert any_lake.letters() == []
-    any_lake.ingest.dispatch.fail(job["id"], job["epoch"], "no", retry=False)
+    any_lake.ingest.job_service.fail(job["id"], job["epoch"], "no", retry=False)
     assert any_lake.ingest.journal.dead_letters.staged() == []
     any_lake.land()
     assert [letter.state for letter in any_lake.letters()] == ["open"]
@@ -113,14 +113,14 @@ def test_letters_of_a_publish_that_a_crash_interrupted_are_opened(
 ) -> None:
     lake.post(typed({"id": None}, 11), key=("id",))
     with monkeypatch.context() as patched:
-        patched.setattr(lake.ingest.dispatch, "_after", lambda job, landing: None)
+        patched.setattr(lake.ingest.job_service, "_after", lambda job, landing: None)
         lake.land()
     assert lake.letters() == []
     lake.ingest.upkeep.once()
     assert [letter.state for letter in lake.letters()] == ["open"]
     lake.post(typed({"id": None}, 12), key=("id",))
     job = lake.lease()
-    lake.ingest.jobs.discard(lake.ingest.dispatch.get(job["id"]))  # and the letters stay behind
+    lake.ingest.jobs.discard(lake.ingest.job_service.get(job["id"]))  # and the letters stay behind
     lake.ingest.upkeep.once()
     assert lake.ingest.journal.dead_letters.staged() == []
     assert len(lake.letters()) == 1
