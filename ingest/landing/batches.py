@@ -107,7 +107,7 @@ def wait_ms(found: Sequence[Lane], thresholds: Thresholds, now_ms: int) -> int |
 
 STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
 PUT_OFF_S_MAX = 10.0
-AHEAD_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
+PRESTAGED_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
 
 
 class Lanes:
@@ -182,7 +182,7 @@ class Lanes:
             events, stored_bytes = self._journal.size(warehouse, starts, head)
             if events < enough.events and stored_bytes < enough.stored_bytes:
                 continue
-            events_max = min(AHEAD_EVENTS_MAX, enough.batch_events_max)
+            events_max = min(PRESTAGED_EVENTS_MAX, enough.batch_events_max)
             ranges = self._ranges(warehouse, lane, starts, head, events_max)
             if ranges.keys() == starts.keys():
                 return BatchRange(uuid.uuid4().hex, warehouse, ranges)

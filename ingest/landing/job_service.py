@@ -27,7 +27,7 @@ from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.journal import Journal
 from ingest.landing.batches import STAGING_LEASE_S, Lanes
 from ingest.landing.metrics import LandingMetrics
-from ingest.landing.prestage import Ahead, Waiting
+from ingest.landing.prestage import PrestagedBatch, Prestaging
 from ingest.staging.context import UNROUTED, BatchRange, CannotStage, Expected, StagedBatch
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.table_settings import CHANGES_SUFFIX
@@ -43,11 +43,11 @@ class Stager(Protocol):
 
     def stage(self, batch_range: BatchRange) -> StagedBatch: ...
 
-    def stage_ahead(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+    def prestage(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
         """None if it is better to wait: the table would change, or something has to be put aside."""
         ...
 
-    def still_holds(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
+    def is_current(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
         """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
         ...
 
@@ -69,7 +69,7 @@ class JobStaging:
         self._delete = delete
         self._dead_letters = dead_letters
         self._busy = threading.Lock()
-        self.ahead = Ahead(jobs)
+        self.prestaging = Prestaging(jobs)
         # Why the last staging of a table failed, by warehouse and table, until one succeeds.
         self.staging_error: dict[tuple[str, TableName], str] = {}
 
@@ -78,14 +78,14 @@ class JobStaging:
         if not self._busy.acquire(blocking=False):
             return None
         try:
-            job = self._continued(worker, warehouses)
+            job = self._prestaged_job(worker, warehouses)
             if job is not None:
                 return job
             for warehouse in warehouses:
                 batch_range = self._lanes.cut(warehouse, worker)
                 if batch_range is not None:
                     return self._begin(batch_range)
-            self._look_ahead(warehouses)
+            self._prestage_next(warehouses)
         finally:
             self._busy.release()
         return None
@@ -133,15 +133,15 @@ class JobStaging:
             self._delete(batch.files)
             self._dead_letters.discard(batch_range.job_id)
             return None
-        self.ahead.begun(batch_range, batch)
+        self.prestaging.begun(batch_range, batch)
         answer: dict[str, Any] = orjson.loads(description)
         return answer | {"epoch": 1}
 
     # -- a batch that was staged while the one before it was landed
 
-    def _continued(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+    def _prestaged_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         """The batch that waited for a job, now that this is published."""
-        due, void = self.ahead.take(warehouses)
+        due, void = self.prestaging.take(warehouses)
         if void is not None:
             self._delete(void.batch.files)
         if due is None:
@@ -152,15 +152,15 @@ class JobStaging:
         ):
             self._delete(due.batch.files)  # another server was quicker
             return None
-        if self._holds(due):
+        if self._is_still_current(due):
             return self._leased(batch_range, due.batch)
         self._jobs.forget(batch_range.job_id, 1)
         self._delete(due.batch.files)
         return None
 
-    def _holds(self, due: Waiting) -> bool:
+    def _is_still_current(self, due: PrestagedBatch) -> bool:
         try:
-            return self._stager.still_holds(due.batch_range, due.batch)
+            return self._stager.is_current(due.batch_range, due.batch)
         except CatalogError as error:  # the staging process died, or a database: it is cut again
             _log.warning("what was staged ahead is lost", extra={"reason": error.message})
             return False
@@ -168,26 +168,26 @@ class JobStaging:
             self._jobs.forget(due.batch_range.job_id, 1)
             raise
 
-    def _look_ahead(self, warehouses: Collection[str]) -> None:
+    def _prestage_next(self, warehouses: Collection[str]) -> None:
         """Nothing else is due: stage what waits behind a job that is being landed, if it is much."""
-        if self.ahead.waiting is not None:
+        if self.prestaging.waiting is not None:
             return
-        for running in self.ahead.running(warehouses):
+        for running in self.prestaging.running(warehouses):
             batch_range = self._lanes.cut_behind(
                 running.warehouse, {t: s.to_id for t, s in running.steps.items()}
             )
             if batch_range is None:
                 continue
             try:
-                batch = self._stager.stage_ahead(batch_range, running.expected(batch_range.ranges))
+                batch = self._stager.prestage(batch_range, running.expected(batch_range.ranges))
             except CatalogError as error:
                 # Its turn will come, and then it fails or succeeds by itself.
                 _log.info("not staged ahead", extra={"reason": error.message})
                 batch = None
             if batch is None:
-                self.ahead.ended(running.job_id)  # not again behind this one
+                self.prestaging.ended(running.job_id)  # not again behind this one
             else:
-                self.ahead.waiting = Waiting(batch_range, batch, running)
+                self.prestaging.waiting = PrestagedBatch(batch_range, batch, running)
             return
 
     @contextlib.contextmanager
@@ -320,7 +320,7 @@ class JobService:
         if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
             raise LostLease(job_id, epoch)
         if is_final:
-            self._staging.ahead.ended(job_id)
+            self._staging.prestaging.ended(job_id)
             landing = PublishPlan.decode(job.landing)
             ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
             self._lanes.put_off(BatchRange(job_id, job.warehouse, ranges))
@@ -366,7 +366,7 @@ class JobService:
                 raise
             number = job.number
         faults.reach("job.published")
-        self._staging.ahead.ended(job_id)
+        self._staging.prestaging.ended(job_id)
         self._metrics.published(landing.steps, metrics)
         self._after(job, landing)
         return number

@@ -20,7 +20,7 @@ from ingest.store.tables import TableAdvance
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJob:
     """A job that was leased here, as far as a next batch may build on it."""
 
     job_id: str
@@ -33,22 +33,22 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PrestagedBatch:
     """A batch that waits for the job before it."""
 
     batch_range: BatchRange
     batch: StagedBatch
-    after: Running
+    after: RunningJob
 
 
-class Ahead:
+class Prestaging:
     """At most one batch waits at a time. `running` are jobs that may get a successor."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningJob] = {}
         self._lock = threading.Lock()
-        self.waiting: Waiting | None = None
+        self.waiting: PrestagedBatch | None = None
 
     def begun(self, batch_range: BatchRange, batch: StagedBatch) -> None:
         """A job was leased; what it says of its tables is what the next batch can build on."""
@@ -56,7 +56,7 @@ class Ahead:
         steps = {step.table: step for step in batch.steps if _is_plain(known.get(step.table))}
         if steps:
             with self._lock:
-                self._running[batch_range.job_id] = Running(
+                self._running[batch_range.job_id] = RunningJob(
                     batch_range.job_id, batch_range.warehouse, batch.commit_us, steps
                 )
 
@@ -64,7 +64,7 @@ class Ahead:
         with self._lock:
             self._running.pop(job_id, None)
 
-    def running(self, warehouses: Collection[str]) -> list[Running]:
+    def running(self, warehouses: Collection[str]) -> list[RunningJob]:
         """Those that are still being landed."""
         with self._lock:
             found = [one for one in self._running.values() if one.warehouse in warehouses]
@@ -73,7 +73,7 @@ class Ahead:
                 self.ended(one.job_id)  # published through another server, or given up
         return [one for one in found if one.job_id in self._running]
 
-    def take(self, warehouses: Collection[str]) -> tuple[Waiting | None, Waiting | None]:
+    def take(self, warehouses: Collection[str]) -> tuple[PrestagedBatch | None, PrestagedBatch | None]:
         """(the batch whose turn it is, the one whose turn will never come)."""
         one = self.waiting
         if one is None or one.batch_range.warehouse not in warehouses:

@@ -33,11 +33,11 @@ class StagingProcess:
     def stage(self, batch_range: BatchRange) -> StagedBatch:
         return self._done(_stage, batch_range)
 
-    def stage_ahead(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
-        return self._done(_stage_ahead, batch_range, expected)
+    def prestage(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+        return self._done(_prestage, batch_range, expected)
 
-    def still_holds(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
-        return self._done(_still_holds, batch_range, batch)
+    def is_current(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
+        return self._done(_is_current, batch_range, batch)
 
     def _done(self, work: Callable[..., T], *given: object) -> T:
         pool = self._started()
@@ -92,16 +92,16 @@ def _stage(batch_range: BatchRange) -> StagedBatch:
     return stage(_open_context(), batch_range)
 
 
-def _stage_ahead(batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
-    from ingest.staging.stage import stage_ahead
+def _prestage(batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+    from ingest.staging.stage import prestage
 
-    return stage_ahead(_open_context(), batch_range, expected)
+    return prestage(_open_context(), batch_range, expected)
 
 
-def _still_holds(batch_range: BatchRange, batch: StagedBatch) -> bool:
-    from ingest.staging.stage import still_holds
+def _is_current(batch_range: BatchRange, batch: StagedBatch) -> bool:
+    from ingest.staging.stage import is_current
 
-    return still_holds(_open_context(), batch_range, batch)
+    return is_current(_open_context(), batch_range, batch)
 
 
 def _open_context() -> StagingContext:

@@ -19,39 +19,44 @@ from ingest.staging.context import (
     digest,
     table_states,
 )
-from ingest.staging.table import NotAhead, OneTable
+from ingest.staging.table import CannotPrestage, OneTable
 
 
 def stage(context: StagingContext, batch_range: BatchRange) -> StagedBatch:
     """Write the files of a job and say what it consists of."""
-    return _staged(context, batch_range, table_states(context, batch_range), ahead=False)
+    return _staged(context, batch_range, table_states(context, batch_range), prestaging=False)
 
 
-def stage_ahead(context: StagingContext, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+def prestage(context: StagingContext, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
     """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
     try:
-        return _staged(context, batch_range, table_states(context, batch_range, expected), ahead=True)
-    except NotAhead:
+        return _staged(context, batch_range, table_states(context, batch_range, expected), prestaging=True)
+    except CannotPrestage:
         return None
 
 
-def still_holds(context: StagingContext, batch_range: BatchRange, batch: StagedBatch) -> bool:
+def is_current(context: StagingContext, batch_range: BatchRange, batch: StagedBatch) -> bool:
     """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
     return digest(table_states(context, batch_range)) == batch.state_digest
 
 
 def _staged(
-    context: StagingContext, batch_range: BatchRange, found: dict[TableName, TableState], *, ahead: bool
+    context: StagingContext, batch_range: BatchRange, found: dict[TableName, TableState], *, prestaging: bool
 ) -> StagedBatch:
     """If it fails, its files and dead letters are deleted: the next attempt has another id."""
     commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
     batch = StagedBatch([], [], commit_us, [], digest(found))
     try:
         for number, (table, span) in enumerate(sorted(batch_range.ranges.items())):
-            _stage_one(OneTable(context, batch_range, number, found[table], ahead=ahead), table, span, batch)
+            _stage_one(
+                OneTable(context, batch_range, number, found[table], prestaging=prestaging),
+                table,
+                span,
+                batch,
+            )
     except BaseException:
         context.catalog.files.delete(batch.files)
-        if not ahead:
+        if not prestaging:
             context.journal.dead_letters.discard(batch_range.job_id)
         raise
     return batch
@@ -60,7 +65,7 @@ def _staged(
 def _stage_one(one: OneTable, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
     try:
         one.stage(table, span, batch)
-    except (Unavailable, NotAhead):
+    except (Unavailable, CannotPrestage):
         raise  # the storage or a database: it is the same for every table
     except CatalogError as error:
         raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error

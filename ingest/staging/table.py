@@ -51,12 +51,12 @@ from ingest.store.tables import TableAdvance
 from ingest.types.schema_plan import offending
 
 
-class NotAhead(Exception):
+class CannotPrestage(Exception):
     """The table would have to change, or something to be put aside: that is for when its turn has come."""
 
 
 class OneTable:
-    """`ahead`: while the batch before is being landed. Then nothing is done but to write files."""
+    """`prestaging`: while the batch before is being landed. Then nothing is done but to write files."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class OneTable:
         number: int,
         table_state: TableState,
         *,
-        ahead: bool,
+        prestaging: bool,
     ) -> None:
         self._context = context
         self._range = batch_range
         self._number = number
         self._state = table_state
         self._settings = table_state.landed.settings
-        self._ahead = ahead
+        self._prestaging = prestaging
         self._oldest_ms = 0
         self._from_id = 0
 
@@ -147,8 +147,8 @@ class OneTable:
             pieces, typed, has_moves = self._typed(found, ordered, reasons)
         refused += [_refused(item, *reasons[place_of(item)]) for item in ordered if place_of(item) in reasons]
         kept = [item for item in ordered if place_of(item) not in reasons]
-        if self._ahead and (refused or found.requests or found.notice):
-            raise NotAhead
+        if self._prestaging and (refused or found.requests or found.notice):
+            raise CannotPrestage
         described |= self._description(found, [item.change for item in pieces], has_moves, typed)
         if kept:
             described["files"] = [self._put(typed, "changes", batch)]
@@ -209,8 +209,8 @@ class OneTable:
         described["rejects"] = None
         if not refused:
             return
-        if self._ahead:
-            raise NotAhead
+        if self._prestaging:
+            raise CannotPrestage
         job = (self._range.warehouse, self._range.job_id)
         letters = dead_letters(job, table, refused, described["key"], batch.commit_us // 1000)
         self._context.journal.dead_letters.add(letters)

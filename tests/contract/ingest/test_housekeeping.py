@@ -21,7 +21,7 @@ from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.jobs.work import OpenTransaction
 from ingest.journal.entries import pending_totals
-from ingest.landing.prestage import Running, Waiting
+from ingest.landing.prestage import PrestagedBatch, RunningJob
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext, staged_folder
 from ingest.staging.stage import stage
 from ingest.store.table_settings import TableSettings
@@ -190,9 +190,9 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
     table, head = ("shop", "t"), ingest.journal.head("main")
     file = f"{staged_folder(catalog.warehouse('main').root)}/ahead/0-changes.parquet"
     catalog.files.create(file, b"")
-    after = Running("published", "main", 1, {})
-    ahead = ingest.job_service._staging.ahead
-    ahead.waiting = Waiting(
+    after = RunningJob("published", "main", 1, {})
+    prestaging = ingest.job_service._staging.prestaging
+    prestaging.waiting = PrestagedBatch(
         BatchRange("ahead", "main", {table: (0, head)}), StagedBatch([], [], 1, [file]), after
     )
     state = ingest.jobs.state
@@ -201,7 +201,7 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
     def die(cut: BatchRange, batch: StagedBatch) -> bool:
         raise Unavailable("the staging process died")
 
-    monkeypatch.setattr(ingest.staging_process, "still_holds", die)
+    monkeypatch.setattr(ingest.staging_process, "is_current", die)
     job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
     assert job is not None
     assert (job["id"] != "ahead", job["tables"][0]["events"]) == (True, 1)

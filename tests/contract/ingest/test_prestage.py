@@ -53,7 +53,7 @@ class Table:
         self.post(*rows)
         if look:
             assert self.other.ask().status_code == 204
-        self.ahead = self.staged() - before
+        self.prestaging = self.staged() - before
 
     def post(self, *rows: dict[str, Any]) -> None:
         self.hand.post(f"{self.space}.t", *(dict(row) for row in rows))
@@ -95,20 +95,20 @@ def test_it_is_the_same_as_if_it_had_waited(bench: Bench) -> None:
         del described["files"], described["namespace"], described["states"]
         content = table.content(job).drop_columns(["_calve_source", "_calve_event_id"])
         found[name] = (described, content.to_pylist())
-        assert {job["id"]} == early.ahead or name == "late"
+        assert {job["id"]} == early.prestaging or name == "late"
         assert table.other.land(job)
         assert (table.status()["events"], table.status()["pending-events"]) == (5, 0)
     assert found["early"] == found["late"]
-    assert early.ahead
-    assert not late.ahead
-    assert early.staged() & early.ahead == set()
+    assert early.prestaging
+    assert not late.prestaging
+    assert early.staged() & early.prestaging == set()
 
 
 def test_it_has_no_claim_while_the_first_is_not_published(bench: Bench) -> None:
     table = Table(bench)
-    assert len(table.ahead) == 1
+    assert len(table.prestaging) == 1
     assert table.other.ask(0.3).status_code == 204
-    shown = table.other.rest.lake("GET", f"jobs/{next(iter(table.ahead))}")
+    shown = table.other.rest.lake("GET", f"jobs/{next(iter(table.prestaging))}")
     assert shown.status_code == 404
     table.hand.land(table.job)
     table.other.land(table.next())
@@ -118,7 +118,7 @@ def test_behind_the_second_comes_a_third(bench: Bench) -> None:
     table = Table(bench)
     table.hand.land(table.job)
     second = table.next()
-    assert {second["id"]} == table.ahead
+    assert {second["id"]} == table.prestaging
     table.post(*({"id": id_, "x": "y"} for id_ in range(10, 14)))
     assert table.hand.ask().status_code == 204
     [third] = table.staged() - {second["id"]}
@@ -131,7 +131,7 @@ def test_behind_the_second_comes_a_third(bench: Bench) -> None:
 
 def test_little_waits_for_its_turn(bench: Bench) -> None:
     table = Table(bench, rows=ROWS[:2])
-    assert table.ahead == set()
+    assert table.prestaging == set()
     table.hand.land(table.job)
     assert table.next()["tables"][0]["events"] == 2
 
@@ -170,12 +170,12 @@ def _replaced(table: Table) -> None:
 @pytest.mark.parametrize("happens", [_given_up, _set, _altered, _replaced], ids=lambda f: f.__name__)
 def test_it_is_thrown_away_if_it_turned_out_otherwise(bench: Bench, happens: Callable[[Table], None]) -> None:
     table = Table(bench)
-    assert len(table.ahead) == 1
+    assert len(table.prestaging) == 1
     happens(table)
     job = table.next()
-    assert job["id"] not in table.ahead
+    assert job["id"] not in table.prestaging
     table.other.land(job)
-    _wait(lambda: not table.staged() & table.ahead)
+    _wait(lambda: not table.staged() & table.prestaging)
     assert table.status()["events"] == 5
     assert job["tables"][0]["events"] == (4 if happens is _given_up else 3)
 
@@ -189,7 +189,7 @@ def _wait(is_so: Callable[[], bool]) -> None:
 
 def test_nothing_is_put_aside_before_its_turn(bench: Bench) -> None:
     table = Table(bench, rows=[*ROWS, {"id": None, "x": "bad"}])
-    assert table.ahead == set()
+    assert table.prestaging == set()
     where = {"table": f"{table.space}.t"}
     assert table.hand.rest.lake("GET", "main/dead-letters", params=where).json()["dead-letters"] == []
     table.hand.land(table.job)
@@ -202,7 +202,7 @@ def test_nothing_is_put_aside_before_its_turn(bench: Bench) -> None:
 
 def test_a_table_that_would_change_is_not_staged_ahead(bench: Bench) -> None:
     table = Table(bench, rows=[{**row, "new": 1} for row in ROWS])
-    assert table.ahead == set()
+    assert table.prestaging == set()
     table.hand.land(table.job)
     job = table.next()
     assert any(state["updates"] for state in job["tables"][0]["states"].values())
