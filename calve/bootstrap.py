@@ -32,7 +32,7 @@ from ingest.api import ApiContext, ApiSettings, dead_letters, routers, table_set
 from ingest.api import jobs as jobs_api
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
-from ingest.landing.batches import Lanes
+from ingest.landing.batches import BatchCutter
 from ingest.landing.housekeeping import Upkeep
 from ingest.landing.job_service import JobService
 from ingest.landing.metrics import LandingMetrics
@@ -154,7 +154,7 @@ class Ingest:
     journal: Journal
     tables: LandingTables
     jobs: Jobs
-    lanes: Lanes
+    cutter: BatchCutter
     job_service: JobService
     view: LandingView
     staging_process: StagingProcess
@@ -180,13 +180,13 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
         raise StartupError(str(error)) from error
     journal = open_journal(settings)
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
-    lanes = Lanes(journal, tables, jobs, thresholds(settings))
+    cutter = BatchCutter(journal, tables, jobs, thresholds(settings))
     staging_process = StagingProcess(functools.partial(open_staging, settings))
-    job_service = JobService(catalog, journal, jobs, lanes, staging_process, LandingMetrics())
-    view = LandingView(catalog, journal, tables, jobs, lanes, job_service)
+    job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
+    view = LandingView(catalog, journal, tables, jobs, cutter, job_service)
     upkeep = Upkeep(catalog, journal, tables, jobs)
     api = ApiContext(journal, view, identity, catalog, api_settings(settings))
-    return Ingest(journal, tables, jobs, lanes, job_service, view, staging_process, upkeep, api)
+    return Ingest(journal, tables, jobs, cutter, job_service, view, staging_process, upkeep, api)
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:

@@ -23,28 +23,28 @@ from ingest.store.tables import LandingTables
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class PendingGroup:
     tables: tuple[TableName, ...]
     events: int
     stored_bytes: int
     oldest_ms: int
-    hurried: bool  # somebody asked for it now
+    flush_requested: bool  # somebody asked for it now
 
     def is_due(self, thresholds: Thresholds, now_ms: int) -> bool:
         return (
-            self.hurried
+            self.flush_requested
             or self.events >= thresholds.events
             or self.stored_bytes >= thresholds.stored_bytes
             or now_ms - self.oldest_ms >= thresholds.freshness_ms
         )
 
 
-def lanes(
+def pending_groups(
     waiting: Iterable[Pending],
     groups: Iterable[frozenset[TableName]],
-    hurried: Mapping[TableName, int],
+    flush_requested: Mapping[TableName, int],
     landed: Mapping[TableName, int],
-) -> list[Lane]:
+) -> list[PendingGroup]:
     """The lanes that have something to land, the one that has waited longest first."""
     leader = {table: min(group) for group in groups for table in group}
     gathered: dict[TableName, list[Pending]] = {}
@@ -52,67 +52,69 @@ def lanes(
         if row.last_id > landed.get(row.table, 0):
             gathered.setdefault(leader.get(row.table, row.table), []).append(row)
     found = [
-        Lane(
+        PendingGroup(
             tables=tuple(sorted(row.table for row in rows)),
             events=sum(row.events for row in rows),
             stored_bytes=sum(row.stored_bytes for row in rows),
             oldest_ms=min(row.oldest_ms for row in rows),
-            hurried=any(hurried.get(row.table, 0) > landed.get(row.table, 0) for row in rows),
+            flush_requested=any(flush_requested.get(row.table, 0) > landed.get(row.table, 0) for row in rows),
         )
         for rows in gathered.values()
     ]
-    return sorted(found, key=lambda lane: (lane.oldest_ms, lane.tables))
+    return sorted(found, key=lambda group: (group.oldest_ms, group.tables))
 
 
 def choose(
-    found: Sequence[Lane],
+    found: Sequence[PendingGroup],
     busy: Collection[TableName],
     thresholds: Thresholds,
     now_ms: int,
     alone: Collection[TableName] = (),
-) -> tuple[Lane, ...]:
+) -> tuple[PendingGroup, ...]:
     """The lanes of the next job; nothing if none is due.
 
     Small lanes go together, because each publish has a fixed price; a large one goes alone, so that the small
     ones do not wait for it. So does a lane with a table in `alone`, because its last job failed: it must not
     make another job fail.
     """
-    free = [lane for lane in found if lane.is_due(thresholds, now_ms) and not _is_any(lane, busy)]
+    free = [group for group in found if group.is_due(thresholds, now_ms) and not _is_any(group, busy)]
     if not free:
         return ()
     first = free[0]
     if first.events > thresholds.small_events or _is_any(first, alone):
         return (first,)
     chosen, tables = [first], len(first.tables)
-    for lane in free[1:]:
-        is_small = lane.events <= thresholds.small_events and not _is_any(lane, alone)
-        if is_small and tables + len(lane.tables) <= thresholds.tables_max:
-            chosen.append(lane)
-            tables += len(lane.tables)
+    for group in free[1:]:
+        is_small = group.events <= thresholds.small_events and not _is_any(group, alone)
+        if is_small and tables + len(group.tables) <= thresholds.tables_max:
+            chosen.append(group)
+            tables += len(group.tables)
     return tuple(chosen)
 
 
-def _is_any(lane: Lane, tables: Collection[TableName]) -> bool:
-    return any(table in tables for table in lane.tables)
+def _is_any(group: PendingGroup, tables: Collection[TableName]) -> bool:
+    return any(table in tables for table in group.tables)
 
 
-def wait_ms(found: Sequence[Lane], thresholds: Thresholds, now_ms: int) -> int | None:
+def wait_ms(found: Sequence[PendingGroup], thresholds: Thresholds, now_ms: int) -> int | None:
     """How long until the first lane is due; None if nothing waits."""
     if not found:
         return None
-    return max(0, min(lane.oldest_ms for lane in found) + thresholds.freshness_ms - now_ms)
+    return max(0, min(group.oldest_ms for group in found) + thresholds.freshness_ms - now_ms)
 
 
 # -- cutting batches
 
 STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
-PUT_OFF_S_MAX = 10.0
+BACK_OFF_S_MAX = 10.0
 PRESTAGED_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
 
 
-class Lanes:
-    """Decides with the newest rows each time. `hurry` is a wish, kept in this process only: every replica
-    that is asked to flush also cuts, and the freshness target catches what a restart forgets.
+class BatchCutter:
+    """Cuts by the newest rows each time.
+
+    A requested flush is kept in this process only. Every replica that receives the request also cuts, and the
+    freshness target covers what a restart loses.
     """
 
     def __init__(self, journal: Journal, tables: LandingTables, jobs: Jobs, thresholds: Thresholds) -> None:
@@ -120,26 +122,28 @@ class Lanes:
         self._tables = tables
         self._jobs = jobs
         self.thresholds = thresholds
-        self._hurried: dict[tuple[str, TableName], int] = {}
-        self._put_off: dict[tuple[str, TableName], tuple[int, float]] = {}  # times failed, until when
+        self._flush_requested: dict[tuple[str, TableName], int] = {}
+        self._backing_off: dict[tuple[str, TableName], tuple[int, float]] = {}  # times failed, until when
         self._lock = threading.Lock()
 
-    def hurry(self, warehouse: str, tables: Collection[TableName] | None) -> None:
+    def request_flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
         """Cut what is pending as soon as a worker asks."""
         for row in self._journal.pending(warehouse):
             if tables is None or row.table in tables:
                 with self._lock:
-                    self._hurried[warehouse, row.table] = row.last_id
+                    self._flush_requested[warehouse, row.table] = row.last_id
 
-    def waiting(self, warehouse: str) -> list[Lane]:
+    def waiting(self, warehouse: str) -> list[PendingGroup]:
         pending = self._journal.pending(warehouse)
         landed = {table: row.landed_id for table, row in self._tables.all(warehouse).items()}
         with self._lock:
-            hurried = {table: last for (where, table), last in self._hurried.items() if where == warehouse}
-            for table, last in hurried.items():
+            flush_requested = {
+                table: last for (where, table), last in self._flush_requested.items() if where == warehouse
+            }
+            for table, last in flush_requested.items():
                 if landed.get(table, 0) >= last:
-                    del self._hurried[warehouse, table]
-        return lanes(pending, self._journal.groups(warehouse), hurried, landed)
+                    del self._flush_requested[warehouse, table]
+        return pending_groups(pending, self._journal.groups(warehouse), flush_requested, landed)
 
     def wait_ms(self, warehouse: str) -> int | None:
         return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
@@ -152,19 +156,19 @@ class Lanes:
         """
         head = self._journal.head(warehouse)
         found = self.waiting(warehouse)
-        busy = self._jobs.claimed(warehouse) | self._resting(warehouse)
+        busy = self._jobs.claimed(warehouse) | self._still_backing_off(warehouse)
         chosen = choose(found, busy, self.thresholds, _now_ms(), self._failed(warehouse))
         if not chosen:
             return None
-        tables = [table for lane in chosen for table in lane.tables]
+        tables = [table for group in chosen for table in group.tables]
         job_id = uuid.uuid4().hex
         if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
             return None
         ranges: dict[TableName, tuple[int, int]] = {}
         # Read again: whoever held these tables before may have landed since.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
-        for lane in chosen:
-            ranges |= self._ranges(warehouse, lane, landed, head, self.thresholds.batch_events_max)
+        for group in chosen:
+            ranges |= self._ranges(warehouse, group, landed, head, self.thresholds.batch_events_max)
         if not ranges:
             self._jobs.forget(job_id, 1)
             return None
@@ -175,52 +179,52 @@ class Lanes:
         own. Claims nothing. The head is read first, as in `batch_range`.
         """
         enough, head = self.thresholds, self._journal.head(warehouse)
-        for lane in self.waiting(warehouse):
-            starts = {table: after[table] for table in lane.tables if table in after}
-            if len(starts) < len(lane.tables):
+        for group in self.waiting(warehouse):
+            starts = {table: after[table] for table in group.tables if table in after}
+            if len(starts) < len(group.tables):
                 continue
             events, stored_bytes = self._journal.size(warehouse, starts, head)
             if events < enough.events and stored_bytes < enough.stored_bytes:
                 continue
             events_max = min(PRESTAGED_EVENTS_MAX, enough.batch_events_max)
-            ranges = self._ranges(warehouse, lane, starts, head, events_max)
+            ranges = self._ranges(warehouse, group, starts, head, events_max)
             if ranges.keys() == starts.keys():
                 return BatchRange(uuid.uuid4().hex, warehouse, ranges)
         return None
 
-    def put_off(self, batch_range: BatchRange, only: TableName | None = None) -> None:
+    def back_off(self, batch_range: BatchRange, only: TableName | None = None) -> None:
         """These could not be staged or written. The others go first for a while, longer each time, and until
         these have landed, each of their lanes is a job of its own.
         """
         for table in batch_range.ranges if only is None else (only,):
-            times = self._put_off.get((batch_range.warehouse, table), (0, 0.0))[0] + 1
-            rest_s = min(PUT_OFF_S_MAX, 0.25 * 2**times)
-            self._put_off[batch_range.warehouse, table] = (times, time.monotonic() + rest_s)
+            times = self._backing_off.get((batch_range.warehouse, table), (0, 0.0))[0] + 1
+            rest_s = min(BACK_OFF_S_MAX, 0.25 * 2**times)
+            self._backing_off[batch_range.warehouse, table] = (times, time.monotonic() + rest_s)
 
     def landed(self, warehouse: str, tables: Iterable[TableName]) -> None:
         for table in tables:
-            self._put_off.pop((warehouse, table), None)
+            self._backing_off.pop((warehouse, table), None)
 
     def _failed(self, warehouse: str) -> set[TableName]:
-        return {table for where, table in list(self._put_off) if where == warehouse}
+        return {table for where, table in list(self._backing_off) if where == warehouse}
 
-    def _resting(self, warehouse: str) -> set[TableName]:
+    def _still_backing_off(self, warehouse: str) -> set[TableName]:
         now_s = time.monotonic()
-        put_off = list(self._put_off.items())
-        return {t for (where, t), (_, until) in put_off if where == warehouse and until > now_s}
+        back_off = list(self._backing_off.items())
+        return {t for (where, t), (_, until) in back_off if where == warehouse and until > now_s}
 
     def _ranges(
-        self, warehouse: str, lane: Lane, landed: Mapping[TableName, int], head: int, events_max: int
+        self, warehouse: str, group: PendingGroup, landed: Mapping[TableName, int], head: int, events_max: int
     ) -> dict[TableName, tuple[int, int]]:
         """From where to where; nothing if an open source transaction is in the way, or one that ends behind
         the head: it may touch a table that the lane does not have.
         """
-        after = {table: landed[table] for table in lane.tables}
+        after = {table: landed[table] for table in group.tables}
         up_to = self._journal.reach(warehouse, after, head, events_max=events_max)
-        border = self._journal.border(warehouse, lane.tables, after, up_to, _now_ms())
+        border = self._journal.border(warehouse, group.tables, after, up_to, _now_ms())
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.
-            border = self._journal.border(warehouse, lane.tables, after, head, _now_ms())
+            border = self._journal.border(warehouse, group.tables, after, head, _now_ms())
         if border > head:
             return {}
         return {table: (start, border) for table, start in after.items() if border > start}

@@ -25,7 +25,7 @@ from ingest.jobs.table_states import with_states
 from ingest.jobs.work import Work
 from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.journal import Journal
-from ingest.landing.batches import STAGING_LEASE_S, Lanes
+from ingest.landing.batches import STAGING_LEASE_S, BatchCutter
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.prestage import PrestagedBatch, Prestaging
 from ingest.staging.context import UNROUTED, BatchRange, CannotStage, Expected, StagedBatch
@@ -56,14 +56,14 @@ class JobStaging:
     def __init__(
         self,
         jobs: Jobs,
-        lanes: Lanes,
+        cutter: BatchCutter,
         stager: Stager,
         landing_metrics: LandingMetrics,
         delete: Callable[[Sequence[str]], None],
         dead_letters: DeadLetters,
     ) -> None:
         self._jobs = jobs
-        self._lanes = lanes
+        self._cutter = cutter
         self._stager = stager
         self._metrics = landing_metrics
         self._delete = delete
@@ -82,7 +82,7 @@ class JobStaging:
             if job is not None:
                 return job
             for warehouse in warehouses:
-                batch_range = self._lanes.cut(warehouse, worker)
+                batch_range = self._cutter.cut(warehouse, worker)
                 if batch_range is not None:
                     return self._begin(batch_range)
             self._prestage_next(warehouses)
@@ -104,11 +104,11 @@ class JobStaging:
             _log.warning(
                 "a batch cannot be staged", extra={"job": batch_range.job_id, "reason": error.message}
             )
-            self._lanes.put_off(batch_range, only)
+            self._cutter.back_off(batch_range, only)
             self._jobs.forget(batch_range.job_id, 1)
             return None
         except BaseException:
-            self._lanes.put_off(batch_range)
+            self._cutter.back_off(batch_range)
             self._jobs.forget(batch_range.job_id, 1)
             raise
         for table in batch_range.ranges:
@@ -173,7 +173,7 @@ class JobStaging:
         if self.prestaging.waiting is not None:
             return
         for running in self.prestaging.running(warehouses):
-            batch_range = self._lanes.cut_behind(
+            batch_range = self._cutter.cut_behind(
                 running.warehouse, {t: s.to_id for t, s in running.steps.items()}
             )
             if batch_range is None:
@@ -237,16 +237,16 @@ class JobService:
         catalog: Catalog,
         journal: Journal,
         jobs: Jobs,
-        lanes: Lanes,
+        cutter: BatchCutter,
         stager: Stager,
         landing_metrics: LandingMetrics,
     ) -> None:
         self._catalog = catalog
         self._journal = journal
         self._jobs = jobs
-        self._lanes = lanes
+        self._cutter = cutter
         self._metrics = landing_metrics
-        self._staging = JobStaging(jobs, lanes, stager, landing_metrics, self._delete, journal.dead_letters)
+        self._staging = JobStaging(jobs, cutter, stager, landing_metrics, self._delete, journal.dead_letters)
         self._seen_s: dict[str, float] = {}
         self.maintenance: OtherJobs | None = None
 
@@ -323,7 +323,7 @@ class JobService:
             self._staging.prestaging.ended(job_id)
             landing = PublishPlan.decode(job.landing)
             ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
-            self._lanes.put_off(BatchRange(job_id, job.warehouse, ranges))
+            self._cutter.back_off(BatchRange(job_id, job.warehouse, ranges))
             self._delete(landing.files)
             self._journal.dead_letters.discard(job_id)
 
@@ -373,7 +373,7 @@ class JobService:
 
     def _after(self, job: Job, landing: PublishPlan) -> None:
         """What may be lost: the journal forgets what landed, and the staged files go."""
-        self._lanes.landed(job.warehouse, (step.table for step in landing.steps))
+        self._cutter.landed(job.warehouse, (step.table for step in landing.steps))
         try:
             landed = {step.table or UNROUTED: step.to_id for step in landing.steps}
             self._journal.dead_letters.open(job.id, job.warehouse, landed)

@@ -18,7 +18,7 @@ from catalog.services.warehouse_state import CurrentState
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.journal.journal import Journal
-from ingest.landing.batches import Lanes
+from ingest.landing.batches import BatchCutter
 from ingest.landing.job_service import JobService
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandedTable, LandingTables
@@ -82,14 +82,14 @@ class LandingView:
         journal: Journal,
         tables: LandingTables,
         jobs: Jobs,
-        lanes: Lanes,
+        cutter: BatchCutter,
         job_service: JobService,
     ) -> None:
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
         self._jobs = jobs
-        self._lanes = lanes
+        self._cutter = cutter
         self._job_service = job_service
 
     def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, int]:
@@ -118,7 +118,7 @@ class LandingView:
 
     def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
         """Cut what is pending now, of these tables or of all; returns at once."""
-        self._lanes.hurry(warehouse, tables)
+        self._cutter.request_flush(warehouse, tables)
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any]:
         """The settings, and the schema and the key where they are known. The table need not exist yet."""
@@ -161,7 +161,7 @@ class LandingView:
         workers = self._jobs.workers()
         worker = worker_state(workers, now_ms)
         published = [row.commit_us // 1000 for row in rows.values() if row.number is not None]
-        wait_ms = self._lanes.wait_ms(warehouse)
+        wait_ms = self._cutter.wait_ms(warehouse)
         return {
             "tables": tables,
             "lag-ms": max((shown["lag-ms"] for shown in tables.values()), default=0),

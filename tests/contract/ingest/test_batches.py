@@ -16,7 +16,7 @@ import pytest
 from catalog.store.database import Database
 from ingest.change import TableName
 from ingest.journal.journal import Journal
-from ingest.landing.batches import Lanes
+from ingest.landing.batches import BatchCutter
 from ingest.settings import Thresholds
 from ingest.staging.context import BatchRange
 from ingest.store import schema as landing_schema
@@ -35,10 +35,10 @@ class Bench:
     def __init__(self, journal: Journal, database: Database) -> None:
         self.journal, self.database = journal, database
         self.tables, self.jobs = LandingTables(database), Jobs(database)
-        self.lanes = Lanes(journal, self.tables, self.jobs, Thresholds(events=1, freshness_ms=0))
+        self.cutter = BatchCutter(journal, self.tables, self.jobs, Thresholds(events=1, freshness_ms=0))
 
     def cut(self) -> BatchRange | None:
-        return self.lanes.cut(WAREHOUSE, "worker")
+        return self.cutter.cut(WAREHOUSE, "worker")
 
     def land(self, cut: BatchRange) -> None:
         assert self.jobs.staged(cut.job_id, 1, b"{}", b"{}", 60)
@@ -51,7 +51,7 @@ class Bench:
 
         self.database.write(work)
         self.journal.trim(WAREHOUSE, {table: end for table, (_, end) in cut.ranges.items()})
-        self.lanes.landed(WAREHOUSE, cut.ranges)
+        self.cutter.landed(WAREHOUSE, cut.ranges)
 
     def transactions(self, cut: BatchRange) -> Counter[str]:
         """How many changes the cut has of each source transaction."""
@@ -148,7 +148,7 @@ def test_a_transaction_that_arrives_while_a_batch_is_cut_behind_another_is_not_s
     transaction(bench.journal, "before", A)
     Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
     after = {table: end for table, (_, end) in running.ranges.items()}
-    behind = bench.lanes.cut_behind(WAREHOUSE, after)
+    behind = bench.cutter.cut_behind(WAREHOUSE, after)
     monkeypatch.undo()
     assert behind is None or bench.transactions(behind)["both"] in (0, 2)
 
@@ -182,7 +182,7 @@ def fail(bench: Bench, cut: BatchRange) -> None:
     job = bench.jobs.get(cut.job_id)
     assert job is not None
     assert bench.jobs.discard(job)
-    bench.lanes.put_off(cut)
+    bench.cutter.back_off(cut)
 
 
 def cut_soon(bench: Bench, *, timeout_s: float = 30) -> BatchRange:
