@@ -136,7 +136,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
     state.catalog.purge_worker.start()
     if state.ingest is not None:
-        state.ingest.upkeep.start()
+        state.ingest.housekeeping.start()
     state.maintenance.start()
     state.webhooks.start()
     state.query.watch_for_stop()

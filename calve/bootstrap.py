@@ -33,7 +33,7 @@ from ingest.api import jobs as jobs_api
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
-from ingest.landing.housekeeping import Upkeep
+from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingView
@@ -158,12 +158,12 @@ class Ingest:
     job_service: JobService
     view: LandingView
     staging_process: StagingProcess
-    upkeep: Upkeep
+    housekeeping: Housekeeping
     api: ApiContext
 
     def close(self) -> None:
         self.api.stop()
-        self.upkeep.stop()
+        self.housekeeping.stop()
         self.staging_process.close()
         self.journal.close()
         self.api.close()
@@ -184,9 +184,9 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
     view = LandingView(catalog, journal, tables, jobs, cutter, job_service)
-    upkeep = Upkeep(catalog, journal, tables, jobs)
+    housekeeping = Housekeeping(catalog, journal, tables, jobs)
     api = ApiContext(journal, view, identity, catalog, api_settings(settings))
-    return Ingest(journal, tables, jobs, cutter, job_service, view, staging_process, upkeep, api)
+    return Ingest(journal, tables, jobs, cutter, job_service, view, staging_process, housekeeping, api)
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:

@@ -183,7 +183,7 @@ class Journal:
         self._set_usage(pending_totals(self._database))
         return forgotten
 
-    def sweep(self, now_ms: int) -> None:
+    def expire(self, now_ms: int) -> None:
         """Forget identities whose window is over. To be called every few seconds, by any process."""
         expire(self._database, now_ms)
 

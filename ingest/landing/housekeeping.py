@@ -48,12 +48,12 @@ def unfinished_work(
 EVERY_S = 5.0
 STAGED_EVERY_S = 3600.0
 STAGED_FOR_MS = 24 * 3600 * 1000
-SWEPT_FOR_S = 1800.0  # after the last append; longer than identities are remembered by default
+EXPIRES_FOR_S = 1800.0  # after the last append; longer than identities are remembered by default
 
 _log = logging.getLogger(__name__)
 
 
-class Upkeep:
+class Housekeeping:
     """A thread of the server. Several servers may do the same: everything here can be repeated."""
 
     def __init__(self, catalog: Catalog, journal: Journal, tables: LandingTables, jobs: Jobs) -> None:
@@ -65,7 +65,7 @@ class Upkeep:
         self._heads: dict[str, int] = {}
         self._moved_s = 0.0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -81,7 +81,7 @@ class Upkeep:
             try:
                 self.once()
             except CatalogError as error:
-                _log.warning("upkeep has to wait", extra={"reason": error.message})
+                _log.warning("housekeeping has to wait", extra={"reason": error.message})
             except Exception:  # noqa: BLE001 - the thread must outlive a mistake in one round
                 _log.exception("a round of upkeep failed")
 
@@ -102,8 +102,8 @@ class Upkeep:
         if heads != self._heads:
             self._heads, self._moved_s = heads, time.monotonic()
         # A journal that nobody writes to has nothing to forget after a while, and is left in peace.
-        if any(heads.values()) and time.monotonic() - self._moved_s < SWEPT_FOR_S:
-            self._journal.sweep(time.time_ns() // 1_000_000)
+        if any(heads.values()) and time.monotonic() - self._moved_s < EXPIRES_FOR_S:
+            self._journal.expire(time.time_ns() // 1_000_000)
         self._sweep_letters()
         self._forget_dropped(names)
         for name in names:

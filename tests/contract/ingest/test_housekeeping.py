@@ -83,9 +83,9 @@ def test_files_that_no_job_has_go_after_a_while(opened: Opened) -> None:
     for location in left:
         catalog.files.create(location, b"")
     now_ms = time.time_ns() // 1_000_000
-    ingest.upkeep.delete_abandoned("main", now_ms - 60_000)
+    ingest.housekeeping.delete_abandoned("main", now_ms - 60_000)
     assert all(catalog.files.exists(location) for location in (used, *left))
-    ingest.upkeep.delete_abandoned("main", now_ms + 60_000)
+    ingest.housekeeping.delete_abandoned("main", now_ms + 60_000)
     assert [catalog.files.exists(location) for location in (used, *left)] == [True, False, False]
     assert not Path(f"{folder}/0123abcd".removeprefix("file://")).exists()
 
@@ -93,11 +93,11 @@ def test_files_that_no_job_has_go_after_a_while(opened: Opened) -> None:
 def test_a_transaction_that_has_expired_is_closed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog, ingest = opened
     transactions.open_transaction(catalog, "main", "anonymous", "left", 60)
-    ingest.upkeep.once()
+    ingest.housekeeping.once()
     assert transactions.newest(catalog, "main", "left").state == "open"
     later_ms = catalog.now_ms() + 60_001
     monkeypatch.setattr(catalog, "now_ms", lambda: later_ms)
-    ingest.upkeep.once()
+    ingest.housekeeping.once()
     assert transactions.newest(catalog, "main", "left").state == "expired"
 
 
@@ -127,10 +127,10 @@ def test_changes_of_a_dropped_warehouse_do_not_fill_the_journal(opened: Opened) 
     for name in ("gone", "main"):
         _append(ingest, warehouse=name)
     head = ingest.journal.head("gone")
-    ingest.upkeep.once()
+    ingest.housekeeping.once()
     assert len(ingest.journal.pending("gone")) == 1
     warehouses.drop(catalog, "gone")
-    ingest.upkeep.once()
+    ingest.housekeeping.once()
     assert ingest.journal.pending("gone") == []
     assert pending_totals(ingest.journal.database)[0] == 1
     assert (ingest.journal.head("gone"), ingest.tables.all("gone")) == (head, {})

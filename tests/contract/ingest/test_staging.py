@@ -116,12 +116,12 @@ def test_letters_of_a_publish_that_a_crash_interrupted_are_opened(
         patched.setattr(lake.ingest.job_service, "_after", lambda job, landing: None)
         lake.land()
     assert lake.letters() == []
-    lake.ingest.upkeep.once()
+    lake.ingest.housekeeping.once()
     assert [letter.state for letter in lake.letters()] == ["open"]
     lake.post(typed({"id": None}, 12), key=("id",))
     job = lake.lease()
     lake.ingest.jobs.discard(lake.ingest.job_service.get(job["id"]))  # and the letters stay behind
-    lake.ingest.upkeep.once()
+    lake.ingest.housekeeping.once()
     assert lake.ingest.journal.dead_letters.staged() == []
     assert len(lake.letters()) == 1
 
@@ -157,8 +157,8 @@ def test_upkeep_outlives_a_mistake(lake: StagingLake, monkeypatch: pytest.Monkey
         raise KeyError("a mistake")
 
     monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
-    monkeypatch.setattr(lake.ingest.upkeep, "once", fail)
-    lake.ingest.upkeep.start()
+    monkeypatch.setattr(lake.ingest.housekeeping, "once", fail)
+    lake.ingest.housekeeping.start()
     assert all(rounds.acquire(timeout=30) for _ in range(2))
 
 

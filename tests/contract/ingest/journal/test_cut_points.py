@@ -159,9 +159,9 @@ def test_whole_ones_leave_no_rows_and_landed_ones_are_forgotten(journal: Journal
 
 def test_an_end_whose_changes_never_come_is_swept(journal: Journal, clock: Clock) -> None:
     appended(journal, parts(ends=[TransactionEnd(0, "s", "1", 3)]))
-    journal.sweep(clock.now_ms)
+    journal.expire(clock.now_ms)
     assert _rows(journal) == 1
-    journal.sweep(clock.now_ms + 100_000)
+    journal.expire(clock.now_ms + 100_000)
     assert _rows(journal) == 0
 
 
@@ -324,5 +324,5 @@ def test_what_is_sent_again_leaves_nothing_behind(journal: Journal, clock: Clock
     assert border(journal, clock, 2, (B,)) == 0
     appended(journal, ended("1", 1))
     assert border(journal, clock, 2, (B,)) == 2
-    journal.sweep(clock.now_ms + WAIT_MS)
+    journal.expire(clock.now_ms + WAIT_MS)
     assert _rows(journal) == 0

@@ -137,7 +137,7 @@ class Machine(RuleBasedStateMachine):
     @rule(passed_ms=st.sampled_from((1, 500, 3_000, 9_500)), which=st.integers(0, 1))
     def wait(self, passed_ms: int, which: int) -> None:
         self.clock.now_ms += passed_ms
-        self.journals[which].sweep(self.clock.now_ms)
+        self.journals[which].expire(self.clock.now_ms)
 
     @rule()
     def reopen(self) -> None:

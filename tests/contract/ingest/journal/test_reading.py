@@ -108,12 +108,12 @@ def test_sweep_forgets_old_identities_and_only_those(journal: Journal, clock: Cl
     appended(journal, identified(["a"]))
     clock.now_ms += 200_000
     appended(journal, identified(["b"]))
-    journal.sweep(clock.now_ms + 99_999)
+    journal.expire(clock.now_ms + 99_999)
     assert _marks(journal) == 2
-    journal.sweep(clock.now_ms + 100_000)
+    journal.expire(clock.now_ms + 100_000)
     assert _marks(journal) == 1
     assert appended(journal, identified(["b"])).first is None
-    journal.sweep(clock.now_ms + 10**9)
+    journal.expire(clock.now_ms + 10**9)
     assert _marks(journal) == 0
 
 
