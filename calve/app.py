@@ -102,7 +102,7 @@ def assemble(
         ingest.api.subscriptions = WebSocketFeed(app.state.feed)
 
     def notes() -> dict[str, str]:
-        worker = ingest.view.readiness() if ingest is not None else {}
+        worker = ingest.landing_status.readiness() if ingest is not None else {}
         return worker | {"query": readiness(settings)}
 
     app.state.probe = Probe(catalog, notes)

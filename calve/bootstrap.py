@@ -36,7 +36,7 @@ from ingest.landing.batches import BatchCutter
 from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
 from ingest.landing.metrics import LandingMetrics
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
 from ingest.staging.context import StagingContext
 from ingest.staging.process import StagingProcess
@@ -156,7 +156,7 @@ class Ingest:
     jobs: Jobs
     cutter: BatchCutter
     job_service: JobService
-    view: LandingView
+    landing_status: LandingStatus
     staging_process: StagingProcess
     housekeeping: Housekeeping
     api: ApiContext
@@ -183,10 +183,12 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     cutter = BatchCutter(journal, tables, jobs, thresholds(settings))
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
-    view = LandingView(catalog, journal, tables, jobs, cutter, job_service)
+    landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service)
     housekeeping = Housekeeping(catalog, journal, tables, jobs)
-    api = ApiContext(journal, view, identity, catalog, api_settings(settings))
-    return Ingest(journal, tables, jobs, cutter, job_service, view, staging_process, housekeeping, api)
+    api = ApiContext(journal, landing_status, identity, catalog, api_settings(settings))
+    return Ingest(
+        journal, tables, jobs, cutter, job_service, landing_status, staging_process, housekeeping, api
+    )
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:

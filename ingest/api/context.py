@@ -44,7 +44,7 @@ from ingest.change import ParsedRequest, RequestContext
 from ingest.formats.detect import parse
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalFull
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 from ingest.settings import ApiSettings
 
 SECRET_PREFIX = "whsec_"  # noqa: S105
@@ -187,7 +187,7 @@ class ApiContext:
     def __init__(
         self,
         journal: Journal,
-        landing: LandingView,
+        landing: LandingStatus,
         identity: Identity,
         catalog: Catalog,
         settings: ApiSettings,

@@ -21,7 +21,7 @@ from ingest.api.dependencies import ContextOf, TableOf
 from ingest.api.responses import CHANGE_ERRORS, dotted
 from ingest.change import Change, ParsedRequest, Reject, TableName
 from ingest.identity import NO_KEY, ROW_ID, key_of_table, with_row_ids
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 
 if TYPE_CHECKING:
     from ingest.types.schema_plan import Plan
@@ -92,7 +92,7 @@ class _Target:
     problem: str | None = None
 
 
-def explain(parsed: ParsedRequest, warehouse: str, landing: LandingView) -> dict[str, Any]:
+def explain(parsed: ParsedRequest, warehouse: str, landing: LandingStatus) -> dict[str, Any]:
     """The body of the response. Queries the landing side for each table."""
     tables: dict[TableName, list[Change]] = {}
     for change in parsed.changes:
@@ -123,7 +123,7 @@ def explain(parsed: ParsedRequest, warehouse: str, landing: LandingView) -> dict
     }
 
 
-def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing: LandingView) -> _Target:
+def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing: LandingStatus) -> _Target:
     from ingest.types import schema_plan  # brings Arrow along, which the server does not need otherwise
 
     found = landing.explain_table(warehouse, table) or {}

@@ -11,7 +11,7 @@ from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
 from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 from ingest.store.table_settings import AfterReject, Mode, Policy, TableSettings
 from ingest.store.tables import LandingTables
 
@@ -38,13 +38,13 @@ def _tables(request: Request) -> LandingTables:
     return tables
 
 
-def _view(request: Request) -> LandingView:
-    view: LandingView = request.app.state.ingest.view
+def _view(request: Request) -> LandingStatus:
+    view: LandingStatus = request.app.state.ingest.view
     return view
 
 
 TablesOf = Annotated[LandingTables, Depends(_tables)]
-ViewOf = Annotated[LandingView, Depends(_view)]
+ViewOf = Annotated[LandingStatus, Depends(_view)]
 _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
 
 

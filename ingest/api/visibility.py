@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from catalog.errors import CatalogError
 from catalog.shutdown import stopping
 from ingest.change import TableName
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class _Waiter:
 
 
 class VisibilityWaiter:
-    def __init__(self, landing: LandingView, threads: Executor, poll_ms: int) -> None:
+    def __init__(self, landing: LandingStatus, threads: Executor, poll_ms: int) -> None:
         self._landing = landing
         self._threads = threads
         self._poll_s = poll_ms / 1000

@@ -70,7 +70,7 @@ def _supervisors(rows: list[Row], now_ms: int) -> list[dict[str, Any]]:
 # -- status
 
 
-class LandingView:
+class LandingStatus:
     """Queries the database each time, so its methods may block: call them in threads, not on the event loop.
 
     They raise `Unavailable` if the database does not answer.

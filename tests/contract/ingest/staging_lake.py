@@ -118,7 +118,7 @@ class StagingLake:
         """The next job, in the hands of a worker."""
         until_s = time.monotonic() + 60
         while (job := self.ingest.job_service.lease("w", [WAREHOUSE], {}, "anonymous")) is None:
-            assert time.monotonic() < until_s, self.ingest.view.status(WAREHOUSE)["stalled"]
+            assert time.monotonic() < until_s, self.ingest.landing_status.status(WAREHOUSE)["stalled"]
             time.sleep(0.05)
         return job | {"rows": {table["name"]: read_files(table["files"]) for table in job["tables"]}}
 

@@ -145,9 +145,9 @@ def test_trouble_is_over_when_nothing_waits(opened: Opened, monkeypatch: pytest.
     monkeypatch.setattr(ingest.staging_process, "stage", refuse)
     _append(ingest)
     assert ingest.job_service.lease("w", ["main"], {}, "anonymous") is None
-    assert "the store is away" in ingest.view.status("main")["stalled"]
+    assert "the store is away" in ingest.landing_status.status("main")["stalled"]
     ingest.journal.trim("main", {("shop", "t"): ingest.journal.head("main")})  # another server was quicker
-    assert ingest.view.status("main")["stalled"] is None
+    assert ingest.landing_status.status("main")["stalled"] is None
 
 
 def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
@@ -168,7 +168,7 @@ def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
     job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
     assert job is not None
     assert [table["name"] for table in job["tables"]] == ["good"]
-    status = ingest.view.status("main")
+    status = ingest.landing_status.status("main")
     assert "a view has this name" in status["stalled"]
     assert status["tables"]["shop.bad"]["stalled"] == "shop.bad: a view has this name"
     assert "stalled" not in status["tables"]["shop.good"]
@@ -178,7 +178,7 @@ def test_explain_knows_the_settings_of_a_table_that_does_not_exist_yet(opened: O
     _, ingest = opened
     ingest.tables.set_settings("main", ("shop", "t"), TableSettings(key=("tenant", "id")))
     body = b'[{"op":"c","after":{"id":1,"tenant":2},"source":{"schema":"shop","table":"t"}}]'
-    explained = explain(parse(body, RequestContext()), "main", ingest.view)
+    explained = explain(parse(body, RequestContext()), "main", ingest.landing_status)
     assert explained["tables"][0]["key"] == explained["events"][0]["key"] == ["tenant", "id"]
 
 

@@ -30,7 +30,7 @@ from ingest.api import ApiContext, ApiSettings, routers
 from ingest.change import TableName
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits
 from tests.harness.thread_server import ThreadServer
 
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(slots=True)
 class HandMovedLanding:
-    """Lands when a test says so, with the methods of `LandingView`."""
+    """Lands when a test says so, with the methods of `LandingStatus`."""
 
     journal: Journal
     targets: dict[TableName, dict[str, Any]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class ApiServer:
     ) -> None:
         self.catalog, self.journal = catalog, journal
         self.landing = HandMovedLanding(journal)
-        landing = cast("LandingView", self.landing)
+        landing = cast("LandingStatus", self.landing)
         self.api = ApiContext(journal, landing, identity, catalog, settings)
         served = Settings(
             body_bytes_max=body_bytes_max,

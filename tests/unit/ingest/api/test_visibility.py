@@ -11,7 +11,7 @@ from catalog.errors import Unavailable
 from catalog.shutdown import stopping
 from ingest.api.visibility import VisibilityWaiter
 from ingest.change import TableName
-from ingest.landing.status import LandingView
+from ingest.landing.status import LandingStatus
 
 A, B = ("n", "a"), ("n", "b")
 
@@ -33,7 +33,7 @@ class Rising:
 def waited(landing: Rising, *wishes: tuple[dict[TableName, int], float]) -> list[bool]:
     async def run() -> list[Any]:
         with ThreadPoolExecutor(2) as threads:
-            waiter = VisibilityWaiter(cast("LandingView", landing), threads, poll_ms=1)
+            waiter = VisibilityWaiter(cast("LandingStatus", landing), threads, poll_ms=1)
             return await asyncio.gather(
                 *(waiter.wait("main", until, timeout_s) for until, timeout_s in wishes)
             )
@@ -70,7 +70,7 @@ def test_again_after_a_pause() -> None:
 
     async def run() -> list[bool]:
         with ThreadPoolExecutor(1) as threads:
-            waiter = VisibilityWaiter(cast("LandingView", landing), threads, poll_ms=1)
+            waiter = VisibilityWaiter(cast("LandingStatus", landing), threads, poll_ms=1)
             return [await waiter.wait("main", {A: number}, 30) for number in (1, 2)]
 
     assert asyncio.run(run()) == [True, True]
