@@ -73,7 +73,7 @@ _POSTGRES = re.compile(rf"([0-9a-f]{{{_DIGITS}}})/\1/([0-9a-f]{{{_DIGITS}}})")
 
 
 @dataclass(slots=True)
-class Arrived:
+class ArrivedChange:
     """A change with its place in the journal."""
 
     journal_id: int
@@ -81,7 +81,7 @@ class Arrived:
     change: Change
 
 
-def after_loads(arrived: Sequence[Arrived], known: Mapping[str, str]) -> Sequence[Arrived]:
+def after_loads(arrived: Sequence[ArrivedChange], known: Mapping[str, str]) -> Sequence[ArrivedChange]:
     """Puts the first transaction after a first load behind it. Answers `arrived`.
 
     One that was open when the load began has changes with a place before the load's, and they do not name the
@@ -108,22 +108,22 @@ def _is_load(position: str) -> bool:
     return found is not None and int(found[2], 16) == 0
 
 
-def in_order(arrived: Sequence[Arrived]) -> list[Arrived]:
+def in_order(arrived: Sequence[ArrivedChange]) -> list[ArrivedChange]:
     """`arrived` is in order of arrival."""
     result = list(arrived)
     if _rises([item.change.position for item in arrived]):
         return result  # what rises as a whole rises within each source, too
-    places: dict[str, list[int]] = {}
-    for place, item in enumerate(arrived):
+    slots: dict[str, list[int]] = {}
+    for slot, item in enumerate(arrived):
         if item.change.position:
-            places.setdefault(item.change.source, []).append(place)
-    for taken in places.values():
-        positions = [arrived[place].change.position for place in taken]
+            slots.setdefault(item.change.source, []).append(slot)
+    for own_slots in slots.values():
+        positions = [arrived[slot].change.position for slot in own_slots]
         if _rises(positions):
             continue
-        moved = sorted((arrived[place] for place in taken), key=lambda item: item.change.position)
-        for place, item in zip(taken, moved, strict=True):
-            result[place] = item
+        moved = sorted((arrived[slot] for slot in own_slots), key=lambda item: item.change.position)
+        for slot, item in zip(own_slots, moved, strict=True):
+            result[slot] = item
     return result
 
 
@@ -131,7 +131,7 @@ def _rises(positions: list[str]) -> bool:
     return all(map(le, positions, islice(positions, 1, None)))
 
 
-def without_repeats(ordered: Sequence[Arrived]) -> list[Arrived]:
+def without_repeats(ordered: Sequence[ArrivedChange]) -> list[ArrivedChange]:
     """The first of each event. The journal has seen to it within its window; this holds beyond it."""
     marks = [item.change.identity if item.change.number is None else item.change.number for item in ordered]
     if len(set(marks)) == len(marks) or marks.count("") == len(marks):
@@ -151,7 +151,7 @@ def without_repeats(ordered: Sequence[Arrived]) -> list[Arrived]:
     return kept
 
 
-def moves(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
+def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
     """Inserts that are the second half of a key change, and the key that the row had before.
 
     A key change arrives as a delete and an insert of one transaction (or one position). It matters in two

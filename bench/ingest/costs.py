@@ -21,14 +21,14 @@ from bench.ingest.report import figure
 from catalog.store.database import Database
 from ingest.change import RequestContext
 from ingest.formats.detect import parse
-from ingest.identity import Arrived, in_order, is_late, moves, watermarks, without_repeats
+from ingest.identity import ArrivedChange, in_order, is_late, key_changes, watermarks, without_repeats
 from ingest.journal import schema
 from ingest.journal.encoded_request import encode_request
 from ingest.journal.entries import read_entries
 from ingest.journal.group_commit import Appender, now_ms
 from ingest.settings import JournalLimits
 from ingest.staging.arrow_table import arrow_table
-from ingest.staging.targets import target
+from ingest.staging.targets import plan_table
 from ingest.store.table_settings import TableSettings
 from ingest.types.schema_plan import offending
 
@@ -75,7 +75,7 @@ def of_landing(count: int, folder: Path) -> Costs:
         _filled(database, count, _Clock())
         with clock("read and decode", count):
             arrived = [
-                Arrived(entry.id, place, change)
+                ArrivedChange(entry.id, place, change)
                 for entry in read_entries(database, "main", TABLE, 0, count, None)
                 for place, change in enumerate(entry.changes)
             ]
@@ -84,10 +84,10 @@ def of_landing(count: int, folder: Path) -> Costs:
         ordered = without_repeats(in_order(arrived))
     changes = [item.change for item in ordered]
     with clock("plan of the schema", count):
-        found = target(TABLE, TableSettings(), None, None, changes)
+        found = plan_table(TABLE, TableSettings(), None, None, changes)
     with clock("checks, watermarks", count):
         bad = list(offending(changes, found.plan))
-        roots = moves(changes, [column.name for column in found.plan.columns], found.key)
+        roots = key_changes(changes, [column.name for column in found.plan.columns], found.key)
         assert not bad, bad[0]
         assert not roots
         assert watermarks(changes)

@@ -36,11 +36,11 @@ def _some(rows: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
     nulls: Row = dict.fromkeys(names)
     columns: list[list[Any]] = [[] for _ in names]
     for first in range(0, len(rows), ROWS_AT_A_TIME):
-        taken = [row or nulls for row in rows[first : first + ROWS_AT_A_TIME]]
+        some = [row or nulls for row in rows[first : first + ROWS_AT_A_TIME]]
         try:
-            values = list(map(apart, taken))
+            values = list(map(apart, some))
         except KeyError:
-            values = [apart(nulls | row) for row in taken]
+            values = [apart(nulls | row) for row in some]
         for column, part in zip(columns, zip(*values, strict=True), strict=True):
             column.extend(part)
     return columns
@@ -173,7 +173,7 @@ def arrow_table(
     inserts in `partial_inserts`, a missing column counts as absent (a key that moved), not as null.
     """
     rejects: Rejects = {}
-    staging = _Staging(changes, plan, key)
+    staging = _RowColumns(changes, plan, key)
     columns = columns_of(staging.rows, [column.name for column in plan.columns])
     arrays = {
         column.name: staging.column(column, values, rejects)
@@ -196,7 +196,7 @@ def arrow_table(
     return table.add_column(len(plan.columns), f"{STAGING_PREFIX}seq", sequence), rejects
 
 
-class _Staging:
+class _RowColumns:
     """The changes as rows, and what each of them declares."""
 
     def __init__(self, changes: Sequence[Change], plan: Plan, key: Sequence[str]) -> None:
@@ -233,9 +233,9 @@ class _Staging:
             )
             parts.append(array)
             order += rows
-            unfit |= {rows[place]: reason for place, reason in reasons.items()}
-        places = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())
-        return pa.concat_arrays(parts).take(places), unfit
+            unfit |= {rows[index]: reason for index, reason in reasons.items()}
+        indexes = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())
+        return pa.concat_arrays(parts).take(indexes), unfit
 
     def _key_values(self, name: str, values: list[Any]) -> list[Any]:
         from_row_id = len(self.key) == 1
@@ -270,15 +270,15 @@ class _Staging:
         found: list[list[str] | None] = [None] * len(self.rows)
         names = self._perhaps_absent(arrays)
         if names:
-            places = self._keeping(partial_inserts)
-            rows = [self.rows[place] for place in places]
+            indexes = self._keeping(partial_inserts)
+            rows = [self.rows[index] for index in indexes]
             shapes = list(map(tuple, rows))
             lacking = {
                 shape: [name for name in names if name not in row] or None
                 for shape, row in dict(zip(shapes, rows, strict=True)).items()
             }
-            for place, shape in zip(places, shapes, strict=True):
-                found[place] = lacking[shape]
+            for index, shape in zip(indexes, shapes, strict=True):
+                found[index] = lacking[shape]
         return pa.array(found, pa.list_(pa.string()))
 
     def _perhaps_absent(self, arrays: Mapping[str, pa.Array]) -> list[str]:
@@ -294,9 +294,9 @@ class _Staging:
     def _keeping(self, partial_inserts: Collection[int]) -> list[int]:
         """The changes that keep what they do not mention."""
         return [
-            place
-            for place, change in enumerate(self.changes)
-            if change.operation == "update" or (change.operation == "insert" and place in partial_inserts)
+            index
+            for index, change in enumerate(self.changes)
+            if change.operation == "update" or (change.operation == "insert" and index in partial_inserts)
         ]
 
     def roots(self, roots: Roots, rejects: Rejects) -> dict[str, pa.Array]:

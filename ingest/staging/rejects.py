@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ingest.change import Change, Row, TableName
 from ingest.formats.json_body import decode, original_of
-from ingest.identity import Arrived, old_key
+from ingest.identity import ArrivedChange, old_key
 from ingest.journal.dead_letters import DeadLetter, letter_id, replayed_letter
 from ingest.journal.encoding import encode
 
@@ -34,7 +34,7 @@ REJECTS_ARROW = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedChange:
     """One event that does not land, with its place in the journal."""
 
     journal_id: int
@@ -63,7 +63,7 @@ def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
 
 
 def dead_letters(
-    job: tuple[str, str], table: TableName, refused: Sequence[Refused], key: Sequence[str], now_ms: int
+    job: tuple[str, str], table: TableName, refused: Sequence[RejectedChange], key: Sequence[str], now_ms: int
 ) -> list[DeadLetter]:
     """`job` is a warehouse and the id of a job. The same event is the same letter, however often it is
     staged. It is opened when the job is published.
@@ -104,20 +104,20 @@ def key_text(change: Change | None, key: Sequence[str]) -> str | None:
 
 # -- changes that wait for a dead letter
 
-Place = tuple[int, int]  # journal id, ordinal
+JournalPosition = tuple[int, int]  # journal id, ordinal
 
 
-def place_of(item: Arrived) -> Place:
+def journal_position(item: ArrivedChange) -> JournalPosition:
     return item.journal_id, item.ordinal
 
 
 def blocked_changes(
-    ordered: Sequence[Arrived],
-    failed: Collection[Place],
+    ordered: Sequence[ArrivedChange],
+    failed: Collection[JournalPosition],
     letters: Sequence[DeadLetter],
     key: Sequence[str],
     from_id: int,
-) -> dict[Place, str]:
+) -> dict[JournalPosition, str]:
     """The changes that wait, with the reason. `failed` are those of the batch that cannot land themselves.
 
     `letters` are those that are open; the ones of this very batch (behind `from_id`), which an earlier
@@ -128,18 +128,18 @@ def blocked_changes(
     for letter in letters:
         if letter.key is not None and letter.journal_id <= from_id and letter.id not in returning:
             known.setdefault(_comparable(letter.key), []).append(letter)
-    found: dict[Place, str] = {}
+    found: dict[JournalPosition, str] = {}
     blocked: set[str] = set()
     for item in ordered:
         own = keys_of(item.change, key)
         letters_of = [letter for one in own for letter in known.get(one, ())]
-        if place_of(item) in failed:
+        if journal_position(item) in failed:
             blocked |= own
         elif own & blocked:
-            found[place_of(item)] = _reason(item.change, key, "an earlier change of this batch")
+            found[journal_position(item)] = _reason(item.change, key, "an earlier change of this batch")
             blocked |= own
         elif (earlier := _before(item.change, letters_of)) is not None:
-            found[place_of(item)] = _reason(item.change, key, f"the dead letter {earlier.id}")
+            found[journal_position(item)] = _reason(item.change, key, f"the dead letter {earlier.id}")
             blocked |= own
     return found
 
@@ -174,12 +174,12 @@ def _before(change: Change, letters: Sequence[DeadLetter]) -> DeadLetter | None:
         if change.source == letter.source and change.position and letter.position:
             if letter.position <= change.position:
                 return letter
-        elif own is None or (letter.journal_id, letter.ordinal) < _place_of_id(own):
+        elif own is None or (letter.journal_id, letter.ordinal) < _position_of_letter(own):
             return letter
     return None
 
 
-def _place_of_id(letter_id: str) -> Place:
+def _position_of_letter(letter_id: str) -> JournalPosition:
     journal_id, ordinal, _ = letter_id.split(".")
     return int(journal_id), int(ordinal)
 

@@ -19,7 +19,7 @@ from ingest.staging.context import (
     digest,
     table_states,
 )
-from ingest.staging.table import CannotPrestage, OneTable
+from ingest.staging.table import CannotPrestage, TableStaging
 
 
 def stage(context: StagingContext, batch_range: BatchRange) -> StagedBatch:
@@ -49,7 +49,7 @@ def _staged(
     try:
         for number, (table, span) in enumerate(sorted(batch_range.ranges.items())):
             _stage_one(
-                OneTable(context, batch_range, number, found[table], prestaging=prestaging),
+                TableStaging(context, batch_range, number, found[table], prestaging=prestaging),
                 table,
                 span,
                 batch,
@@ -62,7 +62,7 @@ def _staged(
     return batch
 
 
-def _stage_one(one: OneTable, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
+def _stage_one(one: TableStaging, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
     try:
         one.stage(table, span, batch)
     except (Unavailable, CannotPrestage):

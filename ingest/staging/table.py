@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from ingest.change import Change, TableName
 from ingest.formats.json_body import original_of
 from ingest.identity import (
-    Arrived,
+    ArrivedChange,
     after_loads,
     halves,
     in_order,
     is_late,
+    key_changes,
     load_key,
-    moves,
     old_key,
     uncounted,
     watermarks,
@@ -36,15 +36,22 @@ from ingest.staging.context import (
     metadata_of,
     staged_folder,
 )
-from ingest.staging.rejects import Place, Refused, blocked_changes, dead_letters, place_of, rejects_table
+from ingest.staging.rejects import (
+    JournalPosition,
+    RejectedChange,
+    blocked_changes,
+    dead_letters,
+    journal_position,
+    rejects_table,
+)
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
     TABLE_PROPERTIES,
     CatalogRequest,
-    Target,
+    TablePlan,
     create_table,
+    plan_table,
     set_missing_properties,
-    target,
 )
 from ingest.store.table_settings import REJECTS_SUFFIX
 from ingest.store.tables import TableAdvance
@@ -55,7 +62,7 @@ class CannotPrestage(Exception):
     """The table would have to change, or something to be put aside: that is for when its turn has come."""
 
 
-class OneTable:
+class TableStaging:
     """`prestaging`: while the batch before is being landed. Then nothing is done but to write files."""
 
     def __init__(
@@ -87,7 +94,7 @@ class OneTable:
         notice = None
         if ordered:
             changes = [item.change for item in ordered]
-            found = target(table, self._settings, self._state.mirror, self._state.changes, changes)
+            found = plan_table(table, self._settings, self._state.mirror, self._state.changes, changes)
             notice = found.notice
             if found.key:
                 _leave_counts_out(changes)
@@ -113,13 +120,15 @@ class OneTable:
             )
         )
 
-    def _read(self, table: TableName, span: tuple[int, int]) -> tuple[list[Arrived], list[Refused]]:
+    def _read(
+        self, table: TableName, span: tuple[int, int]
+    ) -> tuple[list[ArrivedChange], list[RejectedChange]]:
         arrived, refused = [], []
         for entry in self._context.journal.read(self._range.warehouse, table, span[0], span[1]):
             self._oldest_ms = min(self._oldest_ms or entry.received_ms, entry.received_ms)
-            arrived += [Arrived(entry.id, n, change) for n, change in enumerate(entry.changes)]
+            arrived += [ArrivedChange(entry.id, n, change) for n, change in enumerate(entry.changes)]
             refused += [
-                Refused(entry.id, -1 - n, reject.reason, reject.code, reject.original, reject.source,
+                RejectedChange(entry.id, -1 - n, reject.reason, reject.code, reject.original, reject.source,
                         reject.position, None, reject.context)
                 for n, reject in enumerate(entry.rejects)
             ]  # fmt: skip
@@ -128,48 +137,54 @@ class OneTable:
 
     def _write(
         self,
-        found: Target,
-        ordered: list[Arrived],
-        refused: list[Refused],
+        found: TablePlan,
+        ordered: list[ArrivedChange],
+        refused: list[RejectedChange],
         described: dict[str, Any],
         batch: StagedBatch,
-    ) -> list[Arrived]:
+    ) -> list[ArrivedChange]:
         """Type the changes, put aside what does not fit, write the rest."""
         changes = [item.change for item in ordered]
         bad = dict(offending(changes, found.plan))
         if found.append_only:
             bad |= _not_appendable(changes)
-        reasons = {place_of(ordered[row]): ("refused", reason) for row, reason in bad.items()}
-        pieces, typed, has_moves = self._typed(found, ordered, reasons)
+        reasons = {journal_position(ordered[row]): ("refused", reason) for row, reason in bad.items()}
+        pieces, typed, has_key_changes = self._typed(found, ordered, reasons)
         waiting = self._held(found, ordered, set(reasons))
         if waiting:
             reasons = {place: ("waits", reason) for place, reason in waiting.items()} | reasons
-            pieces, typed, has_moves = self._typed(found, ordered, reasons)
-        refused += [_refused(item, *reasons[place_of(item)]) for item in ordered if place_of(item) in reasons]
-        kept = [item for item in ordered if place_of(item) not in reasons]
+            pieces, typed, has_key_changes = self._typed(found, ordered, reasons)
+        refused += [
+            _rejected(item, *reasons[journal_position(item)])
+            for item in ordered
+            if journal_position(item) in reasons
+        ]
+        kept = [item for item in ordered if journal_position(item) not in reasons]
         if self._prestaging and (refused or found.requests or found.notice):
             raise CannotPrestage
-        described |= self._description(found, [item.change for item in pieces], has_moves, typed)
+        described |= self._description(found, [item.change for item in pieces], has_key_changes, typed)
         if kept:
             described["files"] = [self._put(typed, "changes", batch)]
         return kept
 
     def _typed(
-        self, found: Target, ordered: list[Arrived], reasons: dict[Place, tuple[str, str]]
-    ) -> tuple[list[Arrived], pa.Table, bool]:
+        self, found: TablePlan, ordered: list[ArrivedChange], reasons: dict[JournalPosition, tuple[str, str]]
+    ) -> tuple[list[ArrivedChange], pa.Table, bool]:
         """The changes that land, key changes in two, and as Arrow; whether rows moved to another key.
 
         What does not fit is added to `reasons`. A key change is refused as a whole.
         """
         while True:
-            pieces = _pieces([item for item in ordered if place_of(item) not in reasons], found.key)
-            typed, unfit, has_moves = _typed(found, pieces)
+            pieces = _pieces([item for item in ordered if journal_position(item) not in reasons], found.key)
+            typed, unfit, has_key_changes = _typed(found, pieces)
             if not unfit:
-                return pieces, typed, has_moves
+                return pieces, typed, has_key_changes
             for row, reason in unfit.items():
-                reasons.setdefault(place_of(pieces[row]), ("unfit", reason))
+                reasons.setdefault(journal_position(pieces[row]), ("unfit", reason))
 
-    def _held(self, found: Target, ordered: list[Arrived], failed: set[Place]) -> dict[Place, str]:
+    def _held(
+        self, found: TablePlan, ordered: list[ArrivedChange], failed: set[JournalPosition]
+    ) -> dict[JournalPosition, str]:
         """What waits for an earlier change of its row, if the owner of the table wants that."""
         if self._settings.after_reject != "wait" or not found.key:
             return {}
@@ -178,7 +193,7 @@ class OneTable:
         return blocked_changes(ordered, failed, letters, found.key, self._from_id)
 
     def _description(
-        self, found: Target, changes: list[Change], has_moves: bool, typed: pa.Table
+        self, found: TablePlan, changes: list[Change], has_key_changes: bool, typed: pa.Table
     ) -> dict[str, Any]:
         counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
         for change in changes:
@@ -197,14 +212,14 @@ class OneTable:
             "names": dict(self._settings.names),
             "counts": counts,
             "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
-            "has-moves": has_moves,
+            "has-moves": has_key_changes,
             "late": not goes_on and is_late(changes, self._state.watermarks),
             "first-load": first_load,
             "load-key": loading if first_load else None,
         }
 
     def _write_rejects(
-        self, table: TableName, refused: list[Refused], described: dict[str, Any], batch: StagedBatch
+        self, table: TableName, refused: list[RejectedChange], described: dict[str, Any], batch: StagedBatch
     ) -> None:
         described["rejects"] = None
         if not refused:
@@ -255,41 +270,43 @@ def _leave_counts_out(changes: Sequence[Change]) -> None:
             change.identity = uncounted(change.identity)
 
 
-def _typed(found: Target, kept: list[Arrived]) -> tuple[pa.Table, dict[int, str], bool]:
+def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[int, str], bool]:
     """The changes as Arrow, those that do not fit, and whether rows moved to another key."""
     rows = [item.change for item in kept]
-    roots = moves(rows, [column.name for column in found.plan.columns], found.key)
+    roots = key_changes(rows, [column.name for column in found.plan.columns], found.key)
     typed, unfit = arrow_table(
         rows,
         found.plan,
         found.key,
         partial_inserts=frozenset(roots),
         roots=roots,
-        fallback_ids=_places(kept) if any(not row.identity and row.number is None for row in rows) else (),
+        fallback_ids=_journal_positions(kept)
+        if any(not row.identity and row.number is None for row in rows)
+        else (),
     )
     return typed, unfit, bool(roots)
 
 
-def _pieces(kept: list[Arrived], key: Sequence[str]) -> list[Arrived]:
+def _pieces(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange]:
     """The changes, with a delete and an insert in place of each update that changes the key."""
     if not any(old_key(item.change, key) for item in kept):
         return kept
     return [
-        Arrived(item.journal_id, item.ordinal, half)
-        for item, name in zip(kept, _places(kept), strict=True)
+        ArrivedChange(item.journal_id, item.ordinal, half)
+        for item, name in zip(kept, _journal_positions(kept), strict=True)
         for half in halves(item.change, key, name)
     ]
 
 
-def _places(kept: list[Arrived]) -> list[str]:
+def _journal_positions(kept: list[ArrivedChange]) -> list[str]:
     """Names for events that have none of their own."""
     return [f"{item.journal_id}.{item.ordinal}" for item in kept]
 
 
-def _refused(item: Arrived, code: str, reason: str) -> Refused:
+def _rejected(item: ArrivedChange, code: str, reason: str) -> RejectedChange:
     change = item.change
     original = original_of(change_as_json(change))
-    return Refused(
+    return RejectedChange(
         item.journal_id, item.ordinal, reason, code, original, change.source, change.position, change
     )
 

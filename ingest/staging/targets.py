@@ -128,7 +128,7 @@ CHANGE_TYPES = {
 
 
 @dataclass(slots=True)
-class Target:
+class TablePlan:
     """`mirror` and `changes` are table names, None where there is none."""
 
     table: TableName
@@ -141,13 +141,13 @@ class Target:
     notice: str | None = None
 
 
-def target(
+def plan_table(
     table: TableName,
     settings: TableSettings,
     mirror: Metadata | None,
     changes_table: Metadata | None,
     changes: Sequence[Change],
-) -> Target:
+) -> TablePlan:
     """`mirror` and `changes_table` are the metadata of the tables as they are, None where they are not."""
     reason = reserved(table[-1])
     if reason is not None:
@@ -177,7 +177,7 @@ def target(
         last_column_id=_last_column_id(mirror if wants_mirror else changes_table),
         reserved=tuple(settings.names.values()),
     )
-    found = Target(
+    found = TablePlan(
         table,
         () if append_only else key,
         main,

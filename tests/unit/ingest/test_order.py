@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ingest.change import Change, position_of
 from ingest.identity import (
-    Arrived,
+    ArrivedChange,
     after_loads,
     in_order,
     is_late,
+    key_changes,
     load_key,
-    moves,
     watermarks,
     without_repeats,
 )
@@ -27,8 +27,8 @@ def change(source: str = "s", position: str = "", **more: Any) -> Change:
     return Change(0, T, more.pop("operation", "insert"), source=source, position=position, **more)
 
 
-def arrived(changes: list[Change]) -> list[Arrived]:
-    return [Arrived(number, 0, item) for number, item in enumerate(changes)]
+def arrived(changes: list[Change]) -> list[ArrivedChange]:
+    return [ArrivedChange(number, 0, item) for number, item in enumerate(changes)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 20)), max_size=30))
@@ -106,13 +106,13 @@ def moved(**more: Any) -> list[Change]:
 
 
 def test_an_insert_that_lacks_values_takes_them_from_the_row_just_deleted() -> None:
-    assert moves(moved(), ["id", "large"], ["id"]) == {1: {"id": 1}}
+    assert key_changes(moved(), ["id", "large"], ["id"]) == {1: {"id": 1}}
 
 
 def test_no_move_without_a_missing_value_a_common_transaction_or_a_key() -> None:
-    assert moves(moved(), ["id"], ["id"]) == {}
-    assert moves(moved(transaction="y"), ["id", "large"], ["id"]) == {}
-    assert moves(moved(), ["id", "large"], []) == {}
+    assert key_changes(moved(), ["id"], ["id"]) == {}
+    assert key_changes(moved(transaction="y"), ["id", "large"], ["id"]) == {}
+    assert key_changes(moved(), ["id", "large"], []) == {}
 
 
 def test_without_transactions_an_equal_position_tells_a_move() -> None:
@@ -120,9 +120,9 @@ def test_without_transactions_an_equal_position_tells_a_move() -> None:
         change(operation="delete", before={"id": 1}, position="7"),
         change(operation="insert", after={"id": 2}, position="7"),
     ]
-    assert moves(pair, ["id", "large"], ["id"]) == {1: {"id": 1}}
+    assert key_changes(pair, ["id", "large"], ["id"]) == {1: {"id": 1}}
     pair[1].position = "8"
-    assert moves(pair, ["id", "large"], ["id"]) == {}
+    assert key_changes(pair, ["id", "large"], ["id"]) == {}
 
 
 def test_watermarks_are_the_newest_of_each_source() -> None:
@@ -239,7 +239,7 @@ def test_a_move_is_a_delete_with_an_insert_behind_it(changes: list[Change]) -> N
         and former.source == one.source
         and former.position == one.position != ""
     ]
-    assert list(moves(changes, ["id", "large"], ["id"])) == expected
+    assert list(key_changes(changes, ["id", "large"], ["id"])) == expected
 
 
 @given(batches(), st.booleans())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ingest.change import Change
-from ingest.identity import Arrived
+from ingest.identity import ArrivedChange
 from ingest.journal.dead_letters import DeadLetter, letter_id, replay_identity, replayed_letter
 from ingest.staging.rejects import blocked_changes, comparable_key
 
@@ -18,8 +18,8 @@ def change(id_: Any, position: str = "", *, source: str = "s", **more: Any) -> C
     return Change(0, T, "update", after=row, source=source, position=position, **more)
 
 
-def arrived(*changes: Change, journal_id: int = 10) -> list[Arrived]:
-    return [Arrived(journal_id, number, item) for number, item in enumerate(changes)]
+def arrived(*changes: Change, journal_id: int = 10) -> list[ArrivedChange]:
+    return [ArrivedChange(journal_id, number, item) for number, item in enumerate(changes)]
 
 
 def letter(id_: Any, position: str = "", *, journal_id: int = 1, ordinal: int = 0) -> DeadLetter:
