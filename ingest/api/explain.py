@@ -186,13 +186,13 @@ def _columns(change: Change, row: Mapping[str, Any], target: _Target) -> list[di
 
 def _judge(column: dict[str, Any], change: Change, type_: Any) -> None:
     """Add why the value would not fit, if it does not."""
-    from ingest.types.errors import Unfit
+    from ingest.types.errors import RejectedValue
     from ingest.types.observed import encoding_of
     from ingest.types.values import convert
 
     try:
         convert(column["name"], column["value"], type_, encoding_of(change.declared, column["name"]))
-    except Unfit as unfit:
+    except RejectedValue as unfit:
         column["problem"] = str(unfit)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ingest.change import Change, Operation, Row
 from ingest.types.arrays import column_array
 from ingest.types.dates import LONG_END
-from ingest.types.errors import Misfit
+from ingest.types.errors import ConversionError
 from ingest.types.observed import distinct, encoding_of
 from ingest.types.schema_plan import ROW_ID, STAGING_PREFIX, Column, Plan
 from ingest.types.values import json_text, json_texts
@@ -142,7 +142,7 @@ def _before_one_by_one(changes: Sequence[Change], rejects: dict[int, str]) -> li
         if change.before is not None:
             try:
                 text = json_text(change.before)
-            except Misfit as refused:
+            except ConversionError as refused:
                 rejects.setdefault(row, f"the row as it was before cannot be kept: {refused}")
         found.append(text)
     return found

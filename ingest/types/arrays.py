@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from catalog.metadata.types import primitive
 from ingest.types.dates import LONG_END, US_PER_DAY
-from ingest.types.errors import Unfit
+from ingest.types.errors import RejectedValue
 from ingest.types.iceberg import DECIMAL_DIGITS_MAX, IcebergType, arrow_type
 from ingest.types.values import REFUSALS, converter, why
 
@@ -65,7 +65,7 @@ def _one_by_one(
             converted.append(convert(value))
         except REFUSALS as refused:
             converted.append(None)
-            unfit[row] = str(Unfit(name, value, iceberg_type, why(refused)))
+            unfit[row] = str(RejectedValue(name, value, iceberg_type, why(refused)))
     return pa.array(converted, arrow_type(iceberg_type)), unfit
 
 

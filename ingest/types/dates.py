@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-from ingest.types.errors import Misfit
+from ingest.types.errors import ConversionError
 
 US_PER_SECOND = 1_000_000
 US_PER_DAY = 86_400 * US_PER_SECOND
@@ -56,9 +56,9 @@ def days_of(value: Any, unit: str | None) -> int | None:
         return None
     days, ns, _ = moment
     if days is None:
-        raise Misfit("it has no date")
+        raise ConversionError("it has no date")
     if ns:
-        raise Misfit("it has a time of day")
+        raise ConversionError("it has a time of day")
     return _in_range(days, INT_END)
 
 
@@ -67,7 +67,7 @@ def _days_from(number: int, unit: str) -> int | None:
         return None
     days, rest = divmod(number * NS_PER[unit], NS_PER["days"])
     if rest:
-        raise Misfit("it has a time of day")
+        raise ConversionError("it has a time of day")
     return _in_range(days, INT_END)
 
 
@@ -76,7 +76,7 @@ def time_us_of(value: Any, unit: str | None) -> int | None:
     number = _number(value, unit)
     us = _clock_of_text(value) if number is None else number * NS_PER[unit or "us"] // 1_000
     if not 0 <= us < US_PER_DAY:
-        raise Misfit("a time is from 00:00:00 until before 24:00:00")
+        raise ConversionError("a time is from 00:00:00 until before 24:00:00")
     return us
 
 
@@ -88,7 +88,7 @@ def clock_text(value: Any, unit: str | None) -> str:
     number = _number(value, unit)
     try:
         us = _clock_of_text(value) if number is None else number * NS_PER[unit or "us"] // 1_000
-    except Misfit:
+    except ConversionError:
         if isinstance(value, str):
             return value
         raise
@@ -101,9 +101,9 @@ def clock_text(value: Any, unit: str | None) -> str:
 def _clock_of_text(value: Any) -> int:
     moment = _moment(value)
     if moment is None or moment[0] is not None or moment[1] is None:
-        raise Misfit("not a time")
+        raise ConversionError("not a time")
     if moment[2]:
-        raise Misfit("it has an offset, for which a time has no place")
+        raise ConversionError("it has an offset, for which a time has no place")
     return moment[1] // 1_000
 
 
@@ -119,7 +119,7 @@ def timestamp_of(value: Any, unit: str | None, ns_per_tick: int = 1_000) -> int 
         return None
     days, ns, offset = moment
     if days is None:
-        raise Misfit("it has no date")
+        raise ConversionError("it has no date")
     total = days * NS_PER["days"] + (ns or 0) - offset * 10**9
     return _in_range(total // ns_per_tick, LONG_END)
 
@@ -137,15 +137,17 @@ def _number(value: Any, unit: str | None) -> int | None:
     elif kind is dict:
         return None
     else:
-        raise Misfit("not a date or time")
+        raise ConversionError("not a date or time")
     if unit is None:
-        raise Misfit("a number needs its unit (days, ms, us or ns): declare it, or send ISO 8601 text")
+        raise ConversionError(
+            "a number needs its unit (days, ms, us or ns): declare it, or send ISO 8601 text"
+        )
     return number
 
 
 def _in_range(number: int, end: int) -> int:
     if not -end <= number < end:
-        raise Misfit("out of range")
+        raise ConversionError("out of range")
     return number
 
 
@@ -158,7 +160,7 @@ def _moment(value: Any) -> Moment | None:
         return None
     match = _ISO.fullmatch(text)
     if match is None or not (match["date"] or match["time"]):
-        raise Misfit("not an ISO 8601 date or time")
+        raise ConversionError("not an ISO 8601 date or time")
     days = None
     if match["date"]:
         year, month, day = match["date"].rsplit("-", 2)
@@ -184,9 +186,9 @@ def _of_struct(parts: dict[str, Any]) -> Moment | None:
             clock = seconds * 10**9 + int(parts.get("nanos") or 0)
         offset = int(parts.get("offsetSeconds") or 0)
     except (KeyError, TypeError) as wrong:
-        raise Misfit("not a date or time") from wrong
+        raise ConversionError("not a date or time") from wrong
     if days is None and clock is None:
-        raise Misfit("not a date or time")
+        raise ConversionError("not a date or time")
     return days, clock, offset
 
 
@@ -196,7 +198,7 @@ def _civil_days(year: int, month: int, day: int) -> int:
     try:
         ordinal = date(year_of_cycle + 400, month, day).toordinal()
     except ValueError as wrong:
-        raise Misfit("no such day") from wrong
+        raise ConversionError("no such day") from wrong
     return ordinal + (cycles - 1) * _DAYS_PER_400_YEARS - _EPOCH_ORDINAL
 
 
@@ -209,7 +211,7 @@ def _clock_ns(text: str) -> int:
 
 def _checked_clock(hour: int, minute: int, second: int) -> int:
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
-        raise Misfit("no such time of day")
+        raise ConversionError("no such time of day")
     return hour * 3600 + minute * 60 + second
 
 
@@ -219,7 +221,7 @@ def _offset_s(zone: str | None) -> int:
     digits = zone[1:].replace(":", "").ljust(6, "0")
     hour, minute, second = int(digits[:2]), int(digits[2:4]), int(digits[4:])
     if hour > 23 or minute > 59 or second > 59:
-        raise Misfit("no such offset")
+        raise ConversionError("no such offset")
     return (-1 if zone[0] == "-" else 1) * (hour * 3600 + minute * 60 + second)
 
 

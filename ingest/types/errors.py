@@ -7,11 +7,11 @@ from typing import Any
 VALUE_CHARS_MAX = 80
 
 
-class Misfit(ValueError):
+class ConversionError(ValueError):
     """Why a value cannot become the wanted type. Raised by the conversions, which do not know the column."""
 
 
-class Unfit(ValueError):
+class RejectedValue(ValueError):
     """The same, with column, value and type: the reason of a dead letter."""
 
     def __init__(self, column: str, value: Any, type_: Any, why: str = "") -> None:

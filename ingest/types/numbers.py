@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import Any
 
-from ingest.types.errors import Misfit
+from ingest.types.errors import ConversionError
 from ingest.types.iceberg import DECIMAL_DIGITS_MAX, IcebergType
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
@@ -68,14 +68,14 @@ def base64_bytes(text: str, *, padded: bool = False) -> bytes:
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as wrong:
-        raise Misfit("not base64") from wrong
+        raise ConversionError("not base64") from wrong
 
 
 def hex_bytes(text: str) -> bytes:
     try:
         return binascii.unhexlify(text.removeprefix("\\x").removeprefix("0x"))
     except ValueError as wrong:
-        raise Misfit("not hexadecimal") from wrong
+        raise ConversionError("not hexadecimal") from wrong
 
 
 def bits(text: str) -> int:
@@ -88,7 +88,7 @@ def binary(value: Any, encoding: str | None, length: int | None) -> bytes:
     if type(value) is dict and type(value.get("wkb")) is str:
         value = value["wkb"]  # a point or geometry: the rest of the struct is in it
     if type(value) is not str:
-        raise Misfit("not bytes as text")
+        raise ConversionError("not bytes as text")
     if encoding == "hex" or value.startswith("\\x"):
         data = hex_bytes(value)
     elif encoding == "bits-base64":
@@ -96,7 +96,7 @@ def binary(value: Any, encoding: str | None, length: int | None) -> bytes:
     else:
         data = base64_bytes(value)
     if length is not None and len(data) != length:
-        raise Misfit(f"{len(data)} bytes, not {length}")
+        raise ConversionError(f"{len(data)} bytes, not {length}")
     return data
 
 
@@ -106,7 +106,7 @@ def uuid_text(value: Any, encoding: str | None) -> str:
         return str(uuid.UUID(value))
     if type(value) is str and encoding == "base64" and len(data := base64_bytes(value)) == 16:
         return str(uuid.UUID(bytes=data))
-    raise Misfit("not a uuid")
+    raise ConversionError("not a uuid")
 
 
 # -- numbers
@@ -132,10 +132,10 @@ def boolean(value: Any, encoding: str | None) -> bool:
             word = value.strip().lower()
             if word in _TRUE or word in _FALSE:
                 return word in _TRUE
-            raise Misfit("not true or false")
+            raise ConversionError("not true or false")
     if type(value) is bool or (type(value) is int and value in (0, 1)):
         return bool(value)
-    raise Misfit("not true or false")
+    raise ConversionError("not true or false")
 
 
 def whole(value: Any, kind: str, encoding: str | None) -> int:
@@ -143,7 +143,7 @@ def whole(value: Any, kind: str, encoding: str | None) -> int:
     number = value if type(value) is int else _to_whole(value, encoding)
     end = 1 << (_BITS[kind] - 1)
     if not -end <= number < end:
-        raise Misfit("out of range")
+        raise ConversionError("out of range")
     return number
 
 
@@ -154,11 +154,11 @@ def _to_whole(value: Any, encoding: str | None) -> int:
         return int(value)
     number = value if type(value) is float else to_decimal(value, encoding, 0)
     if not math.isfinite(number):
-        raise Misfit("not a finite number")
+        raise ConversionError("not a finite number")
     if type(number) is Decimal and number.adjusted() > DECIMAL_DIGITS_MAX:
-        raise Misfit("out of range")
+        raise ConversionError("out of range")
     if number != int(number):
-        raise Misfit("not a whole number")
+        raise ConversionError("not a whole number")
     return int(number)
 
 
@@ -173,11 +173,11 @@ def floating(value: Any, kind: str, encoding: str | None) -> float:
         try:
             number = float(exact)
         except OverflowError as large:
-            raise Misfit("out of range") from large
+            raise ConversionError("out of range") from large
         if math.isinf(number):
-            raise Misfit("out of range")
+            raise ConversionError("out of range")
     if kind == "float" and math.isfinite(number) and abs(number) > FLOAT_MAX:
-        raise Misfit("out of range")
+        raise ConversionError("out of range")
     return number
 
 
@@ -192,21 +192,21 @@ def decimal(value: Any, precision: int, scale: int, encoding: str | None) -> Dec
     """For `decimal(precision,scale)`."""
     try:
         number = to_decimal(value, encoding, scale)
-    except Misfit:
+    except ConversionError:
         if encoding is not None or type(value) is not str:
             raise
         # Producers that send no schema write decimals as base64 all the same.
         number = _unscaled(value, scale)
     if not number.is_finite():
-        raise Misfit("not a finite number")
+        raise ConversionError("not a finite number")
     try:
         fitted = _EXACT.quantize(number, Decimal(1).scaleb(-scale))
     except Inexact as loss:
-        raise Misfit(f"it has more than {scale} digits after the point") from loss
+        raise ConversionError(f"it has more than {scale} digits after the point") from loss
     except InvalidOperation as large:
-        raise Misfit("out of range") from large
+        raise ConversionError("out of range") from large
     if fitted and fitted.adjusted() >= precision - scale:
-        raise Misfit("out of range")
+        raise ConversionError("out of range")
     return fitted
 
 
@@ -220,22 +220,22 @@ def to_decimal(value: Any, encoding: str | None, scale: int) -> Decimal:
     if kind is dict and value.keys() >= {"scale", "value"}:
         return _unscaled(value["value"], value["scale"])
     if kind is not str:
-        raise Misfit("not a number")
+        raise ConversionError("not a number")
     name, _, given = (encoding or "").partition(":")
     if name == "decimal-base64":
         return _unscaled(value, int(given) if given else scale)
     text = value.strip()
     if len(text) <= _NUMBER_CHARS_MAX and _NUMBER.fullmatch(text):
         return Decimal(text)
-    raise Misfit("not a number")
+    raise ConversionError("not a number")
 
 
 def _unscaled(text: Any, scale: Any) -> Decimal:
     if type(text) is not str or type(scale) is not int or abs(scale) > SCALE_MAX:
-        raise Misfit("not a number in base64 with its scale")
+        raise ConversionError("not a number in base64 with its scale")
     data = base64_bytes(text, padded=True)
     if not 0 < len(data) <= UNSCALED_BYTES_MAX:
-        raise Misfit("not a number of a size that can be read")
+        raise ConversionError("not a number of a size that can be read")
     number = Decimal(int.from_bytes(data, "big", signed=True))
     sign, digits, _ = number.as_tuple()
     return Decimal((sign, digits, -scale))
@@ -244,7 +244,7 @@ def _unscaled(text: Any, scale: Any) -> Decimal:
 def plain(number: Decimal) -> str:
     """Digits without an exponent."""
     if number.is_finite() and number.adjusted() > UNSCALED_BYTES_MAX * 3:
-        raise Misfit("too large")
+        raise ConversionError("too large")
     return format(number, "f")
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from catalog.metadata.types import primitive
 from ingest.types import dates, numbers
-from ingest.types.errors import Misfit, Unfit
+from ingest.types.errors import ConversionError, RejectedValue
 from ingest.types.iceberg import IcebergType
 from ingest.types.numbers import LONG_MAX, LONG_MIN
 
@@ -25,7 +25,7 @@ def json_text(value: Any) -> str:
     try:
         return orjson.dumps(_shown_large(value), default=_digits).decode()
     except (TypeError, ValueError, RecursionError) as broken:
-        raise Misfit(
+        raise ConversionError(
             "it cannot be written as JSON: it is not valid Unicode, or too deep, or too large"
         ) from broken
 
@@ -60,7 +60,7 @@ def _shown_large(value: Any) -> Any:
 Conversion = Callable[[Any], Any]
 
 # What a conversion may raise for a value of the wrong kind.
-REFUSALS = (Misfit, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
+REFUSALS = (ConversionError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 _NUMERIC = frozenset({"boolean", "int", "long", "float", "double"})
 _TEMPORAL = frozenset({"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
@@ -73,12 +73,12 @@ def convert(column: str, value: Any, type_: IcebergType, encoding: str | None = 
     try:
         return converter(type_, encoding)(value)
     except REFUSALS as refused:
-        raise Unfit(column, value, type_, why(refused)) from refused
+        raise RejectedValue(column, value, type_, why(refused)) from refused
 
 
 def why(refused: BaseException) -> str:
     """The reason, where the conversion knows one."""
-    return str(refused) if isinstance(refused, Misfit) else "it cannot be converted"
+    return str(refused) if isinstance(refused, ConversionError) else "it cannot be converted"
 
 
 def converter(type_: IcebergType, encoding: str | None = None) -> Conversion:
@@ -100,7 +100,7 @@ def converter(type_: IcebergType, encoding: str | None = None) -> Conversion:
         return lambda value: numbers.binary(value, encoding, length)
     if read.kind == "string":
         return _text(encoding)
-    raise Misfit(f"columns of type {type_} cannot be written")
+    raise ConversionError(f"columns of type {type_} cannot be written")
 
 
 def _unit(encoding: str | None) -> str | None:
@@ -123,13 +123,13 @@ def _text(encoding: str | None) -> Conversion:
 
 def _plain_text(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
-        raise Misfit("not a number that JSON knows")
+        raise ConversionError("not a number that JSON knows")
     if not isinstance(value, str):
         return json_text(value)
     try:
         value.encode()
     except UnicodeEncodeError as broken:
-        raise Misfit("it is not valid Unicode") from broken
+        raise ConversionError("it is not valid Unicode") from broken
     return value
 
 
@@ -147,7 +147,7 @@ def _nested(type_: dict[str, Any], encoding: str | None) -> Conversion:
             try:
                 value = orjson.loads(value)
             except orjson.JSONDecodeError as wrong:
-                raise Misfit("not JSON") from wrong
+                raise ConversionError("not JSON") from wrong
         return convert_value(value)
 
     return from_json
@@ -163,7 +163,7 @@ def _nullable(inner: Conversion, name: str, *, required: bool) -> Conversion:
     def outer(value: Any) -> Any:
         found = None if value is None else inner(value)
         if found is None and required:
-            raise Misfit(f"{name} must not be null")
+            raise ConversionError(f"{name} must not be null")
         return found
 
     return outer
@@ -179,10 +179,10 @@ def _struct(fields: list[dict[str, Any]]) -> Conversion:
 
     def convert_value(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise Misfit("not an object")
+            raise ConversionError("not an object")
         unknown = [name for name in value if name not in conversions]
         if unknown:
-            raise Misfit(f'it has a field "{unknown[0]}" that the struct lacks')
+            raise ConversionError(f'it has a field "{unknown[0]}" that the struct lacks')
         return {name: inner(value.get(name)) for name, inner in conversions.items()}
 
     return convert_value
@@ -191,7 +191,7 @@ def _struct(fields: list[dict[str, Any]]) -> Conversion:
 def _list(element: Conversion) -> Conversion:
     def convert_value(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise Misfit("not an array")
+            raise ConversionError("not an array")
         return [element(item) for item in value]
 
     return convert_value
@@ -205,7 +205,7 @@ def _map(key: Conversion, inner: Conversion) -> Conversion:
         if not isinstance(pairs, list) or not all(
             isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] is not None for pair in pairs
         ):
-            raise Misfit("not an object, nor an array of pairs")
+            raise ConversionError("not an object, nor an array of pairs")
         return [(key(name), inner(item)) for name, item in pairs]
 
     return convert_value

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.types.errors import Unfit
+from ingest.types.errors import RejectedValue
 from ingest.types.values import convert
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone are meant
@@ -190,12 +190,12 @@ def test_infinite_days() -> None:
     ],
 )
 def test_what_is_refused(value: Any, type_: str, unit: str | None) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, type_, unit)
 
 
 def test_a_number_without_unit_says_what_to_do() -> None:
-    with pytest.raises(Unfit, match="a number needs its unit"):
+    with pytest.raises(RejectedValue, match="a number needs its unit"):
         convert("at", 1709210096789, "timestamptz")
 
 

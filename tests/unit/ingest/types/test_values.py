@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.types.errors import Unfit
+from ingest.types.errors import RejectedValue
 from ingest.types.values import convert
 
 
@@ -93,7 +93,7 @@ def test_decimals(value: Any, type_: str, encoding: str | None, number: str) -> 
     ],
 )
 def test_a_decimal_is_never_rounded(value: Any, type_: str) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, type_)
 
 
@@ -155,7 +155,7 @@ def test_whole_numbers(value: Any, type_: str, number: int) -> None:
     ],
 )
 def test_what_is_no_whole_number_or_too_large(value: Any, type_: str) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, type_)
 
 
@@ -196,7 +196,7 @@ def test_nan_as_text() -> None:
     ],
 )
 def test_what_no_double_holds(value: Any, type_: str) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, type_)
 
 
@@ -213,7 +213,7 @@ def test_booleans(value: Any, truth: bool) -> None:
 
 @pytest.mark.parametrize("value", [2, -1, 1.0, "yes", "", "2", [], {}])
 def test_what_is_neither_true_nor_false(value: Any) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, "boolean")
 
 
@@ -244,7 +244,7 @@ def test_text(value: Any, encoding: str | None, text: str) -> None:
 
 @pytest.mark.parametrize("value", ["\ud800", {"a": "\udfff"}, math.nan, [10**5_000]], ids=kind_of)
 def test_what_cannot_be_text(value: Any) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, "string")
 
 
@@ -252,7 +252,7 @@ def test_too_deep_to_be_text() -> None:
     deep: Any = []
     for _ in range(5_000):
         deep = [deep]
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", deep, "string")
 
 
@@ -293,7 +293,7 @@ def test_bits_are_read_from_the_lowest_byte() -> None:
     ],
 )
 def test_what_is_not_bytes(value: Any, type_: str, encoding: str | None) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, type_, encoding)
 
 
@@ -312,7 +312,7 @@ def test_a_uuid_as_bytes() -> None:
 
 @pytest.mark.parametrize("value", ["", "123e4567", UUID[:-1], UUID + "0", 5, UUID.replace("-", "", 1)])
 def test_what_is_not_a_uuid(value: Any) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, "uuid")
 
 
@@ -361,7 +361,7 @@ def test_nested_values(value: Any, type_: Any, encoding: str | None, found: Any)
     ],
 )
 def test_nested_values_that_do_not_fit(value: Any, type_: Any) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(RejectedValue):
         convert("c", value, type_)
 
 
@@ -371,7 +371,7 @@ def test_null_is_null(type_: Any) -> None:
 
 
 def test_the_message_says_column_value_and_type() -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(RejectedValue) as refused:
         convert("age", "forty-two", "long")
     assert str(refused.value) == "column \"age\": 'forty-two' does not fit long: not a number"
     assert (refused.value.column, refused.value.value, refused.value.type) == ("age", "forty-two", "long")
@@ -379,7 +379,7 @@ def test_the_message_says_column_value_and_type() -> None:
 
 def test_a_long_value_is_shortened_in_the_message() -> None:
     for value in ("x" * 10_000, ["y" * 10_000], 10**10_000, "\ud800" * 100):
-        with pytest.raises(Unfit) as refused:
+        with pytest.raises(RejectedValue) as refused:
             convert("c", value, "boolean")
         message = str(refused.value)
         assert len(message) <= 80 + len('column "c":  does not fit boolean: not true or false')
@@ -411,5 +411,5 @@ ENCODINGS = st.sampled_from(
 def test_whatever_comes_it_fits_or_is_unfit(value: Any, type_: Any, encoding: str | None) -> None:
     try:
         convert("c", value, type_, encoding)
-    except Unfit as refused:
+    except RejectedValue as refused:
         str(refused).encode()
