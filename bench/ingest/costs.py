@@ -30,7 +30,7 @@ from ingest.settings import JournalLimits
 from ingest.staging.arrow_table import arrow_table
 from ingest.staging.targets import plan_table
 from ingest.store.table_settings import TableSettings
-from ingest.types.schema_plan import offending
+from ingest.types.schema_plan import policy_violations
 
 TABLE = ("bench", "orders")
 BATCH = 1_000
@@ -86,7 +86,7 @@ def of_landing(count: int, folder: Path) -> Costs:
     with clock("plan of the schema", count):
         found = plan_table(TABLE, TableSettings(), None, None, changes)
     with clock("checks, watermarks", count):
-        bad = list(offending(changes, found.plan))
+        bad = list(policy_violations(changes, found.plan))
         roots = key_changes(changes, [column.name for column in found.plan.columns], found.key)
         assert not bad, bad[0]
         assert not roots

@@ -24,7 +24,7 @@ from ingest.identity import NO_KEY, ROW_ID, key_of_table, with_row_ids
 from ingest.landing.status import LandingStatus
 
 if TYPE_CHECKING:
-    from ingest.types.schema_plan import Plan
+    from ingest.types.schema_plan import SchemaPlan
 
 EVENTS_MAX = 20
 TABLES_MAX = 20
@@ -87,7 +87,7 @@ class _Target:
 
     existing: Mapping[str, Any] | None
     key: tuple[str, ...]
-    plan: Plan
+    plan: SchemaPlan
     offences: Mapping[int, str]  # by the index of the event
     problem: str | None = None
 
@@ -135,8 +135,8 @@ def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing
     try:
         plan = schema_plan.plan(schema, changes, policy=policy, key=key, extra=(), last_column_id=0)
     except CatalogError as error:
-        return _Target(schema, key, schema_plan.Plan([], None), {}, error.message)
-    offences = {changes[row].index: why for row, why in schema_plan.offending(changes, plan).items()}
+        return _Target(schema, key, schema_plan.SchemaPlan([], None), {}, error.message)
+    offences = {changes[row].index: why for row, why in schema_plan.policy_violations(changes, plan).items()}
     return _Target(schema, key, plan, offences)
 
 

@@ -14,7 +14,7 @@ from ingest.types.arrays import column_array
 from ingest.types.dates import LONG_END
 from ingest.types.errors import ConversionError
 from ingest.types.observed import distinct, encoding_of
-from ingest.types.schema_plan import ROW_ID, STAGING_PREFIX, Column, Plan
+from ingest.types.schema_plan import ROW_ID, STAGING_PREFIX, Column, SchemaPlan
 from ingest.types.values import json_text, json_texts
 
 ROWS_AT_A_TIME = 128
@@ -160,7 +160,7 @@ _WITH_ROW: frozenset[Operation] = frozenset({"insert", "update", "read"})
 
 def arrow_table(
     changes: Sequence[Change],
-    plan: Plan,
+    plan: SchemaPlan,
     key: Sequence[str],
     *,
     fallback_ids: Sequence[str] = (),
@@ -199,7 +199,7 @@ def arrow_table(
 class _RowColumns:
     """The changes as rows, and what each of them declares."""
 
-    def __init__(self, changes: Sequence[Change], plan: Plan, key: Sequence[str]) -> None:
+    def __init__(self, changes: Sequence[Change], plan: SchemaPlan, key: Sequence[str]) -> None:
         self.changes = changes
         self.plan = plan
         self.key = list(key)

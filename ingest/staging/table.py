@@ -55,7 +55,7 @@ from ingest.staging.targets import (
 )
 from ingest.store.table_settings import REJECTS_SUFFIX
 from ingest.store.tables import TableAdvance
-from ingest.types.schema_plan import offending
+from ingest.types.schema_plan import policy_violations
 
 
 class CannotPrestage(Exception):
@@ -145,7 +145,7 @@ class TableStaging:
     ) -> list[ArrivedChange]:
         """Type the changes, put aside what does not fit, write the rest."""
         changes = [item.change for item in ordered]
-        bad = dict(offending(changes, found.plan))
+        bad = dict(policy_violations(changes, found.plan))
         if found.append_only:
             bad |= _not_appendable(changes)
         reasons = {journal_position(ordered[row]): ("refused", reason) for row, reason in bad.items()}

@@ -12,7 +12,7 @@ from ingest.change import Change, Declared, TableName
 from ingest.formats.fields import reserved
 from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
 from ingest.store.table_settings import CHANGES_SUFFIX, TableSettings
-from ingest.types.schema_plan import Plan, partition_spec, plan
+from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
 
 CatalogRequest = dict[str, Any]
 
@@ -133,7 +133,7 @@ class TablePlan:
 
     table: TableName
     key: tuple[str, ...]
-    plan: Plan
+    plan: SchemaPlan
     mirror: str | None
     changes: str | None
     append_only: bool
@@ -203,8 +203,8 @@ def _last_column_id(metadata: Metadata | None) -> int:
 
 
 def _of_same_columns(
-    main: Plan, table: TableName, existing: Metadata | None, extra: Sequence[tuple[str, str]]
-) -> Plan:
+    main: SchemaPlan, table: TableName, existing: Metadata | None, extra: Sequence[tuple[str, str]]
+) -> SchemaPlan:
     """The plan of the changes table: it has the mirror's columns, whatever they are."""
     declared = Declared({column.name: column.type for column in main.columns})
     like = [Change(0, table, "insert", after={}, declared=declared)]
@@ -219,7 +219,11 @@ def _of_same_columns(
 
 
 def _ensure(
-    table: TableName, settings: TableSettings, metadata: Metadata | None, wanted: Plan, partition: list[str]
+    table: TableName,
+    settings: TableSettings,
+    metadata: Metadata | None,
+    wanted: SchemaPlan,
+    partition: list[str],
 ) -> list[CatalogRequest]:
     made = set_missing_properties(table, metadata) if metadata is not None else []
     if wanted.schema is None:

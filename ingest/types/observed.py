@@ -29,10 +29,10 @@ def distinct(changes: Sequence[Change]) -> tuple[list[Declared | None], list[int
     by_object: dict[int, int] = {}
     by_content: dict[bytes, int] = {}
     for object_id, declared in dict(zip(map(id, all_), all_, strict=True)).items():
-        place = by_content.setdefault(_content(declared), len(different))
-        if place == len(different):
+        index = by_content.setdefault(_content(declared), len(different))
+        if index == len(different):
             different.append(declared)
-        by_object[object_id] = place
+        by_object[object_id] = index
     return different, [by_object[id(declared)] for declared in all_]
 
 
@@ -78,7 +78,7 @@ _FIRST_ROWS = 100
 
 
 @dataclass(slots=True)
-class Sightings:
+class ObservedColumns:
     changes: Sequence[Change]
     names: dict[str, None] = field(default_factory=dict)  # in the producer's order, as they were first seen
     declared: dict[str, list[Any]] = field(default_factory=dict)  # the different types, oldest first
@@ -104,12 +104,12 @@ class Sightings:
         return values
 
 
-def sight(changes: Sequence[Change], key: Sequence[str], row_id_key: str) -> Sightings:
+def observe_columns(changes: Sequence[Change], key: Sequence[str], row_id_key: str) -> ObservedColumns:
     """Deletes count with their keys alone, for that is all that is staged of them.
 
     `row_id_key` is the key column that always holds the name of the row.
     """
-    seen = Sightings(changes)
+    seen = ObservedColumns(changes)
     staged = [change for change in changes if change.operation != "truncate"]
     rows = _rows(staged, key)
     declarations = distinct(changes)[0]
@@ -161,7 +161,7 @@ def _with_key(change: Change, row: Row, key: Sequence[str]) -> Row:
     return row
 
 
-def _note_declared(seen: Sightings, declarations: list[Declared]) -> None:
+def _note_declared(seen: ObservedColumns, declarations: list[Declared]) -> None:
     for declared in declarations:
         seen.newest = declared
         for name, type_ in declared.columns.items():

@@ -26,7 +26,7 @@ from ingest.types.iceberg import (
     shape,
 )
 from ingest.types.numbers import FLOAT_MAX, infer_type
-from ingest.types.observed import Sightings, encoding_of, sight
+from ingest.types.observed import ObservedColumns, encoding_of, observe_columns
 
 Policy = Literal["evolve", "freeze", "reject"]
 
@@ -42,7 +42,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Plan:
+class SchemaPlan:
     columns: list[Column]  # in table order
     schema: dict[str, Any] | None  # the new schema, with field ids, if it is created or changed
     refused: dict[str, str] = field(default_factory=dict)  # column -> why it is not taken
@@ -145,24 +145,24 @@ def plan(
     extra: Sequence[tuple[str, str]],
     last_column_id: int,
     reserved: Collection[str] = (),
-) -> Plan:
+) -> SchemaPlan:
     """The plan for these changes. `Invalid` only if the table has an added column with another type.
 
     `reserved` are further names that no row column may take: the added columns of the sister table.
     """
-    making = _Making(existing, sight(changes, key, ROW_ID), policy, key, last_column_id)
+    making = _SchemaPlanner(existing, observe_columns(changes, key, ROW_ID), policy, key, last_column_id)
     making.added_columns = dict(extra)
     making.reserved = frozenset(reserved) | making.added_columns.keys()
     return making.plan()
 
 
-class _Making:
+class _SchemaPlanner:
     """One plan in the making."""
 
     def __init__(
         self,
         existing: dict[str, Any] | None,
-        seen: Sightings,
+        seen: ObservedColumns,
         policy: Policy,
         key: Sequence[str],
         last_column_id: int,
@@ -174,12 +174,12 @@ class _Making:
         self.added_columns: dict[str, str] = {}
         self.reserved: frozenset[str] = frozenset()
         self.known: list[dict[str, Any]] = list(existing["fields"]) if existing else []
-        self.taken = full_names(self.known)
+        self.used_names = full_names(self.known)
         self.ids = FieldIds(last_column_id)
         self.new: list[dict[str, Any]] = []
         self.refused: dict[str, str] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> SchemaPlan:
         known_names = {each["name"] for each in self.known}
         if self.policy == "evolve":
             self.known = [self._widened(each) for each in self.known]
@@ -192,7 +192,7 @@ class _Making:
             self._add(name, type_)
         fields = self.known + self.ids.numbered(self.new)
         columns = [self._column(each) for each in fields if self._is_staged(each)]
-        return Plan(columns, self._schema(fields), self.refused, self.policy)
+        return SchemaPlan(columns, self._schema(fields), self.refused, self.policy)
 
     def _widened(self, each: dict[str, Any]) -> dict[str, Any]:
         name = each["name"]
@@ -205,9 +205,9 @@ class _Making:
             type_ = _needed(type_, self.seen.undeclared(name))
         wider = each | {"type": type_}
         grown = full_names([wider]) - full_names([each])
-        if type_ == each["type"] or grown & self.taken:
+        if type_ == each["type"] or grown & self.used_names:
             return each
-        self.taken |= grown
+        self.used_names |= grown
         return wider
 
     def _consider(self, name: str) -> None:
@@ -231,9 +231,9 @@ class _Making:
         required = self.existing is None and name in self.key
         column = {"name": name, "required": required, "type": type_}
         names = full_names([column])
-        if names & self.taken:
-            return f'"{min(names & self.taken)}" would be the full name of two fields'
-        self.taken |= names
+        if names & self.used_names:
+            return f'"{min(names & self.used_names)}" would be the full name of two fields'
+        self.used_names |= names
         self.new.append(column)
         return None
 
@@ -320,7 +320,7 @@ def _may_identify(type_: IcebergType) -> bool:
 # -- the policy `reject`
 
 
-def offending(changes: Sequence[Change], plan: Plan) -> dict[int, str]:
+def policy_violations(changes: Sequence[Change], plan: SchemaPlan) -> dict[int, str]:
     """Under the policy `reject`: the changes, by row number, that do not agree with the table, and why."""
     if plan.policy != "reject":
         return {}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ingest.change import Change, Declared
 from ingest.staging.arrow_table import arrow_table
-from ingest.types.schema_plan import ROW_ID, Column, Plan
+from ingest.types.schema_plan import ROW_ID, Column, SchemaPlan
 from tests.unit.ingest.types.changes import declared, delete, insert, planned, truncate, update
 
 RESERVED = [
@@ -34,7 +34,7 @@ RESERVED = [
 
 
 def staged(
-    changes: Sequence[Change], key: Sequence[str] = ("id",), plan: Plan | None = None, **rest: Any
+    changes: Sequence[Change], key: Sequence[str] = ("id",), plan: SchemaPlan | None = None, **rest: Any
 ) -> tuple[pa.Table, dict[int, str]]:
     """The table after a trip through a file."""
     found = plan or planned(changes, key=key)
@@ -247,7 +247,7 @@ def test_a_value_that_does_not_fit_is_a_reject_with_its_reason() -> None:
 
 
 def test_null_in_a_column_that_the_table_requires() -> None:
-    plan = Plan([Column("id", "long", required=True), Column("v", "long", required=True)], None)
+    plan = SchemaPlan([Column("id", "long", required=True), Column("v", "long", required=True)], None)
     changes = [
         insert({"id": 1, "v": 1}),
         insert({"id": 2, "v": None}),

@@ -8,7 +8,7 @@ from typing import Any
 from catalog.metadata.tables import new_table
 from ingest.change import Change, Declared
 from ingest.staging.targets import create_table_body
-from ingest.types.schema_plan import Plan, Policy, plan
+from ingest.types.schema_plan import Policy, SchemaPlan, plan
 
 TABLE = ("shop", "customers")
 STAMP = ("_commit_timestamp", "timestamptz")
@@ -42,12 +42,12 @@ def planned(
     key: Sequence[str] = ("id",),
     extra: Sequence[tuple[str, str]] = (STAMP,),
     last_column_id: int | None = None,
-) -> Plan:
+) -> SchemaPlan:
     last = highest_id(existing) if last_column_id is None else last_column_id
     return plan(existing, changes, policy=policy, key=key, extra=extra, last_column_id=last)
 
 
-def created(found: Plan) -> dict[str, Any]:
+def created(found: SchemaPlan) -> dict[str, Any]:
     """The metadata of the table that the catalog makes for the plan."""
     assert found.schema is not None
     request = create_table_body("customers", found.schema, None, {"format-version": "2"})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.change import Change, Declared
-from ingest.types.observed import distinct, sight
+from ingest.types.observed import distinct, observe_columns
 from tests.unit.ingest.types.changes import declared, delete, insert, truncate, update
 
 ROWS = st.dictionaries(st.sampled_from(["id", "a", "b"]), st.none() | st.integers(0, 3))
@@ -44,7 +44,7 @@ def staged_of(change: Change, key: list[str]) -> dict[str, Any]:
 
 @given(BATCHES, st.sampled_from([["id"], ["id", "a"], []]))
 def test_names_and_values_are_those_of_the_rows_one_by_one(changes: list[Change], key: list[str]) -> None:
-    seen = sight(changes, key, "_cdc_row_id")
+    seen = observe_columns(changes, key, "_cdc_row_id")
     rows = [(one, staged_of(one, key)) for one in changes if one.operation != "truncate"]
     types = [one.declared for one in changes if one.declared is not None]
     named = [name for one in types for name, type_ in one.columns.items() if type_ != "unknown"]
@@ -60,8 +60,10 @@ def test_names_and_values_are_those_of_the_rows_one_by_one(changes: list[Change]
 
 def test_a_column_that_first_appears_late_is_seen() -> None:
     rows = [insert({"id": number}) for number in range(500)]
-    assert list(sight([*rows, update({"id": 1, "new": 2})], ["id"], "r").names) == ["id", "new"]
-    assert list(sight([delete({"id": 1, "gone": 2}), truncate(), *rows], ["id"], "r").names) == ["id"]
+    assert list(observe_columns([*rows, update({"id": 1, "new": 2})], ["id"], "r").names) == ["id", "new"]
+    assert list(observe_columns([delete({"id": 1, "gone": 2}), truncate(), *rows], ["id"], "r").names) == [
+        "id"
+    ]
 
 
 @given(st.lists(st.sampled_from(TYPES)))

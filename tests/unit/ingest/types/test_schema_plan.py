@@ -14,7 +14,7 @@ from catalog.metadata.commit import apply
 from catalog.metadata.invariants import violations
 from ingest.change import Change, Declared
 from ingest.staging.targets import create_table_body, schema_updates
-from ingest.types.schema_plan import ROW_ID, Plan, Policy, offending, plan
+from ingest.types.schema_plan import ROW_ID, Policy, SchemaPlan, plan, policy_violations
 from tests.unit.ingest.types.changes import (
     STAMP,
     created,
@@ -39,11 +39,11 @@ def table(**types: Any) -> dict[str, Any]:
     return schema_of(created(planned([insert({}, declared=declared(types))])))
 
 
-def types(found: Plan) -> dict[str, Any]:
+def types(found: SchemaPlan) -> dict[str, Any]:
     return {column.name: column.type for column in found.columns}
 
 
-def committed(existing: dict[str, Any], found: Plan) -> dict[str, Any]:
+def committed(existing: dict[str, Any], found: SchemaPlan) -> dict[str, Any]:
     """The metadata after the plan's commit."""
     assert found.schema is not None
     body = schema_updates(existing, found.schema)
@@ -287,7 +287,7 @@ def test_every_policy_takes_the_columns_of_a_new_table() -> None:
     for policy in policies:
         found = planned([insert({"id": 1, "x": 1})], policy=policy)
         assert set(types(found)) == {"id", "x"}
-        assert offending([insert({"id": 1, "x": 1})], found) == {}
+        assert policy_violations([insert({"id": 1, "x": 1})], found) == {}
 
 
 def test_freeze_leaves_unknown_columns_out_and_names_them() -> None:
@@ -296,7 +296,7 @@ def test_freeze_leaves_unknown_columns_out_and_names_them() -> None:
     assert found.schema is None
     assert types(found) == {"id": "long"}
     assert "freeze" in found.refused["new"]
-    assert offending(changes, found) == {}
+    assert policy_violations(changes, found) == {}
 
 
 def test_reject_names_each_change_that_does_not_agree() -> None:
@@ -313,7 +313,7 @@ def test_reject_names_each_change_that_does_not_agree() -> None:
     ]
     found = planned(changes, known, policy="reject")
     assert found.schema is None
-    reasons = offending(changes, found)
+    reasons = policy_violations(changes, found)
     assert sorted(reasons) == [1, 3, 4, 5]
     assert '"extra"' in reasons[1]
     assert "long" in reasons[3]
@@ -324,7 +324,7 @@ def test_reject_takes_what_is_narrower_than_the_table() -> None:
     changes = [
         insert({"id": 1}, declared=declared({"id": "int", "x": "decimal(9,2)", "t": "time", "d": "float"}))
     ]
-    assert offending(changes, planned(changes, known, policy="reject")) == {}
+    assert policy_violations(changes, planned(changes, known, policy="reject")) == {}
 
 
 def test_names_that_differ_in_case_only() -> None:
