@@ -213,8 +213,8 @@ def kafka_response(result: AppendResult) -> dict[str, Any]:
 
     A dead letter is kept, so its record has an offset and no error.
     """
-    taken = {"partition": 0, "offset": result.token_id, "error_code": None, "error": None}
-    return {"key_schema_id": None, "value_schema_id": None, "offsets": [taken] * result.summary.events}
+    accepted = {"partition": 0, "offset": result.token_id, "error_code": None, "error": None}
+    return {"key_schema_id": None, "value_schema_id": None, "offsets": [accepted] * result.summary.events}
 
 
 def dotted(table: TableName) -> str:

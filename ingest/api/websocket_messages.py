@@ -273,13 +273,13 @@ def _check_borders(message: Json, events: list[Any]) -> None:
         event["sequence"] for event in events if isinstance(event, dict) and _is_count(event.get("sequence"))
     ]
     for name, wanted in (("firstEventSequence", min), ("lastEventSequence", max)):
-        said = message.get(name)
-        if said is None:
+        announced = message.get(name)
+        if announced is None:
             continue
-        if not _is_count(said):
+        if not _is_count(announced):
             raise refusal(message, "invalid_format", f"{name} must be a whole number")
-        if numbers and said != wanted(numbers):
-            text = f"{name} is {said}, but the events say {wanted(numbers)}"
+        if numbers and announced != wanted(numbers):
+            text = f"{name} is {announced}, but the events say {wanted(numbers)}"
             raise refusal(message, "invalid_sequence", text)
 
 

@@ -194,9 +194,9 @@ def _key(body: Row, origin: Row, context: RequestContext) -> Row | None:
 def _operation(body: Row) -> Operation:
     if body["after"] is None:
         return "delete"
-    said = body.get("op")
-    if isinstance(said, str) and said in _OPERATIONS and said != "d":
-        return _OPERATIONS[said]
+    word = body.get("op")
+    if isinstance(word, str) and word in _OPERATIONS and word != "d":
+        return _OPERATIONS[word]
     return "insert" if "before" in body and body["before"] is None else "update"
 
 

@@ -28,7 +28,7 @@ from ingest.change import (
     TransactionBegin,
     TransactionEnd,
 )
-from ingest.formats.debezium_position import Place, place_of, transaction_id, transaction_of
+from ingest.formats.debezium_position import LogPosition, log_position, transaction_id, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_envelope
 from ingest.formats.fields import Refused, fingerprint, reject, table_of, whole_number
 from ingest.formats.json_body import NotJson, decode, is_sound
@@ -189,27 +189,27 @@ def add_change(
     name = envelope.source.get("name")
     source = context.source or (name if isinstance(name, str) else "")
     table: TableName | None = None
-    place = Place("", None)
+    where = LogPosition("", None)
     try:
         if envelope.op == "m" or envelope.source.get("table") == SIGNALS:
             parsed.ignored[index] = "message" if envelope.op == "m" else "signal"
             return source
         transaction, total_order = transaction_of(envelope.transaction)
-        place = place_of(envelope.source, total_order, envelope.ts, deletes=envelope.op == "d")
+        where = log_position(envelope.source, total_order, envelope.ts, deletes=envelope.op == "d")
         table = _table(envelope.source, context)
         change = _change(index, envelope, table, context)
-        change.source, change.position, change.transaction = source, place.position, transaction
-        change.identity = identity_of(envelope, source, table, place, repeats)
+        change.source, change.position, change.transaction = source, where.position, transaction
+        change.identity = identity_of(envelope, source, table, where, repeats)
         parsed.changes.append(change)
     except Refused as refused:
         parsed.rejects.append(
-            reject(index, event, refused, context, table=table, source=source, position=place.position)
+            reject(index, event, refused, context, table=table, source=source, position=where.position)
         )
     return source
 
 
 def identity_of(
-    envelope: Envelope, source: str, table: TableName, place: Place, repeats: Counter[str]
+    envelope: Envelope, source: str, table: TableName, where: LogPosition, repeats: Counter[str]
 ) -> str:
     """What stays the same if Debezium sends the record again, after a restart and in other batches too.
 
@@ -218,17 +218,17 @@ def identity_of(
     """
     parts = [source, str(envelope.source.get("db") or ""), ".".join(table), str(envelope.op)]
     if envelope.op == "r":
-        found = "/".join([*parts, place.position, fingerprint(envelope.after)])
+        found = "/".join([*parts, where.position, fingerprint(envelope.after)])
         moment = _moment(envelope)
         own = found if moment is None else counted(found, moment)
         repeats[own] += 1
         return own if repeats[own] == 1 else f"{own}#{repeats[own]}"
-    if place.mark is not None and place.order is None:
-        return "/".join([*parts, place.mark])
-    if place.mark is not None and place.order is not None:
-        found = "/".join([*parts, place.mark, fingerprint(envelope.before, envelope.after)])
-        return counted(found, place.order)
-    return "/".join([*parts, place.position, fingerprint(envelope.before, envelope.after)])
+    if where.mark is not None and where.order is None:
+        return "/".join([*parts, where.mark])
+    if where.mark is not None and where.order is not None:
+        found = "/".join([*parts, where.mark, fingerprint(envelope.before, envelope.after)])
+        return counted(found, where.order)
+    return "/".join([*parts, where.position, fingerprint(envelope.before, envelope.after)])
 
 
 def _moment(envelope: Envelope) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ingest.change import Change, Declared, Operation, ParsedRequest, RequestContext, Row
 from ingest.formats.debezium import OPERATIONS, Envelope, identity_of, row_of_image
-from ingest.formats.debezium_position import place_of, transaction_of
+from ingest.formats.debezium_position import log_position, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_row
 from ingest.formats.fields import Refused, reject, table_of, whole_number
 
@@ -93,9 +93,9 @@ def _change(
     elif not columns:
         raise Refused("no-row", "the row has no columns of its own: send rows with their columns")
     number, total_order = transaction_of(transaction)
-    place = place_of(source, total_order, source, deletes=operation == "delete")
-    said = source.get("name")
-    owner = context.source or (said if isinstance(said, str) else "")
+    where = log_position(source, total_order, source, deletes=operation == "delete")
+    word = source.get("name")
+    owner = context.source or (word if isinstance(word, str) else "")
     envelope = Envelope(row.get("__op") or operation, before, after, source)
     return Change(
         index,
@@ -105,8 +105,8 @@ def _change(
         after,
         context.key,
         source=owner,
-        position=place.position,
-        identity=identity_of(envelope, owner, table, place, repeats) if place.position else "",
+        position=where.position,
+        identity=identity_of(envelope, owner, table, where, repeats) if where.position else "",
         transaction=number,
         time_ms=whole_number(source.get("ts_ms")),
         declared=block.declared if block is not None else None,
@@ -114,12 +114,12 @@ def _change(
 
 
 def _operation(row: Row) -> Operation:
-    said, deleted = row.get("__op"), row.get("__deleted")
+    word, deleted = row.get("__op"), row.get("__deleted")
     if deleted in ("true", True):
         return "delete"
-    if said is None:
+    if word is None:
         return "update" if not _OWN.isdisjoint(row) else "insert"
-    operation = OPERATIONS.get(said) if isinstance(said, str) else None
+    operation = OPERATIONS.get(word) if isinstance(word, str) else None
     if operation is None:
         raise Refused("no-operation", "`__op` is none of c, u, d, r, t: send Debezium's rows unchanged")
     return operation

@@ -20,7 +20,7 @@ NOT_DELETE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """`position` sorts; `mark`, if any, is where no other event with the same table and operation stands.
 
     With an `order` several rows may stand at the mark, and the order tells them apart; but if its source is
@@ -32,7 +32,9 @@ class Place:
     order: int | None = None
 
 
-def place_of(source: Source, total_order: int | None, ts: Source, *, deletes: bool = False) -> Place:
+def log_position(
+    source: Source, total_order: int | None, ts: Source, *, deletes: bool = False
+) -> LogPosition:
     """The place of an event. `ts` is where the time stands if `source` has none."""
     if source.get("lsn") is not None:
         return _postgres(source, total_order, deletes=deletes)
@@ -47,7 +49,7 @@ def place_of(source: Source, total_order: int | None, ts: Source, *, deletes: bo
     if _text(source.get("connector")) in _LOGGED:
         return _NOWHERE  # a time among log positions would sort wrongly
     moment = _moment_ns(source) or _moment_ns(ts)
-    return Place(position_of(moment), None) if moment else _NOWHERE
+    return LogPosition(position_of(moment), None) if moment else _NOWHERE
 
 
 def transaction_of(block: object) -> tuple[str | None, int | None]:
@@ -65,7 +67,7 @@ def transaction_id(text: object) -> str | None:
     return head if head.isdigit() and tail.isdigit() else text
 
 
-def _postgres(source: Source, total_order: int | None, *, deletes: bool) -> Place:
+def _postgres(source: Source, total_order: int | None, *, deletes: bool) -> LogPosition:
     lsn = whole_number(source["lsn"])
     if lsn is None:
         return _NOWHERE
@@ -77,7 +79,7 @@ def _postgres(source: Source, total_order: int | None, *, deletes: bool) -> Plac
     order = 0 if total_order is None else total_order if deletes else total_order + NOT_DELETE
     position = f"{committed:016x}/{lsn:016x}/{order:016x}"  # as position_of, which costs more
     # Rows of one COPY share the LSN, so that alone names nothing.
-    return Place(position, None if total_order is None else str(lsn), total_order)
+    return LogPosition(position, None if total_order is None else str(lsn), total_order)
 
 
 def _last_commit(sequence: object) -> int | None:
@@ -90,36 +92,38 @@ def _last_commit(sequence: object) -> int | None:
     return whole_number(sequence[0]) if isinstance(sequence, list) and sequence else None
 
 
-def _mysql(source: Source) -> Place:
+def _mysql(source: Source) -> LogPosition:
     file, pos, row = source.get("file"), whole_number(source["pos"]), whole_number(source.get("row")) or 0
     if not isinstance(file, str) or pos is None:
         return _NOWHERE
     number = whole_number(file.rpartition(".")[2])  # the count grows a digit one day
     server = source.get("server_id") or source.get("gtid") or ""
-    return Place(position_of(file if number is None else number, pos, row), f"{server}/{file}/{pos}/{row}")
+    return LogPosition(
+        position_of(file if number is None else number, pos, row), f"{server}/{file}/{pos}/{row}"
+    )
 
 
-def _sql_server(source: Source) -> Place:
+def _sql_server(source: Source) -> LogPosition:
     commit, change = (_text(source.get(name)) for name in ("commit_lsn", "change_lsn"))
     serial = whole_number(source.get("event_serial_no")) or 0
     mark = f"{commit}/{change}/{serial}" if change else None
-    return Place(position_of(commit, change, serial), mark)
+    return LogPosition(position_of(commit, change, serial), mark)
 
 
-def _oracle(source: Source) -> Place:
+def _oracle(source: Source) -> LogPosition:
     commit, own = (_first_number(source.get(name)) for name in ("commit_scn", "scn"))
     scn = own if commit is None else commit
     if scn is None:
         return _NOWHERE
     record, serial = _text(source.get("rs_id")).strip(), whole_number(source.get("ssn")) or 0
-    return Place(position_of(scn, record, serial), f"{scn}/{own}/{record}/{serial}" if record else None)
+    return LogPosition(position_of(scn, record, serial), f"{scn}/{own}/{record}/{serial}" if record else None)
 
 
-def _mongodb(source: Source) -> Place:
+def _mongodb(source: Source) -> LogPosition:
     seconds, order = whole_number(source.get("ts_ms")), whole_number(source["ord"])
     if seconds is None or order is None:
         return _NOWHERE
-    return Place(position_of(seconds, order), None)
+    return LogPosition(position_of(seconds, order), None)
 
 
 def _moment_ns(fields: Source) -> int:
@@ -141,5 +145,5 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-_NOWHERE = Place("", None)
+_NOWHERE = LogPosition("", None)
 _LOGGED = frozenset({"postgresql", "mysql", "mariadb", "sqlserver", "db2", "informix", "oracle", "mongodb"})

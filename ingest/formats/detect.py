@@ -96,10 +96,10 @@ _UNREAD = Refused("unread", "the event is of a kind that is not known: say its f
 
 def parse(body: bytes, context: RequestContext) -> ParsedRequest:
     """The changes in the body of a request, with its content encoding already undone."""
-    asked = named(context.format)
+    requested = named(context.format)
     parsed = ParsedRequest(context.format)
     events = split_events(body, context, is_event, parsed)
-    _parse(asked, events, context, parsed, marked=native.MARK.encode() in body)
+    _parse(requested, events, context, parsed, marked=native.MARK.encode() in body)
     if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
         _name_by_batch(parsed, context, body)
     return parsed
@@ -107,13 +107,13 @@ def parse(body: bytes, context: RequestContext) -> ParsedRequest:
 
 def parse_events(values: Sequence[Any], context: RequestContext) -> ParsedRequest:
     """The same for events that came decoded, in a message of a connection."""
-    asked = named(context.format)
+    requested = named(context.format)
     parsed = ParsedRequest(context.format)
-    return _parse(asked, add_events(values, context, parsed), context, parsed, marked=True)
+    return _parse(requested, add_events(values, context, parsed), context, parsed, marked=True)
 
 
 def _parse(
-    asked: Format | None,
+    requested: Format | None,
     events: list[tuple[int, Any]],
     context: RequestContext,
     parsed: ParsedRequest,
@@ -121,7 +121,7 @@ def _parse(
     marked: bool,
 ) -> ParsedRequest:
     if events:
-        chosen = asked or detected(events)
+        chosen = requested or detected(events)
         parsed.format = chosen.NAME
         if chosen is native and not marked:
             native.read_unmarked(events, context, parsed)
@@ -139,10 +139,10 @@ def _add_unread(events: list[tuple[int, Any]], context: RequestContext, parsed: 
     """Nothing is lost, even if a format has no word for an event."""
     if parsed.change_count + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
         return
-    told = {item.index for found in (parsed.changes, parsed.rejects, parsed.ends) for item in found}
-    told.update(parsed.ignored)
+    known = {item.index for found in (parsed.changes, parsed.rejects, parsed.ends) for item in found}
+    known.update(parsed.ignored)
     parsed.rejects.extend(
-        reject(index, event, _UNREAD, context) for index, event in events if index not in told
+        reject(index, event, _UNREAD, context) for index, event in events if index not in known
     )
 
 

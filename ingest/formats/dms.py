@@ -59,11 +59,11 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
         change.before = image if operation == "update" else None
         change.after = {**dict.fromkeys(change.before or ()), **row}
     change.identity = _identity(metadata, event)
-    _place(change, metadata)
+    _set_position(change, metadata)
     parsed.changes.append(change)
 
 
-def _place(change: Change, metadata: Row) -> None:
+def _set_position(change: Change, metadata: Row) -> None:
     built_us = given.number_of(given.time_us_of(metadata.get("timestamp")))
     change.time_ms = given.time_ms_of(metadata.get("commit-timestamp"))
     if built_us is not None:
@@ -75,8 +75,8 @@ def _place(change: Change, metadata: Row) -> None:
 
 
 def _identity(metadata: Row, event: Row) -> str:
-    transaction, place = metadata.get("transaction-id"), metadata.get("transaction-record-id")
-    if transaction is not None and place is not None:
+    transaction, ordinal = metadata.get("transaction-id"), metadata.get("transaction-record-id")
+    if transaction is not None and ordinal is not None:
         table = (metadata.get("schema-name"), metadata.get("table-name"))
-        return fingerprint(transaction, place, metadata.get("commit-timestamp"), *table)
+        return fingerprint(transaction, ordinal, metadata.get("commit-timestamp"), *table)
     return fingerprint(event) if isinstance(metadata.get("timestamp"), str) else ""

@@ -185,8 +185,8 @@ def add_reject(
     parsed.rejects.append(reject(index, event, refused, context, table=table, source=source))
 
 
-def refuse_operation(said: object, known: str, table: TableName, source: str) -> NoReturn:
-    reason = f"the operation {short(said)} is none of {known}: send the producer's events as they are"
+def refuse_operation(word: object, known: str, table: TableName, source: str) -> NoReturn:
+    reason = f"the operation {short(word)} is none of {known}: send the producer's events as they are"
     raise RowRefused("unknown-operation", reason, table, source)
 
 

@@ -249,7 +249,7 @@ def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any
     if lines and (wanted or _is_value(lines[0])):
         return _of_lines(lines, is_event, plain=not has_long_number(raw))
     try:
-        return [_judged(value) for value in _spread(decode_leniently(raw), is_event)]
+        return [_checked(value) for value in _spread(decode_leniently(raw), is_event)]
     except NotJson:
         pass
     if lines and not _is_spread(lines[0].strip()) and any(_is_value(line) for line in lines):
@@ -273,11 +273,11 @@ def _spread(value: Any, is_event: Recognises) -> list[Any]:
 
 def _unwrapped(value: dict[str, Any], is_event: Recognises) -> list[Any] | None:
     """The list of events that an object is there to carry; None if the object is an event itself."""
-    for name, companions in _WRAPPERS.items():
+    for name, required in _WRAPPERS.items():
         inner = value.get(name)
         if inner.__class__ is not list:
             continue
-        if value.keys() <= companions:
+        if value.keys() <= required:
             return inner
         # Canal's messages have the rows of one table in `data`, and all the rest beside it.
         is_canal = name == "data" and "table" in value and "type" in value
@@ -315,7 +315,7 @@ def _of_piece(piece: bytes, is_event: Recognises, *, plain: bool = False) -> lis
     return [_Bad(piece, f"this line is not JSON ({reason}): send one whole JSON object on each line")]
 
 
-def _judged(value: Any) -> Any:
+def _checked(value: Any) -> Any:
     return value if is_sound(value) else _Bad(_written(value), _UNSOUND)
 
 
@@ -336,7 +336,7 @@ def _add(
 ) -> None:
     found = list(values)
     if not sound and not is_sound([value for value in found if value.__class__ is not _Bad]):
-        found = [value if value.__class__ is _Bad else _judged(value) for value in found]
+        found = [value if value.__class__ is _Bad else _checked(value) for value in found]
     if set(map(type, found)) == _OBJECTS:
         events.extend(enumerate(found, parsed.events))
         parsed.events += len(found)

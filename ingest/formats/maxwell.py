@@ -90,17 +90,17 @@ def _position(event: Row) -> str:
     if offset is None or not file:
         return ""
     file_number = given.number_of(file.rpartition(".")[2])
-    place = _LAST if event.get("commit") is True else given.number_of(event.get("xoffset")) or 0
-    return position_of(file if file_number is None else file_number, offset, place)
+    ordinal = _LAST if event.get("commit") is True else given.number_of(event.get("xoffset")) or 0
+    return position_of(file if file_number is None else file_number, offset, ordinal)
 
 
 def _identity(event: Row, key: tuple[str, ...] | None) -> str:
     """A transaction id begins again when the server does: the time and the position tell the two apart."""
     xid, xoffset = given.number_of(event.get("xid")), given.number_of(event.get("xoffset"))
-    place = "end" if event.get("commit") is True else xoffset
+    ordinal = "end" if event.get("commit") is True else xoffset
     where = [event.get(part) for part in ("server_id", "ts", "position", "gtid")]
-    if xid is not None and place is not None:
-        return fingerprint(xid, place, *where)
+    if xid is not None and ordinal is not None:
+        return fingerprint(xid, ordinal, *where)
     if key and isinstance(event.get("position"), str):
         return fingerprint(
             *where, *(event.get(part) for part in ("database", "table", "type", "data", "old"))

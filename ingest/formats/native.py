@@ -81,8 +81,8 @@ def columns(events: Sequence[tuple[int, Any]], context: RequestContext) -> Chang
     if sum(map(len, found)) != known + _FACT_COUNT * len(found):
         return None  # something is missing, or there is more
     try:
-        sequences, times, said, row_ids = map(list, zip(*map(_FACTS, found), strict=True))
-        operations = list(map(_OF_ROWS.__getitem__, said))
+        sequences, times, word, row_ids = map(list, zip(*map(_FACTS, found), strict=True))
+        operations = list(map(_OF_ROWS.__getitem__, word))
     except (KeyError, TypeError):
         return None
     before = [event.get("before") or None for event in found]
@@ -142,8 +142,8 @@ def _change(index: int, event: Any, context: RequestContext, tables: dict[str, T
     if event.__class__ is not dict:
         raise Refused("not-object", "the event is not a JSON object: send an object for each event")
     get = event.get
-    sequence, timestamp, row_id, said = get("sequence"), get("timestamp"), get("rowId"), get("operation")
-    operation = _OPERATIONS.get(said) if said.__class__ is str else None
+    sequence, timestamp, row_id, word = get("sequence"), get("timestamp"), get("rowId"), get("operation")
+    operation = _OPERATIONS.get(word) if word.__class__ is str else None
     if (
         operation is None
         or sequence.__class__ is not int

@@ -44,7 +44,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
     record = given.wanted_row(event.get("record"), "record", table, source)
     before, after = _images(operation, record, given.row_of(event.get("changes")) or {})
     lsn = None if operation == "read" else given.number_of(metadata.get("commit_lsn"))
-    place = given.number_of(metadata.get("commit_idx")) or 0
+    ordinal = given.number_of(metadata.get("commit_idx")) or 0
     parsed.changes.append(
         Change(
             index,
@@ -53,7 +53,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
             before=before,
             after=after,
             source=source,
-            position="" if lsn is None else position_of(lsn, place),
+            position="" if lsn is None else position_of(lsn, ordinal),
             identity=given.text_of(metadata.get("idempotency_key")),
             transaction=None if lsn is None else str(lsn),
             time_ms=given.time_ms_of(metadata.get("commit_timestamp")),

@@ -69,11 +69,11 @@ def row_change(body: object) -> RowChange | Refused:
     if not isinstance(body, dict):
         return Refused("not-object", f"a change is not a JSON object: {_AS_IT_IS}")
     first = "kind" in body
-    said = body.get("kind") if first else body.get("action")
-    operation = _ROW_OPERATIONS.get(said) if isinstance(said, str) else None
+    word = body.get("kind") if first else body.get("action")
+    operation = _ROW_OPERATIONS.get(word) if isinstance(word, str) else None
     if operation is None:
         return Refused(
-            "unknown-operation", f"{given.short(said)} is not an operation of wal2json: {_AS_IT_IS}"
+            "unknown-operation", f"{given.short(word)} is not an operation of wal2json: {_AS_IT_IS}"
         )
     new = _columns(body, "column") if first else _listed(body.get("columns"))
     keys = given.row_of(body.get("oldkeys")) or {}
@@ -201,7 +201,7 @@ class _Reading:
     seen: Counter[str] = field(default_factory=Counter)
     open_name: str | None = None
     open_end: int | None = None
-    place: int = 0
+    ordinal: int = 0
 
     def transaction(
         self,
@@ -243,7 +243,7 @@ class _Reading:
             return
         end = _lsn(event.get("nextlsn"))
         if event["action"] == "B":
-            self.open_name, self.open_end, self.place = _name(event, end), end, 0
+            self.open_name, self.open_end, self.ordinal = _name(event, end), end, 0
             parsed.ignored[index] = "begin of a transaction"
             if self.open_name is not None:
                 parsed.begins.append(TransactionBegin(index, self.source, self.open_name))
@@ -259,8 +259,8 @@ class _Reading:
         """Version 2: a row, of the transaction that it names or that is open."""
         change = self._change(index, row, context)
         if self.open_end is not None:
-            change.position = position_of(self.open_end, self.place)
-            self.place += 1
+            change.position = position_of(self.open_end, self.ordinal)
+            self.ordinal += 1
         change.transaction = _name(event, None) or self.open_name
         change.identity = self._identity(event, has_key=bool(change.key))
         change.time_ms = given.time_ms_of(event.get("timestamp"))

@@ -122,7 +122,7 @@ _STAGED = (
     .group_by(letters.c.job_id, letters.c.warehouse, letters.c.table_key)
 )
 _ONE = sa.select(*_columns).where(letters.c.id == sa.bindparam("id"))
-_place = sa.tuple_(letters.c.journal_id, letters.c.ordinal, letters.c.id)
+_journal_order = sa.tuple_(letters.c.journal_id, letters.c.ordinal, letters.c.id)
 # An empty text for table or state means any.
 _ALL = (
     sa.select(*_columns)
@@ -133,7 +133,7 @@ _ALL = (
             sa.and_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state != "staged"),
             letters.c.state == sa.bindparam("s"),
         ),
-        _place
+        _journal_order
         > sa.tuple_(
             sa.bindparam("after_id", type_=sa.BigInteger),
             sa.bindparam("after_ordinal", type_=sa.Integer),

@@ -342,8 +342,8 @@ class JobService:
         def in_transaction(connection: sa.Connection, number: int) -> None:
             finish(connection, job_id, epoch, number, metrics)
             for step in landing.steps:
-                place = step.table or UNROUTED
-                space, name = place[:-1], place[-1]
+                full_name = step.table or UNROUTED
+                space, name = full_name[:-1], full_name[-1]
                 snapshots = (found.get((space, name)), found.get((space, name + CHANGES_SUFFIX)))
                 land(
                     connection,

@@ -32,9 +32,9 @@ _SUPERVISOR = "supervisor "
 Row = tuple[str, int, dict[str, Any]]  # name, last seen in ms, what it said
 
 
-def supervisor_row(place: str, worker: str | None, reason: str | None) -> tuple[str, dict[str, Any]]:
-    """The name and the content of a supervisor's row; `place` tells supervisors apart."""
-    return f"{_SUPERVISOR}{place}", {"worker": worker, "reason": reason}
+def supervisor_row(origin: str, worker: str | None, reason: str | None) -> tuple[str, dict[str, Any]]:
+    """The name and the content of a supervisor's row; `origin` tells supervisors apart."""
+    return f"{_SUPERVISOR}{origin}", {"worker": worker, "reason": reason}
 
 
 def shown_workers(rows: Iterable[Row], now_ms: int) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ class LostLease(CommitFailed):
         super().__init__(f"job {job_id} is no longer held under epoch {epoch}: stop and forget it")
 
 
-class _Taken(Exception):
+class _TablesClaimed(Exception):
     """Another job has one of the tables."""
 
 
@@ -174,7 +174,7 @@ class Jobs:
             for table in sorted(tables):
                 claim = {"w": warehouse, "t": key_of(table), "j": job_id}
                 if connection.execute(_CLAIM, claim).rowcount != 1:
-                    raise _Taken
+                    raise _TablesClaimed
             row = {
                 "id": job_id,
                 "warehouse": warehouse,
@@ -193,7 +193,7 @@ class Jobs:
 
         try:
             self._database.write(work)
-        except _Taken:
+        except _TablesClaimed:
             return False
         return True
 
