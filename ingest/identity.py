@@ -12,6 +12,7 @@ be appended.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from operator import le
 from typing import Any
 
 from ingest.change import Change, Row, position_of
-from ingest.formats.json_body import original_of
 
 _COUNTED = re.compile(r"~@[0-9a-f]+$")
 
@@ -188,10 +188,10 @@ def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence
     return found
 
 
-def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, bytes]:
+def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, str]:
     """A row of a table within a source transaction."""
     values = [(row or {}).get(column) for column in key]
-    return change.source, change.transaction or "", original_of(values)
+    return change.source, change.transaction or "", json.dumps(values, default=str)
 
 
 def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:

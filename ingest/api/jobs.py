@@ -20,8 +20,8 @@ from catalog.errors import Invalid
 from catalog.models import Caller, Role
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
-from ingest.jobs.work import OpenTransaction, SentCommits, Work
 from ingest.landing.job_service import JobService, NoSuchJob
+from ingest.landing.published_work import OpenTransaction, SentCommits, Work
 from ingest.store.jobs import Job, Jobs
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])

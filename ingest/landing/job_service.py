@@ -21,13 +21,13 @@ from catalog import faults
 from catalog.errors import CatalogError, Conflict, NotFound, Unavailable
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
-from ingest.jobs.table_states import with_states
-from ingest.jobs.work import Work
 from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.journal import Journal
 from ingest.landing.batches import STAGING_LEASE_S, BatchCutter
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.prestage import PrestagedBatch, Prestaging
+from ingest.landing.published_work import Work
+from ingest.landing.table_states import with_states
 from ingest.staging.context import UNROUTED, BatchRange, CannotStage, Expected, StagedBatch
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.table_settings import CHANGES_SUFFIX

@@ -19,9 +19,9 @@ from catalog.services.catalog import Catalog
 from ingest.api.explain import explain
 from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
-from ingest.jobs.work import OpenTransaction
 from ingest.journal.entries import pending_totals
 from ingest.landing.prestage import PrestagedBatch, RunningJob
+from ingest.landing.published_work import OpenTransaction
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext, staged_folder
 from ingest.staging.stage import stage
 from ingest.store.table_settings import TableSettings

@@ -1,1 +1,0 @@
-"""The jobs that land batches: cut and leased to workers, kept alive, published, given back."""
