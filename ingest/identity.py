@@ -162,7 +162,7 @@ def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence
     if not key:
         return found
     deletes = [row for row, change in enumerate(ordered) if change.operation == "delete"]
-    leaving: dict[tuple[str, str, bytes], int] = {}
+    leaving: dict[tuple[str, str, str], int] = {}
     for row in deletes:
         change = ordered[row]
         if change.transaction is not None:
