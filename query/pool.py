@@ -102,7 +102,7 @@ class QueryProcess:
                 "query.child",
                 str(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
-                env=_environment(),
+                env=environment(),
                 cwd="/",
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -185,7 +185,7 @@ class QueryProcess:
         return message
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Nothing of the server's own environment, which may hold passwords."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     return kept | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "PYTHONNOUSERSITE": "1"} | ARROW

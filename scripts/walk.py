@@ -3,6 +3,7 @@
     python scripts/walk.py load            GET of a table
     python scripts/walk.py commit          POST of an append to a table, with a token and an Idempotency-Key
     python scripts/walk.py change          POST of a change to /cdc, until it is acknowledged
+    python scripts/walk.py query           POST of SQL to /query: in the server, then in the query process
     python scripts/walk.py --plain load    the same without the fast paths
 
 The server runs in this process, on a temporary SQLite file and folder. A module counts if one of its
@@ -14,9 +15,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
+import socket
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -26,7 +30,7 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("calve", "catalog", "ingest")  # query/ starts its processes beside these requests
+PACKAGES = ("calve", "catalog", "ingest", "query")
 TABLE = "/v1/main/namespaces/walk/tables/t"
 SCHEMA = {
     "type": "struct",
@@ -65,11 +69,28 @@ async def change(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/cdc/walk/t", json=[{"id": 1}])
 
 
+async def query(client: httpx.AsyncClient) -> httpx.Response:
+    return await client.post("/query", json={"sql": "SELECT count(*) FROM walk.t"}, timeout=60)
+
+
 REQUESTS: dict[str, Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]] = {
     "load": load,
     "commit": commit,
     "change": change,
+    "query": query,
 }
+# Run by a query process before anything else: it notes each call of a function of the project.
+CHILD = """
+import sys, time
+
+def note(frame, event, argument):
+    path = frame.f_code.co_filename
+    if event == "call" and path.startswith(%(root)r) and frame.f_code.co_name != "<module>":
+        out.write(f"{time.monotonic()} {path[len(%(root)r) + 1:]}\\n")
+
+out = open(%(out)r, "w", buffering=1)
+sys.setprofile(note)
+"""
 _seen: dict[str, None] = {}
 _tracing = threading.Event()
 
@@ -96,52 +117,85 @@ def traced() -> Iterator[None]:
         _tracing.clear()
 
 
+@contextlib.contextmanager
+def child_traced(home: Path) -> Iterator[list[str]]:
+    """Query processes note what they call: lines of a time and a module.
+
+    They write to a pipe, which they open before they are confined.
+    """
+    from query import pool
+
+    notes: list[str] = []
+    pipe = home / "calls"
+    os.mkfifo(pipe)
+    (home / "sitecustomize.py").write_text(CHILD % {"root": str(ROOT), "out": str(pipe)})
+    environment = pool.environment
+    path = f"{home}:{environment()['PYTHONPATH']}"
+    pool.environment = lambda: environment() | {"PYTHONPATH": path}
+    with os.fdopen(os.open(pipe, os.O_RDWR)) as lines:  # also for writing, so that it never ends
+        threading.Thread(target=lambda: notes.extend(iter(lines.readline, "end\n")), daemon=True).start()
+        yield notes
+        pipe.write_text("end\n")
+    pool.environment = environment
+
+
+def child_modules(notes: list[str], since_s: float) -> list[str]:
+    """The modules in which a query process was after a time."""
+    pairs = (line.split() for line in list(notes))
+    found = dict.fromkeys(path for time_s, path in pairs if float(time_s) >= since_s)
+    return [path for path in found if path.split("/", 1)[0] in PACKAGES]
+
+
 @contextlib.asynccontextmanager
 async def running(home: Path, *, fast_paths: bool) -> AsyncIterator[httpx.AsyncClient]:
+    """The server; over a port, because query processes read from the catalog."""
+    import uvicorn
+
     from calve.app import create_app
     from calve.settings import ExplicitSettings
+    from query import sharing
 
-    app = create_app(ExplicitSettings(home=home, fast_paths=fast_paths, worker=False, log_level="error"))
-    started, stopped = asyncio.Event(), asyncio.Event()
-
-    async def receive() -> dict[str, str]:
-        if not started.is_set():
-            return {"type": "lifespan.startup"}
-        await stopped.wait()
-        return {"type": "lifespan.shutdown"}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "lifespan.startup.failed":
-            raise RuntimeError(message.get("message"))
-        started.set()
-
-    scope: Any = {"type": "lifespan", "asgi": {"version": "3.0"}}
-    served: Any = app
-    lifespan = asyncio.create_task(served(scope, receive, send))
-    await started.wait()
-    transport = httpx.ASGITransport(served)
-    try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8181") as client:
-            yield client
-    finally:
-        stopped.set()
-        await lifespan
+    sharing.TURN_S = 3600.0  # what the server does beside requests is not on their way
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        settings = ExplicitSettings(
+            home=home,
+            port=port,
+            fast_paths=fast_paths,
+            worker=False,
+            log_level="error",
+            query_processes_max=1,  # another would start beside the query
+        )
+        server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            await serving
 
 
 async def walk(name: str, *, fast_paths: bool) -> list[str]:
     """The modules on the way of the request, in the order in which they are entered."""
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as home, child_traced(Path(home)) as notes:
         async with running(Path(home), fast_paths=fast_paths) as client:
             await client.post("/v1/main/namespaces", json={"namespace": ["walk"]})
             await client.post("/v1/main/namespaces/walk/tables", json={"name": "t", "schema": SCHEMA})
             # The first request imports and compiles; the second one is the way that counts.
+            since_s = time.monotonic()
             if name != "commit":
                 await REQUESTS[name](client)
+                since_s = time.monotonic()
                 with traced():
                     response = await REQUESTS[name](client)
             else:
                 response = await commit(client)
             found = list(_seen)
+            if name == "query":
+                found = list(dict.fromkeys([*found, *child_modules(notes, since_s)]))
+            else:  # the service of queries does its rounds beside other requests
+                found = [module for module in found if not module.startswith("query/")]
         if not response.is_success:
             raise SystemExit(f"the request was answered with {response.status_code}: {response.text}")
     return found

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is short, and the modules that it lists for a load and a commit are current."""
+"""ARCHITECTURE.md is short, and the modules that it lists for requests are current."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.harness.components import ROOT
 PAGE = ROOT / "ARCHITECTURE.md"
 WORDS_MAX = 1_500
 TERMS_MAX = 40
+QUERY_MODULES_MAX = 12
 WALK_TIMEOUT_S = 300
 
 
@@ -27,10 +28,9 @@ def test_the_glossary_is_short_and_sorted() -> None:
     assert terms == sorted(terms)
 
 
-@pytest.mark.parametrize("request_name", ["load", "commit"])
+@pytest.mark.parametrize("request_name", ["load", "commit", "query"])
 def test_the_modules_of_a_request_are_current(request_name: str) -> None:
-    listed = re.search(rf"<!-- walk: {request_name} -->\n```\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert listed is not None
+    listed = _listed(request_name)
     traced = subprocess.run(
         [sys.executable, "scripts/walk.py", request_name],
         cwd=ROOT,
@@ -40,4 +40,14 @@ def test_the_modules_of_a_request_are_current(request_name: str) -> None:
         timeout=WALK_TIMEOUT_S,
     )
     modules = re.findall(r"^ *\d+  (\S+)$", traced.stdout, re.MULTILINE)
-    assert sorted(listed[1].split()) == sorted(modules)
+    assert sorted(listed) == sorted(modules)
+
+
+def test_a_query_passes_few_modules() -> None:
+    assert sum(module.startswith("query/") for module in _listed("query")) <= QUERY_MODULES_MAX
+
+
+def _listed(request_name: str) -> list[str]:
+    found = re.search(rf"<!-- walk: {request_name} -->\n```\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1].split()
