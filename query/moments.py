@@ -3,7 +3,7 @@
 1234                          after the commit of this number
 1763424000000                 a time in milliseconds since 1970 (from 100,000,000,000 on)
 "2026-11-15T00:00:00Z"        a time; without an offset it is UTC, without a time of day it is midnight
-"5 minutes ago", "now"        a time before now
+"5 minutes ago", "an hour ago", "yesterday" (24 hours ago), "now"
 "main:77"                     the token of an acknowledgement: now, once its changes are visible
 """
 
@@ -16,7 +16,9 @@ from catalog.errors import Invalid
 from catalog.moments import AtNumber, AtTime, Now, moment_from_text
 
 EPOCH_MS_MIN = 100_000_000_000  # a smaller number is the number of a commit
-_AGO = re.compile(r"(\d{1,9})\s*(ms|s|sec|second|m|min|minute|h|hour|d|day|w|week)s?\s+ago", re.IGNORECASE)
+_AGO = re.compile(
+    r"(an?|\d{1,9})\s*(ms|s|sec|second|m|min|minute|h|hour|d|day|w|week)s?\s+ago", re.IGNORECASE
+)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _TOKEN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,62}):(\d{1,18})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -48,9 +50,10 @@ def requested_moment(value: str | float | None, now_ms: int) -> RequestedMoment:
         return AtTime(number) if number >= EPOCH_MS_MIN else AtNumber(number)
     if text.lower() == "now":
         return Now()
-    if (found := _AGO.fullmatch(text)) is not None:
+    if (found := _AGO.fullmatch("1 day ago" if text.lower() == "yesterday" else text)) is not None:
         unit = found[2].lower()
-        return AtTime(now_ms - int(found[1]) * _UNIT_MS["ms" if unit == "ms" else unit[0]])
+        count = int(found[1]) if found[1].isdecimal() else 1
+        return AtTime(now_ms - count * _UNIT_MS["ms" if unit == "ms" else unit[0]])
     found = _TOKEN.fullmatch(text)
     if found is not None and _LOCAL_TIME.fullmatch(text) is None:
         return AtToken(found[1], int(found[2]))

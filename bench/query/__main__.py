@@ -1,13 +1,14 @@
 """`python -m bench.query [--rows N] [--repeats N] [--spark]`: analytical queries, look-ups, a large result.
 
-Each query runs through `/query`, through DuckDB attached to the same catalog in this process (with the
-settings of a query process), and with `--spark` through Spark SQL; in turn, so that the load of the machine
-is the same for all.
+Each query runs through `/query`, through DuckDB attached to the same catalog in this process, and with
+`--spark` through Spark SQL; in turn, so that the load of the machine is the same for all. The figures go to
+bench/results/ as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
@@ -26,6 +27,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from tests.clients.duckdb_client import connected
 from tests.harness.server import CalveServer
 
+RESULTS = Path(__file__).parents[1] / "results"
 CHUNK_ROWS = 1_000_000
 QUERIES = {
     "count": "SELECT count(*) FROM {t}",
@@ -59,27 +61,34 @@ def main() -> None:
     ):
         _fill(server.url, given.rows)
         with _spark(server.url, wanted=given.spark) as spark:
-            _measure(server, given, spark)
+            found = _measure(server, given, spark)
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"query-{given.rows}.json"
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"\nwritten to {file.relative_to(RESULTS.parents[1])}")
 
 
-def _measure(server: CalveServer, given: argparse.Namespace, spark: Any) -> None:
+def _measure(server: CalveServer, given: argparse.Namespace, spark: Any) -> dict[str, Any]:
+    """Print tables, and return their figures."""
     direct = _attached(server.url)
+    found: dict[str, Any] = {"rows": given.rows, "repeats": given.repeats, "queries": [], "look-ups": []}
     with httpx.Client(base_url=server.url, timeout=600) as client:
         print(f"{given.rows:,} rows, medians of {given.repeats}, milliseconds\n")
         print("| query | /query | DuckDB | ratio | over 1.1x + 10 ms |" + (" Spark |" if spark else ""))
         print("|---|---|---|---|---|" + ("---|" if spark else ""))
         for name, sql in QUERIES.items():
-            _row(name, sql, client, direct, spark, given.repeats)
+            found["queries"].append(_row(name, sql, client, direct, spark, given.repeats))
         for index in (1, 2):
             number = given.rows * index // 3
-            _row("look-up by key", LOOK_UP.replace("{id}", str(number)), client, direct, spark, given.repeats)
-        _large(client, server, given.rows)
-    _side_by_side(server.url, given.clients)
+            sql = LOOK_UP.replace("{id}", str(number))
+            found["look-ups"].append(_row("look-up by key", sql, client, direct, spark, given.repeats))
+        found["large"] = _large(client, server, given.rows)
+    return found | {"side by side": _side_by_side(server.url, given.clients)}
 
 
 def _row(
     name: str, sql: str, client: httpx.Client, direct: duckdb.DuckDBPyConnection, spark: Any, repeats: int
-) -> None:
+) -> dict[str, Any]:
     runs: dict[str, Callable[[], object]] = {
         "query": lambda: _ask(client, sql.format(t="shop.orders", c="shop.customers")),
         "direct": lambda: direct.execute(
@@ -96,17 +105,21 @@ def _row(
             run()
             if turn:  # the first is for warming up
                 found[key].append((time.perf_counter() - begun_s) * 1000)
-    ours, theirs = statistics.median(found["query"]), statistics.median(found["direct"])
-    over = max(0.0, ours - (1.1 * theirs + 10))
-    extra = f" {statistics.median(found['spark']):.0f} |" if spark is not None else ""
+    medians = {key: round(statistics.median(taken), 2) for key, taken in found.items()}
+    ours, theirs = medians["query"], medians["direct"]
+    over = round(max(0.0, ours - (1.1 * theirs + 10)), 2)
+    extra = f" {medians['spark']:.0f} |" if spark is not None else ""
     print(f"| {name} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} | {over:.1f} |{extra}", flush=True)
+    least = {f"least {key}": round(min(taken), 2) for key, taken in found.items()}
+    return {"name": name, "over": over} | medians | least
 
 
-def _large(client: httpx.Client, server: CalveServer, rows: int) -> None:
+def _large(client: httpx.Client, server: CalveServer, rows: int) -> list[dict[str, Any]]:
     """The time to the first bytes of a result with all rows, the rate, and the memory of the server."""
     print(
         "\n| all rows as | first bytes ms | whole s | MB | server memory grew by MB |\n|---|---|---|---|---|"
     )
+    found = []
     for format_ in ("arrow", "ndjson", "csv"):
         before_kb, begun_s = _memory_kb(server.pid), time.perf_counter()
         first_s, size, grew_kb = 0.0, 0, 0
@@ -123,10 +136,13 @@ def _large(client: httpx.Client, server: CalveServer, rows: int) -> None:
         print(
             f"| {format_} | {first_s * 1000:.0f} | {whole_s:.2f} | {megabytes:.0f} | {grew_kb / 1024:.1f} |"
         )
+        figures = {"first_ms": first_s * 1000, "whole_s": whole_s, "mb": megabytes, "grew_mb": grew_kb / 1024}
+        found.append({"format": format_} | {key: round(value, 2) for key, value in figures.items()})
     print(f"\n({rows:,} rows)")
+    return found
 
 
-def _side_by_side(url: str, clients: int) -> None:
+def _side_by_side(url: str, clients: int) -> dict[str, Any]:
     """Several clients with the same query for a while: how many each got, and how long they waited."""
     sql, until_s = QUERIES["group, few"].format(t="shop.orders"), time.monotonic() + 10
 
@@ -149,6 +165,7 @@ def _side_by_side(url: str, clients: int) -> None:
         f"each got {min(counts)} to {max(counts)}; "
         f"median {statistics.median(every):.0f} ms, p95 {p95_ms:.0f} ms"
     )
+    return {"counts": counts, "median_ms": round(statistics.median(every), 1), "p95_ms": round(p95_ms, 1)}
 
 
 def _ask(client: httpx.Client, sql: str) -> Any:

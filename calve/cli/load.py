@@ -11,11 +11,12 @@ import click
 
 from calve.cli.connection import lake_options
 from calve.client import Lake, WriteResult
+from calve.client.files import source
 from calve.errors import DeadLetterWarning
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option(
     "--table", required=True, metavar="NAMESPACE.NAME", help="The table; it is created if it is missing."
 )
@@ -34,24 +35,23 @@ from calve.errors import DeadLetterWarning
 @lake_options
 def command(
     lake: Lake,
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     table: str,
     key: str | None,
     no_wait: bool,
     timeout_s: float,
     idempotency_key: str | None,
 ) -> int:
-    """Load CSV, JSON and Parquet files into a table.
+    """Load CSV, JSON and Parquet files into a table, from this machine or from S3.
 
     \b
     Examples:
       calve load orders.csv --table shop.orders --key id
+      calve load s3://bucket/orders.parquet --table shop.orders --key id
       calve load day-1.parquet day-2.parquet --table shop.visits --idempotency-key visits-of-may
     """
     for path in files:
-        if str(path).startswith("s3:/"):
-            raise click.UsageError("Files must be local: copy them from S3 first.")
-        path.stat()  # a missing file is an error before anything is sent
+        source(path)  # a missing file is an error before anything is sent
     accepted = duplicates = dead = 0
     is_visible = True
     for number, path in enumerate(files):
@@ -82,7 +82,7 @@ def command(
 
 
 def _load(
-    lake: Lake, path: Path, table: str, key: str | None, name: str | None, timeout_s: float, wait: bool
+    lake: Lake, path: str, table: str, key: str | None, name: str | None, timeout_s: float, wait: bool
 ) -> WriteResult:
     import warnings
 
@@ -102,7 +102,7 @@ def _load(
 class _Bar:
     """A progress bar on a terminal, on stderr; nothing in a pipe."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self.add: Callable[[int], None] = lambda _rows: None
 
@@ -116,7 +116,7 @@ class _Bar:
             *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal, transient=True
         )
         self._progress.start()
-        task = self._progress.add_task(self._path.name, total=None)
+        task = self._progress.add_task(Path(self._path).name, total=None)
         self.add = lambda rows: self._progress.advance(task, rows)
         return self
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.clients import pyiceberg_client
 from tests.harness import components
+from tests.harness.s3 import S3Server
 from tests.harness.server import environment
 from tests.harness.stacks import Stack
 
@@ -35,10 +36,12 @@ def orders(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids), "state": ["paid" if number % 2 else "new" for number in ids]})
 
 
-def calve(stack: Stack, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def calve(
+    stack: Stack, *words: str, stdin: str = "", more: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(components.calve()), *words],
-        env=environment({"CALVE_URI": stack.url}),
+        env=environment({"CALVE_URI": stack.url}) | (more or {}),
         input=stdin,
         capture_output=True,
         text=True,
@@ -163,4 +166,28 @@ def test_load_flush_and_status_without_a_worker(stack: Stack, table: str, tmp_pa
     assert flushed.returncode == 1
     assert "will land" in flushed.stderr
     assert calve(stack, "load", str(tmp_path / "no.csv"), "--table", name).returncode == 1
-    assert calve(stack, "load", "s3://bucket/a.csv", "--table", name).returncode == 2
+
+
+def test_load_from_s3(stack: Stack, s3: S3Server, table: str, tmp_path: Path) -> None:
+    """With the keys of the environment, as other programs take them."""
+    name = f"{table.partition('.')[0]}.objects"
+    bucket = s3.bucket()
+    folder = s3.path(f"s3://{bucket}/in")
+    folder.mkdir()
+    (folder / "a.csv").write_text("\ufeffid,page\n1,/\n2,/über\n", encoding="utf-8")
+    (folder / "b.ndjson").write_text('{"id": 3}\n{"id": 4}\n')
+    (folder / "c.json").write_text('[{"id": 5}]')
+    pyarrow.parquet.write_table(pa.table({"id": [6, 7, 8]}), folder / "d.parquet")
+    keys = {
+        "AWS_ACCESS_KEY_ID": s3.access.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": s3.access.secret_access_key,
+        "AWS_ENDPOINT_URL": s3.access.endpoint,
+        "AWS_REGION": s3.access.region,
+    }
+    files = [f"s3://{bucket}/in/{file}" for file in ("a.csv", "b.ndjson", "c.json", "d.parquet")]
+    loaded = calve(stack, "load", *files, "--table", name, "--no-wait", more=keys)
+    assert loaded.stdout.startswith("8 rows accepted"), loaded.stderr
+    status = json.loads(printed(stack, "status"))
+    assert status["landing"]["tables"][name]["pending-events"] == 8
+    missing = calve(stack, "load", f"s3://{bucket}/in/no.csv", "--table", name, more=keys)
+    assert (missing.returncode, "is no object" in missing.stderr) == (1, True)

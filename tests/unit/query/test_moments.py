@@ -35,6 +35,9 @@ NOW_MS = 1_800_000_000_000
         ("90s ago", AtTime(NOW_MS - 90_000)),
         ("500 ms ago", AtTime(NOW_MS - 500)),
         ("2 Weeks ago", AtTime(NOW_MS - 1_209_600_000)),
+        ("an hour ago", AtTime(NOW_MS - 3_600_000)),
+        ("a minute ago", AtTime(NOW_MS - 60_000)),
+        ("Yesterday", AtTime(NOW_MS - 86_400_000)),
         ("main:77", AtToken("main", 77)),
     ],
 )

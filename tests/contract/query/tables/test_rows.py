@@ -28,6 +28,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+import calve
+from catalog.moments import AtTime
 from tests.contract.query.tables.table_lake import TableLake, orders
 from tests.harness.stacks import Stack
 
@@ -92,6 +94,21 @@ def test_rows_as_of_a_moment(lake: TableLake) -> None:
     assert ids(lake.get("orders", "rows", as_of=f"snapshot:{snapshot}")) == [1, 2]
     error = lake.refused("GET", "orders", "rows", params={"as_of": before})
     assert "did not exist then" in error["message"]
+
+
+def test_a_client_that_asks_for_rows_before_the_table_was_made(lake: TableLake) -> None:
+    lake.orders()
+    made = lake.get("orders", "history")["events"][-1]
+    with calve.connect(lake.stack.url) as client:
+        table = client.table(f"{lake.namespace}.orders")
+        for moment in ("yesterday", "an hour ago", datetime.now(UTC) - timedelta(days=400)):
+            with pytest.raises(calve.errors.NotFound) as refused:
+                table.rows(as_of=moment)
+            message = refused.value.message
+            assert "did not exist then" in message
+            assert f"it exists from {AtTime(made['time-ms'])} (number {made['number']})" in message, message
+    error = lake.refused("GET", "orders", "rows", params={"as_of": "yesterday"})
+    assert "it exists from" in error["message"]
 
 
 def test_rows_of_dates_are_pruned(lake: TableLake) -> None:
