@@ -21,8 +21,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 
+from calve import api_reference
+
 ICEBERG_FILE = "iceberg-rest.yaml"
 LAKE_FILE = "lake.yaml"
+REFERENCE_FILE = "reference.md"
 COMPONENTS_FILE = Path(__file__).with_name("iceberg_components.yaml")
 
 Node = dict[str, Any]
@@ -136,7 +139,7 @@ def lake_document(app: FastAPI) -> Node:
 
 
 def write(directory: Path, app: FastAPI) -> None:
-    """Write both files."""
+    """Write both files, and the page about them."""
     for name, text in _files(app).items():
         (directory / name).write_text(text, encoding="utf-8")
 
@@ -151,13 +154,15 @@ def check(directory: Path, app: FastAPI) -> list[str]:
 
 
 def _files(app: FastAPI) -> dict[str, str]:
-    head = iceberg_document(app)
+    lake, head = lake_document(app), iceberg_document(app)
+    reference = api_reference.rendered({LAKE_FILE: lake, ICEBERG_FILE: head})
     del head["components"]
     components = COMPONENTS_FILE.read_text(encoding="utf-8")
     return {
         # The components as they are written by hand, line by line.
         ICEBERG_FILE: _ICEBERG_NOTE + _dump(head) + components[components.index("components:\n") :],
-        LAKE_FILE: _LAKE_NOTE + _dump(lake_document(app)),
+        LAKE_FILE: _LAKE_NOTE + _dump(lake),
+        REFERENCE_FILE: reference,
     }
 
 

@@ -1,7 +1,8 @@
 """Runs the fenced code blocks of a Markdown page, in order, as a reader would who pastes them.
 
 The words behind the fence say how: `bash`, `python`, `sql duckdb` (also plain `sql`), `sql spark`,
-`properties spark`; any other block is only shown. A third word `s3` marks what is for an object store.
+`properties spark`; any other block is only shown. A third word `s3` marks what is for an object store, `demo`
+what needs a running demo.
 `→` in a comment at the end of a statement says what must come out: the one value of a query, the text that is
 printed, or a part of what a command answers (white space apart).
 """
@@ -11,7 +12,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import os
 import re
+import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +27,8 @@ from pyspark.sql import SparkSession
 
 from tests.clients.duckdb_client import connected
 from tests.clients.spark_client import SparkLake
+from tests.harness import components
+from tests.harness.components import ROOT
 from tests.harness.stacks import Stack
 
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -61,6 +67,8 @@ class Reader:
         self._session = spark
         self._catalogs: dict[str, str] = {}  # name on the page -> name in the shared session
         self._python: dict[str, Any] = {"__name__": "page"}
+        # polars warns that another package would plan faster, and warnings are errors here.
+        os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
         self._duckdb: duckdb.DuckDBPyConnection | None = None
         self.done = 0
 
@@ -76,7 +84,7 @@ class Reader:
             raise AssertionError(f"{block.where}: {error}") from error
 
     def _runner(self, block: Block) -> Callable[[str], None] | None:
-        engine = next((word for word in block.words if word != "s3"), "duckdb")
+        engine = next((word for word in block.words if word not in ("s3", "demo")), "duckdb")
         if block.language == "sql":
             return self._spark_sql if engine == "spark" else self._duckdb_sql
         if block.language == "properties":
@@ -102,17 +110,39 @@ class Reader:
 
     def _bash(self, text: str) -> None:
         for command, expected in _statements(text, "#", lambda line: not line.rstrip().endswith("\\")):
+            if " tail " in command:
+                self._follow(command)
+                continue
             ended = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", command],
+                cwd=ROOT,
+                env=self._environment,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=120,
                 check=False,
             )
             assert ended.returncode == 0, f"{command}\n{ended.stderr}"
-            assert '"error":' not in ended.stdout, ended.stdout
+            assert '"error":' not in ended.stdout or '"code":' in (expected or ""), ended.stdout
             if expected is not None:
                 assert _dense(expected) in _dense(ended.stdout), f"{expected} is not in {ended.stdout}"
+
+    def _follow(self, command: str) -> None:
+        """A command that shows what happens until Ctrl-C: it shows something, and ends well."""
+        running = subprocess.Popen(
+            shlex.split(command), cwd=ROOT, env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        assert running.stdout is not None
+        assert running.stdout.readline(), f"{command} showed nothing"
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+        assert running.returncode == 0, f"{command} ended with {running.returncode}"
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Commands of the page find the server of the stack where they would look for one."""
+        path = f"{components.calve().parent}:{os.environ['PATH']}"
+        return dict(os.environ) | {"CALVE_URI": self._stack.url, "PATH": path}
 
     def _run_python(self, text: str) -> None:
         lines = text.splitlines()

@@ -197,7 +197,8 @@ def test_a_stale_or_missing_file_is_named(tmp_path: Path) -> None:
     assert openapi.check(tmp_path, app) == []
     (tmp_path / openapi.LAKE_FILE).unlink()
     (tmp_path / openapi.ICEBERG_FILE).write_text("openapi: 3.1.1\n")
-    assert len(openapi.check(tmp_path, app)) == 2
+    (tmp_path / openapi.REFERENCE_FILE).write_text("# API\n")
+    assert len(openapi.check(tmp_path, app)) == 3
 
 
 def test_both_documents_may_be_merged(tmp_path: Path) -> None:
