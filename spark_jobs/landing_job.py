@@ -24,7 +24,6 @@ from py4j.protocol import Py4JJavaError
 
 from spark_jobs import task
 from spark_jobs.commit import BATCH_ID, Prepared, quoted
-from spark_jobs.compact import Compacted, compact
 from spark_jobs.merge import merge
 from spark_jobs.messages import (
     BadJob,
@@ -84,7 +83,7 @@ class Outcome:
 
 
 class LandingJob:
-    """Lands jobs in one worker slot. `pool`, `states` and `compacted` are shared by all slots."""
+    """Lands jobs in one worker slot. `pool` and `states` are shared by all slots."""
 
     def __init__(
         self,
@@ -92,14 +91,12 @@ class LandingJob:
         slot: SlotSession,
         pool: Executor,
         states: TableStates,
-        compacted: Compacted,
         key_files: KeyFileSettings | None = None,
     ) -> None:
         self.server = server
         self.slot = slot
         self.pool = pool
         self.states = states
-        self.compacted = compacted
         self.key_files = key_files or KeyFileSettings()
         self._unsure: _Try | None = None
 
@@ -137,20 +134,17 @@ class _Try:
         self._slot = landing.slot
         self._pool = landing.pool
         self._states = landing.states
-        self._compacted = landing.compacted
         self._key_files = landing.key_files
         self._job = job
         self._progress = progress
         self._outcome = Outcome(None, tried)
         self._paths: list[str] = []  # of all files that tasks wrote
         self._prepared: list[Prepared] = []
-        self._compact_facts: dict[str, dict[str, Any]] = {}
         self._is_sent = False
         self._transaction: str | None = None  # the name of the open transaction, where there is one
 
     def run(self) -> Outcome:
         outcome = self._outcome
-        tables = self._compact()
         with self._stage("plan"):
             planner = Planner(
                 self._states,
@@ -163,9 +157,7 @@ class _Try:
                     key_files=self._key_files,
                 ),
             )
-            plans = self._each(tables, planner.plan)
-            for plan in plans:
-                plan.facts |= self._compact_facts.get(plan.table.label, {})
+            plans = self._each(self._job.tables, planner.plan)
         results = self._write(plans)
         self._progress.check()
         with self._stage("commit"):
@@ -186,36 +178,6 @@ class _Try:
             self._is_sent = True
             outcome.number = self._server.publish(self._job, changes, metrics, transaction=self._transaction)
         return outcome
-
-    def _compact(self) -> Sequence[TableJob]:
-        """The tables of the job, after a compaction of those that are due. It is published at once."""
-        due = {
-            self._where(table, name): table.label
-            for table in self._job.tables
-            for name in (table.mirror, table.changes)
-            if name is not None
-            and self._compacted.is_due(self._where(table, name), table.states[name].metadata)
-        }
-        if not due:
-            return self._job.tables
-        warehouse, transaction = self._job.warehouse, self._slot.transaction
-        self._server.open_transaction(warehouse, transaction)
-        for where, label in due.items():
-            started_s = time.monotonic()
-            failure = compact(self._slot.spark, self._slot.catalog(warehouse), where)
-            facts = self._compact_facts.setdefault(label, {})
-            facts |= {"compact-failure": failure} if failure is not None else {}
-            facts["compact-ms"] = round((time.monotonic() - started_s) * 1000)
-        self._server.publish_transaction(warehouse, transaction)
-        tables = self._server.renewed(self._job).tables
-        for table in tables:
-            for name, state in table.states.items():
-                if self._where(table, name) in due:
-                    self._compacted.note(self._where(table, name), state.metadata)
-        return tables
-
-    def _where(self, table: TableJob, name: str) -> tuple[str, ...]:
-        return (self._job.warehouse, *table.namespace, name)
 
     def _io(self) -> Any:
         return self._slot.stores.io(self._job.warehouse)

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from spark_jobs import maintenance
-from spark_jobs.compact import Compacted
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.landing_job import LandingJob, Progress
 from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from
@@ -80,7 +79,6 @@ class Worker:
         self._running: dict[int, _Running] = {}
         self._key_files = key_files or KeyFileSettings()
         self._states = TableStates()
-        self._compacted = Compacted()
         self._pool = ThreadPoolExecutor(TABLES_AT_ONCE * slots, "table")
         self._exit_code = 0
 
@@ -115,9 +113,7 @@ class Worker:
         # Each slot's Spark jobs get an equal share of the cores.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"slot-{slot}")
         session = SlotSession(self._spark, self._server, self._stores, self._name, slot)
-        landing = LandingJob(
-            self._server, session, self._pool, self._states, self._compacted, self._key_files
-        )
+        landing = LandingJob(self._server, session, self._pool, self._states, self._key_files)
         step = maintenance.MaintenanceStep(self._server, session)
         # Maintenance has one slot, so that batches always find another.
         is_first = slot == 0 or self._about.get("maintenance") == "only"

@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession
 
 from catalog.metadata.commit import apply
 from catalog.metadata.tables import creation_updates
-from spark_jobs.compact import Compacted
 from spark_jobs.landing_job import LandingJob, Outcome, Progress
 from spark_jobs.messages import CHANGE_COLUMNS, Job, KeyFileSettings, job_from
 from spark_jobs.server_client import Server, ServerError, TableChange, TableChanged
@@ -70,7 +69,7 @@ class PlainServer(Server):
                 self.commit(job.warehouse, changes)
             return self.rest.head()
         try:
-            self.publish_transaction(job.warehouse, transaction)
+            self._call("POST", f"/lake/v1/{job.warehouse}/transactions/{transaction}/commit")
         except ServerError as error:
             raise (TableChanged(str(error)) if error.status == 409 else error) from error
         return self.rest.head()
@@ -111,9 +110,7 @@ class PipelineSlot:
         self.session = SlotSession(spark, self.server, self.stores, f"w-{uuid.uuid4().hex[:8]}", slot)
         self.key_files = key_files or KeyFileSettings()
         self._pool = ThreadPoolExecutor(4)
-        self.landing = LandingJob(
-            self.server, self.session, self._pool, TableStates(), Compacted(), self.key_files
-        )
+        self.landing = LandingJob(self.server, self.session, self._pool, TableStates(), self.key_files)
 
     def close(self) -> None:
         self._pool.shutdown()

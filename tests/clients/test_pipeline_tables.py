@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs import compact, planning
+from spark_jobs import maintenance, planning
 from spark_jobs.messages import BadJob
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, delete, insert, moved, update
@@ -249,35 +249,30 @@ def test_the_columns_of_the_history_may_have_other_names(pipeline: PipelineLake)
     assert found == {events[0].id: ("insert", "mine"), events[1].id: ("delete", None)}
 
 
-def test_small_files_are_joined_when_they_are_many(
-    pipeline: PipelineLake, duck: DuckLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compact, "FILES_MAX", 12)
+def test_small_files_are_joined_between_batches(pipeline: PipelineLake, duck: DuckLake) -> None:
     table = Checked(pipeline.table({"id": "long", "it's `odd`\\": "string"}))
-    facts = [
+    names = (table.table.name, f"{table.table.name}__changes")
+    for number in range(1, 28):
         table.land(
             update(id=number % 5, **{"it's `odd`\\": f"{number}"}),
             insert(id=100 + number),
             delete(id=90 + number),
         )
-        for number in range(1, 28)
-    ]
-    assert [number for number, fact in enumerate(facts, 1) if "compact-ms" in fact] == [13, 25]
-    assert not [fact for fact in facts if "compact-failure" in fact]
-    for name in (table.table.name, f"{table.table.name}__changes"):
-        metadata = pipeline.rest.load(pipeline.namespace, name)["metadata"]
-        summary = metadata["snapshots"][-1]["summary"]
+        if number % 12 == 0:
+            for name in names:
+                assert maintained(pipeline, name)["rewritten-data-files"] >= 12
+    for name in names:
+        summary = pipeline.rest.load(pipeline.namespace, name)["metadata"]["snapshots"][-1]["summary"]
         assert int(summary["total-data-files"]) <= 6
-        assert int(summary["total-delete-files"]) <= 3
+        assert int(summary["total-delete-files"]) <= 4
     table.check_by_duckdb(duck)
 
 
-def test_a_batch_lands_though_the_files_cannot_be_joined(
-    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compact, "FILES_MAX", 1)
-    monkeypatch.setitem(compact.OPTIONS, "no-such-option", "1")
-    table = Checked(pipeline.table({"id": "long"}))
-    table.land(insert(id=1))
-    facts = table.land(insert(id=2))
-    assert "no-such-option" in facts["compact-failure"]
+def maintained(pipeline: PipelineLake, name: str) -> dict[str, Any]:
+    """A step of maintenance, as the server would describe it."""
+    policy = {"small-files-min": 12, "delete-files-max": 8, "delete-ratio": 0.2, "target-bytes": 128 * 2**20}
+    described = {"id": "j", "epoch": 1, "warehouse": "main", "namespace": [pipeline.namespace], "name": name}
+    job = maintenance.job_from(
+        described | {"actions": ["compact"], "policy": policy, "step-bytes-max": 32 * 2**20, "sort": []}
+    )
+    return maintenance.MaintenanceStep(pipeline.slot.server, pipeline.slot.session).run(job)
