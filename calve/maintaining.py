@@ -9,6 +9,7 @@ from catalog.errors import Invalid
 from catalog.services.catalog import Catalog
 from maintenance.policies import Policies
 from maintenance.rounds import RoundSettings
+from maintenance.row_lifetimes import RowLifetimes
 from maintenance.service import Maintenance
 from maintenance.store import MaintenanceStore
 
@@ -20,7 +21,8 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
     except Invalid as error:
         raise StartupError(f"kept_moments: {error.message}") from error
     rounds = RoundSettings(settings.maintenance_interval_s, settings.reader_grace_s * 1000)
-    maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance)
+    rows = RowLifetimes(ingest.journal.database) if ingest is not None else None
+    maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance, rows=rows)
     if ingest is not None:
         ingest.job_service.maintenance = maintenance.jobs
     return maintenance

@@ -33,6 +33,7 @@ from maintenance.expiry import is_kept
 from maintenance.file_cleanup import Deleted, FileCleanup
 from maintenance.kept_moments import KeptMomentsPolicy, kept
 from maintenance.policies import Policies
+from maintenance.row_lifetimes import RowLifetimes
 from maintenance.store import ExpiredFiles, MaintenanceStore
 
 THIN_NUMBERS_MAX = 5_000
@@ -82,12 +83,19 @@ class Counts:
 
 class Rounds:
     def __init__(
-        self, catalog: Catalog, store: MaintenanceStore, policies: Policies, settings: RoundSettings
+        self,
+        catalog: Catalog,
+        store: MaintenanceStore,
+        policies: Policies,
+        settings: RoundSettings,
+        rows: RowLifetimes | None = None,
     ) -> None:
         self._catalog = catalog
         self._store = store
         self._policies = policies
         self._settings = settings
+        self._rows = rows
+        self._rows_ms = 0
         self._cleanup = FileCleanup(catalog.files)
         self._holder = uuid.uuid4().hex
         self._progress: dict[str, _Progress] = {}
@@ -114,6 +122,10 @@ class Rounds:
 
     def once(self) -> None:
         """One round over all warehouses."""
+        now_ms = self._catalog.now_ms()
+        if self._rows is not None and now_ms - self._rows_ms >= TICK_MS_MAX:
+            self._rows_ms = now_ms
+            self._rows.sweep(now_ms)
         for warehouse in self._catalog.warehouses.all():
             try:
                 self.maintain(warehouse)

@@ -20,6 +20,7 @@ from maintenance.jobs import KIND, MaintenanceJobs
 from maintenance.orphans import Orphans
 from maintenance.policies import Policies
 from maintenance.rounds import Rounds, RoundSettings
+from maintenance.row_lifetimes import RowLifetimes
 from maintenance.store import MaintenanceStore, TableRecord
 
 EXPIRE = "expire"
@@ -37,11 +38,12 @@ class Maintenance:
         settings: RoundSettings,
         *,
         is_on: bool = True,
+        rows: RowLifetimes | None = None,
     ) -> None:
         self._catalog = catalog
         self._store = store
         self._policies = policies
-        self.rounds = Rounds(catalog, store, policies, settings)
+        self.rounds = Rounds(catalog, store, policies, settings, rows)
         self._landing_jobs = Jobs(catalog.database)
         self.jobs = MaintenanceJobs(
             catalog, store, policies, self._landing_jobs, LandingTables(catalog.database)

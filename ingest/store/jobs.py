@@ -16,7 +16,7 @@ from ingest.change import TableName
 from ingest.store.schema import claims, jobs, workers
 from ingest.store.tables import TableAdvance, key_of, name_of
 
-KEPT_MS = 24 * 3600 * 1000  # how long a finished job can be looked at
+KEPT_MS = 3600 * 1000  # how long a finished job can be looked at: one a second has a description of some KB
 RETRY_MS_MAX = 30_000
 
 _by_id = jobs.c.id == sa.bindparam("j")
