@@ -119,6 +119,8 @@ def assemble(
     app.include_router(webhooks_api.router)
     app.include_router(tables_router())
     app.include_router(maintenance_api.router)
+    if ingest is not None:
+        app.include_router(maintenance_api.jobs_router)
     add_pages(app)
     describe(app)
     add_exception_handlers(app)

@@ -20,6 +20,7 @@ from catalog.models import Role
 from maintenance.service import Maintenance
 
 router = APIRouter(prefix="/lake/v1", tags=["Maintenance"])
+jobs_router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
 NAMESPACE = "/{warehouse}/namespaces/{namespace}"
 TABLE = NAMESPACE + "/tables/{table}"
 TABLES_MAX = 1000
@@ -181,7 +182,7 @@ def remove_orphans(
     return maintenance.remove_orphans(warehouse, identifier, is_dry_run=dry_run)
 
 
-@router.post("/jobs/{job}/complete", operation_id="completeJob", status_code=204)
+@jobs_router.post("/jobs/{job}/complete", operation_id="completeJob", status_code=204)
 def complete_job(maintenance: MaintenanceDep, caller: CallerDep, job: str, body: CompleteRequest) -> None:
     """End a job of maintenance, and record what it did. For workers."""
     found = maintenance.job(job)

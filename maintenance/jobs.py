@@ -25,6 +25,7 @@ from ingest.change import TableName
 from ingest.store.jobs import Job, Jobs, finish
 from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
 from ingest.store.tables import LandingTables
+from maintenance import measures
 from maintenance.health import COMPACT, Health, health, reasons
 from maintenance.policies import Policies
 from maintenance.store import MaintenanceStore
@@ -96,6 +97,7 @@ class MaintenanceJobs:
             finish(connection, job.id, epoch, number, facts)
 
         self._catalog.database.write(work)
+        measures.compacted(facts)
         key = (Namespace(tuple(described["namespace"])).key, described["name"])
         found = self._health(job.warehouse, key)
         if found is None:

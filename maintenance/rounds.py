@@ -28,6 +28,7 @@ from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.store.history import HistoryRow
 from catalog.store.moments import KeptMoments
+from maintenance import measures
 from maintenance.expire import EXPIRED_MIN, TableExpiry
 from maintenance.expiry import is_kept
 from maintenance.file_cleanup import Deleted, FileCleanup
@@ -71,16 +72,6 @@ class _Progress:
     cleaned_ms: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Counts:
-    """What maintenance has done in this process, for /metrics."""
-
-    moments_forgotten: int = 0
-    snapshots_expired: int = 0
-    history_rows_deleted: int = 0
-    files_deleted: int = 0
-
-
 class Rounds:
     def __init__(
         self,
@@ -101,7 +92,6 @@ class Rounds:
         self._progress: dict[str, _Progress] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
-        self.counts = Counts()
 
     def start(self) -> None:
         self._thread.start()
@@ -187,7 +177,7 @@ class Rounds:
                 limit=THIN_NUMBERS_MAX,
                 choose=lambda found: kept(found, policy, now_ms),
             )
-            self.counts.moments_forgotten += forgotten
+            measures.moments_forgotten.inc(forgotten)
             kept_now = moments.all(warehouse)
             if kept_now.thinned_number == before:
                 break
@@ -243,7 +233,7 @@ class Rounds:
             log.info("not expired", extra={"table": str(identifier), "reason": error.message})
             return
         if done is not None:
-            self.counts.snapshots_expired += done.snapshots
+            measures.snapshots_expired.inc(done.snapshots)
             log.info("expired snapshots", extra={"table": str(identifier), "snapshots": done.snapshots})
 
     # -- history rows
@@ -267,7 +257,7 @@ class Rounds:
             gone = [row for row in rows if _is_unneeded(row, numbers, kept_now.thinned_number)]
             self._queue_metadata_files(warehouse, gone, now_ms)
             history.delete(warehouse, gone)
-            self.counts.history_rows_deleted += len(gone)
+            measures.history_rows_deleted.inc(len(gone))
             if len(rows) < ROWS_A_CHUNK:
                 progress.scanned = 0
                 return
@@ -319,7 +309,7 @@ class Rounds:
                 )
                 return total
             self._store.delete_files([id_ for id_, _ in queued])
-            self.counts.files_deleted += done.total
+            measures.files_deleted.inc(done.total)
             total = Deleted(*(getattr(total, n) + getattr(done, n) for n in Deleted.__slots__))
             if len(queued) < QUEUE_ROWS_A_RUN:
                 break

@@ -22,6 +22,7 @@ _events = Histogram("calve_landing_batch_events", "Changes in one published batc
 _write = Histogram(
     "calve_landing_write_seconds", "Time that Spark took to write and merge a batch.", buckets=SECONDS
 )
+_bytes = Counter("calve_landing_bytes_total", "Bytes of the files that batches wrote.")
 _failures = Counter(
     "calve_landing_failures_total", "Batches that could not be staged, written or published.", ("at",)
 )
@@ -33,6 +34,8 @@ class LandingMetrics:
         oldest_ms = min((step.oldest_ms for step in steps if step.oldest_ms), default=now_ms)
         _visible.observe(max(0.0, (now_ms - oldest_ms) / 1000))
         _events.observe(sum(step.events for step in steps))
+        for facts in (metrics.get("tables") or {}).values():
+            _bytes.inc(facts.get("bytes", 0) if isinstance(facts, dict) else 0)
         took_ms = metrics.get("write-ms")
         if isinstance(took_ms, int | float):
             _write.observe(took_ms / 1000)

@@ -44,6 +44,21 @@ def test_5000_publishes(stack_name: StackName, stacks: Stacks, tmp_path: Path) -
         Run(stack, seed=2).write(5000)
 
 
+@pytest.mark.parametrize("stack_name", STACKS)
+def test_a_server_that_is_killed_during_maintenance_loses_nothing(
+    stack_name: StackName, stacks: Stacks, tmp_path: Path
+) -> None:
+    with stacks.started(stack_name, tmp_path, SETTINGS) as stack:
+        Run(stack, seed=3).write_and_kill(5)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("stack_name", STACKS)
+def test_100_kills_during_maintenance(stack_name: StackName, stacks: Stacks, tmp_path: Path) -> None:
+    with stacks.started(stack_name, tmp_path, SETTINGS) as stack:
+        Run(stack, seed=4).write_and_kill(100)
+
+
 class Run:
     """Two tables: rows are appended to both, and the rows of one are replaced now and then."""
 
@@ -70,6 +85,18 @@ class Run:
         self.read_every_kept_moment()
         self.at_rest()
         assert max(sizes) <= MOMENTS_MAX, f"snapshots of a table: {sizes}"
+
+    def write_and_kill(self, kills: int) -> None:
+        """The server maintains all the time, so a kill at a random time hits it at a random point."""
+        for kill in range(kills):
+            for number in range(20 * kill, 20 * kill + 20):
+                self.publish(number)
+            time.sleep(self.random.uniform(0, 0.4))  # the kill comes at a random time, whatever is under way
+            self.stack.server.kill()
+            self.stack.server.start()
+            self.read(self.random.choice(sorted(self.expected)))
+        self.read_every_kept_moment()
+        self.at_rest()
 
     def publish(self, number: int) -> None:
         which = number % 2
