@@ -196,14 +196,14 @@ class MaintenanceStep:
         if options:
             pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
             parts.append(f"options => map({pairs})")
-        catalog = self._catalog(job.warehouse)
+        catalog = self.catalog(job.warehouse)
         return self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({', '.join(parts)})").collect()
 
     @property
     def _spark(self) -> SparkSession:
         return self._slot.spark
 
-    def _catalog(self, warehouse: str) -> str:
+    def catalog(self, warehouse: str) -> str:
         """The name of a catalog for the warehouse itself, without a transaction."""
         if warehouse not in self._catalogs:
             name = f"maintenance_{len(self._catalogs)}"

@@ -164,13 +164,6 @@ class Server:
         except ServerError as refused:
             raise _lost(refused) from refused
 
-    def load_table(self, warehouse: str, namespace: Sequence[str], name: str) -> dict[str, Any]:
-        """The metadata of a table."""
-        space = _segment("\x1f".join(namespace))
-        path = f"/v1/{_segment(warehouse)}/namespaces/{space}/tables/{_segment(name)}"
-        metadata: dict[str, Any] = self._call("GET", path).json()["metadata"]
-        return metadata
-
     def complete(self, job: Job, facts: Mapping[str, Any]) -> None:
         """End a job of maintenance."""
         try:

@@ -1,0 +1,35 @@
+"""Measure maintenance.
+
+python -m bench.maintenance commits --commits 20000     # one table, with and without maintenance
+python -m bench.maintenance compaction --batches 120    # bytes rewritten for each byte landed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.maintenance import commits, compaction
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.maintenance", description=__doc__)
+    parser.add_argument("what", choices=("commits", "compaction"))
+    parser.add_argument("--commits", type=int, default=20_000)
+    parser.add_argument("--without", action="store_true", help="without maintenance, for comparison")
+    parser.add_argument("--batches", type=int, default=120)
+    parser.add_argument("--rows", type=int, default=5_000, help="rows of one batch")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.what == "commits":
+            found = commits.run(Path(folder), options.commits, is_on=not options.without, say=print)
+            print(json.dumps([asdict(sample) for sample in found], indent=1))
+        else:
+            print(json.dumps(compaction.run(Path(folder), options.batches, options.rows, print), indent=1))
+
+
+if __name__ == "__main__":
+    main()
