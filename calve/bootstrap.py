@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from calve.settings import Settings
 from calve.startup import StartupError
 from catalog import fast
-from catalog.errors import CatalogError
+from catalog.errors import CatalogError, Invalid
 from catalog.fast.document_cache import DocumentCache
 from catalog.identity.base import Identity
 from catalog.identity.open import OpenIdentity
@@ -43,6 +43,7 @@ from ingest.staging.process import StagingProcess
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandingTables
+from maintenance.kept_moments import KeptMomentsPolicy
 
 JOURNAL_POOL_SIZE = 4  # appends have one thread; the others read
 
@@ -118,6 +119,7 @@ def open_catalog(settings: Settings) -> Catalog:
         transaction_ttl_s=settings.transaction_ttl_s,
         idempotency_lifetime_s=settings.idempotency_lifetime_s,
         pin_s=settings.reader_pin_s,
+        pin_after_s=_all_kept_s(settings) / 2,
         page_size_max=settings.page_size_max,
         namespace_separator=settings.namespace_separator_text,
     )
@@ -128,6 +130,14 @@ def open_catalog(settings: Settings) -> Catalog:
     except CatalogError as error:
         raise StartupError(error.message) from error
     return catalog
+
+
+def _all_kept_s(settings: Settings) -> float:
+    """How long every moment is kept."""
+    try:
+        return KeptMomentsPolicy.parse(settings.kept_moments).all_ms / 1000
+    except Invalid as error:
+        raise StartupError(f"kept_moments: {error.message}") from error
 
 
 def _s3(settings: Settings) -> S3Settings:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from calve.bootstrap import Ingest
 from calve.settings import Settings
-from calve.startup import StartupError
-from catalog.errors import Invalid
 from catalog.services.catalog import Catalog
 from maintenance.policies import Policies
 from maintenance.rounds import RoundSettings
@@ -16,10 +14,7 @@ from maintenance.store import MaintenanceStore
 
 def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None) -> Maintenance:
     store = MaintenanceStore(catalog.database)
-    try:
-        policies = Policies(store, settings.kept_moments, is_on=settings.maintenance)
-    except Invalid as error:
-        raise StartupError(f"kept_moments: {error.message}") from error
+    policies = Policies(store, settings.kept_moments, is_on=settings.maintenance)
     rounds = RoundSettings(settings.maintenance_interval_s, settings.reader_grace_s * 1000)
     rows = RowLifetimes(ingest.journal.database) if ingest is not None else None
     maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance, rows=rows)

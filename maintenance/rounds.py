@@ -24,7 +24,7 @@ import orjson
 
 from catalog.errors import CatalogError
 from catalog.models import Warehouse
-from catalog.names import Identifier, Namespace
+from catalog.names import Identifier, Namespace, namespace_from_levels
 from catalog.services.catalog import Catalog
 from catalog.store.history import HistoryRow
 from catalog.store.moments import KeptMoments
@@ -254,7 +254,11 @@ class Rounds:
         while time.monotonic() < end_s:
             self._check()
             rows = history.scan(warehouse, progress.scanned, until, ROWS_A_CHUNK)
-            gone = [row for row in rows if _is_unneeded(row, numbers, kept_now.thinned_number)]
+            gone = [
+                row
+                for row in rows
+                if _is_unneeded(row, numbers, kept_now.thinned_number) and not self._is_link(warehouse, row)
+            ]
             self._queue_metadata_files(warehouse, gone, now_ms)
             history.delete(warehouse, gone)
             measures.history_rows_deleted.inc(len(gone))
@@ -262,6 +266,15 @@ class Rounds:
                 progress.scanned = 0
                 return
             progress.scanned = max(rows[0].number, rows[-1].number - 1)
+
+    def _is_link(self, warehouse: str, row: HistoryRow) -> bool:
+        """Whether the row leads to rows of the same table under a former name, which expiry must find."""
+        former = row.detail.get("from") if row.present else None
+        if former is None:
+            return False
+        key = namespace_from_levels(former["namespace"]).key
+        earlier = self._catalog.history.rows_of(warehouse, key, former["name"])
+        return any(uuid_ == row.uuid and number < row.number for number, _, uuid_, _ in earlier)
 
     def _queue_metadata_files(self, warehouse: str, gone: Iterable[HistoryRow], now_ms: int) -> None:
         by_table: dict[str, list[str]] = {}

@@ -1,8 +1,7 @@
 """Compaction while batches land: bytes rewritten for each byte landed, beside Iceberg's own defaults.
 
 Both tables get the same batches of random rows. After every twelve, one is maintained by a step of the
-worker,
-the other by `rewrite_data_files` as Iceberg's documentation calls it.
+worker, the other by `rewrite_data_files` as Iceberg's documentation calls it.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ class Limits:
     idempotency_lifetime_s: int = 1800
     report_retention_s: int = 30 * 24 * 3600
     pin_s: int = 3600  # how long a moment is kept for a reader after its last request
+    pin_after_s: float = 300  # a moment that is read is pinned from this age on
     page_size_max: int = 1000
     namespace_separator: str = LEVEL_SEPARATOR  # the character itself, not percent-encoded
 
@@ -118,17 +119,25 @@ class Catalog:
     def kept_number(self, warehouse: str, number: int) -> int | None:
         """The last kept moment at or before a number. None if there is none.
 
-        A pin on it is renewed while it is read.
+        It is pinned if it will soon be forgotten, and a pin is renewed while the moment is read.
         """
         found = self.moments.at(warehouse, number)
         now_ms, pin_ms = self.now_ms(), self.limits.pin_s * 1000
-        if found.number is not None and 0 < found.pinned_until_ms - now_ms < pin_ms // 2:
+        is_pinned = found.pinned_until_ms > now_ms
+        is_old = found.recent_ms is not None and now_ms - found.recent_ms >= self.limits.pin_after_s * 1000
+        if found.number and (found.pinned_until_ms - now_ms < pin_ms // 2 if is_pinned else is_old):
             self.moments.pin(warehouse, found.number, now_ms + pin_ms)
         return found.number
 
     def pin(self, ref: WarehouseRef) -> int:
-        """Resolve a reference with a moment, and keep that moment for its reader."""
+        """Resolve a reference with a moment, and keep that moment for its reader.
+
+        A recent number is pinned when it is read and has become older: programs, such as /query, name the
+        newest number each time, and do not return to it.
+        """
         number = self.resolve(ref)
+        if isinstance(ref.moment, AtNumber):
+            return number
         pinned = self.moments.pin(ref.name, number, self.now_ms() + self.limits.pin_s * 1000)
         return number if pinned is None else pinned
 

@@ -46,6 +46,12 @@ _NUMBERS = (
 _TIME = sa.select(sa.func.min(history.c.time_ms)).where(
     history.c.warehouse == _w, history.c.number == sa.bindparam("n")
 )
+_RECENT = sa.select(
+    sa.func.min(history.c.time_ms),
+    sa.select(moments.c.pinned_until_ms)
+    .where(_of_warehouse, moments.c.number == sa.bindparam("n"))
+    .scalar_subquery(),
+).where(history.c.warehouse == _w, history.c.number == sa.bindparam("n"))
 _BASES = sa.select(transactions.c.base_number).where(
     transactions.c.warehouse == _w,
     transactions.c.state == "open",
@@ -84,6 +90,7 @@ class KeptMoment:
 
     number: int | None  # None: nothing at or before it is kept
     pinned_until_ms: int = 0
+    recent_ms: int | None = None  # the time of a number that is not thinned yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ class MomentStore:
         """The last kept moment at or before a number."""
         thinned = self._database.fetch_one(_THINNED, {"w": warehouse})
         if thinned is None or number > thinned[0]:
-            return KeptMoment(number)
+            row = self._database.fetch_one(_RECENT, {"w": warehouse, "n": number})
+            return KeptMoment(number, row[1] or 0, row[0]) if row is not None else KeptMoment(number)
         row = self._database.fetch_one(_AT, {"w": warehouse, "n": number})
         if row is None:
             return KeptMoment(0 if number == 0 else None)

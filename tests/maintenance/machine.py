@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import NoSuchWarehouse
+from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef, warehouse_ref
 from catalog.services import namespaces, tables, transactions
 from catalog.services.catalog import Catalog
@@ -47,7 +48,8 @@ class Clock:
         self.offset_ns += int(seconds * 1e9)
 
 
-Content = dict[str, tuple[int | None, dict[str, int]]]  # name -> current snapshot, tags
+# name -> current snapshot, tags, number of columns
+Content = dict[str, tuple[int | None, dict[str, int], int]]
 
 
 @dataclass(slots=True)
@@ -80,7 +82,12 @@ class Lake:
     def create(self) -> None:
         self.names += 1
         name = f"t{self.names}"
-        request = {"name": name, "schema": SCHEMA}
+        request: dict[str, Any] = {"name": name, "schema": SCHEMA}
+        if self.random.random() < 0.5:  # old versions are then rebuilt, because their files are gone
+            request["properties"] = {
+                "write.metadata.delete-after-commit.enabled": "true",
+                "write.metadata.previous-versions-max": "2",
+            }
         tables.create(self.catalog, self.state(), CONTEXT, Identifier(NAMESPACE, name), request)
         self.remember()
 
@@ -98,6 +105,19 @@ class Lake:
                 return []
             ref = {"action": "set-snapshot-ref", "type": "tag", "snapshot-id": self.random.choice(ids)}
             return [ref | {"ref-name": f"tag{self.random.randint(1, 2)}"}]
+
+        self._commit(updates)
+
+    def evolve(self) -> None:
+        def updates(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+            schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
+            id_ = metadata["last-column-id"] + 1
+            field = {"id": id_, "name": f"c{id_}", "type": "int", "required": False}
+            wider = {"type": "struct", "fields": [*schema["fields"], field]}
+            return [
+                {"action": "add-schema", "schema": wider, "last-column-id": id_},
+                {"action": "set-current-schema", "schema-id": -1},
+            ]
 
         self._commit(updates)
 
@@ -156,9 +176,9 @@ class Lake:
         transactions.abort(self.catalog, "main", name)
 
     def pin(self) -> None:
-        number = self.random.randint(1, self.moments[-1][0])
+        _, time_ms = self.random.choice(self.moments)
         try:
-            pinned = self.catalog.pin(WarehouseRef("main", at=str(number)))
+            pinned = self.catalog.pin(WarehouseRef("main", at=str(AtTime(time_ms))))
         except NoSuchWarehouse:
             return
         until_ms = self.now_ms() + self.catalog.limits.pin_s * 1000
@@ -209,7 +229,7 @@ class Lake:
         needed = {
             id_
             for number in expected
-            for snapshot_id, tags in self.contents[number].values()
+            for snapshot_id, tags, _ in self.contents[number].values()
             for id_ in (snapshot_id, *tags.values())
         }
         for name in self.state().names(NAMESPACE.key, "table", "", 1000):
@@ -241,7 +261,8 @@ class Lake:
             tags = {ref: one["snapshot-id"] for ref, one in refs.items() if ref != "main"}
             assert current is None or current in ids, f"{name} has lost its current snapshot"
             assert ids >= set(tags.values()), f"{name} has lost a tagged snapshot"
-            found[name] = (current, tags)
+            schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
+            found[name] = (current, tags, len(schemas[metadata["current-schema-id"]]["fields"]))
         return found
 
     def document(self, state: Any, name: str) -> dict[str, Any]:

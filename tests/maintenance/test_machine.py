@@ -19,6 +19,7 @@ ACTIONS = (
     ("maintain", 6),
     ("tag", 1),
     ("untag", 1),
+    ("evolve", 1),
     ("roll_back", 1),
     ("rename", 1),
     ("drop_and_restore", 1),
