@@ -131,16 +131,20 @@ class OneRoundTrip(PlainWriter):
         statements = _statements(warehouse, request)
         if statements is None:
             return None
-        for point in ("swap.begun", "swap.row-set", "swap.before-number", "swap.before-history"):
+        for point in _points(request):
             faults.reach(point)
-        if request.record is not None:
-            faults.reach("swap.before-record")
-        faults.reach("swap.before-commit")
         rows = _run(database, statements)
         if not rows:
             return None
         faults.reach("swap.committed")
         return rows[0][0], rows[0][1]
+
+
+def _points(request: WriteRequest) -> list[str]:
+    """The failpoints of the ordinary write, up to its COMMIT."""
+    rows = ["swap.row-set" for _ in request.changes]
+    record = ["swap.before-record"] if request.record is not None else []
+    return ["swap.begun", *rows, "swap.before-number", "swap.before-history", *record, "swap.before-commit"]
 
 
 def _statements(warehouse: str, request: WriteRequest) -> list[Statement] | None:
@@ -230,7 +234,7 @@ def _run(database: Database, statements: list[Statement]) -> list[Any]:
     """The rows of the last statement. All statements are committed together, or none after an error.
 
     Raises IdempotencyKeyConflict, Unavailable (nothing was changed), CommitStateUnknown, and errors after
-    which `Database.write_changes` runs it again.
+    which the ordinary write takes over.
     """
     with database.autocommit() as connection:
         driver: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]

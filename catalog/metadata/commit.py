@@ -152,8 +152,9 @@ def is_replay(metadata: Metadata | None, requirements: Any, updates: Any) -> boo
 def _are_present(added: list[JsonObject], metadata: Metadata) -> bool:
     wanted = {snapshot["snapshot-id"]: _files(snapshot) for snapshot in added}
     snapshots = metadata.get("snapshots") or []
-    # The usual case is a new commit; this is its fastest check.
-    if wanted.keys().isdisjoint(map(snapshot_id_of, snapshots)):
+    # The usual case is a new commit with one snapshot; this is its fastest check.
+    ids = map(snapshot_id_of, snapshots)
+    if next(iter(wanted)) not in ids if len(wanted) == 1 else wanted.keys().isdisjoint(ids):
         return not wanted
     known = {id_: _files(snapshot) for snapshot in snapshots if (id_ := snapshot["snapshot-id"]) in wanted}
     return known == wanted

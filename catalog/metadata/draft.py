@@ -144,11 +144,23 @@ class Draft:
         self._owned.discard(key)
         self.document.pop(key, None)
 
+    def has_snapshot(self, id_: int) -> bool:
+        """One look through a long list is quicker than a set of its ids; more looks need the set."""
+        if self._snapshot_ids is None and not self.snapshots_added:
+            return id_ in map(snapshot_id_of, self.document["snapshots"])
+        return id_ in self.snapshot_ids
+
     @property
     def snapshot_ids(self) -> set[int]:
         if self._snapshot_ids is None:
             self._snapshot_ids = set(map(snapshot_id_of, self.document["snapshots"]))
         return self._snapshot_ids
+
+    def add_snapshot(self, id_: int, snapshot: dict[str, Any]) -> None:
+        self.list_of("snapshots").append(snapshot)
+        self.snapshots_added[id_] = snapshot
+        if self._snapshot_ids is not None:
+            self._snapshot_ids.add(id_)
 
     def forget_snapshot_ids(self) -> None:
         self._snapshot_ids = None

@@ -58,16 +58,14 @@ def add_snapshot(draft: Draft, update: JsonObject) -> None:
     snapshot = without_nulls(mapping(update, at), *_OPTIONAL)
     _check_table_is_laid_out(draft)
     id_ = long(snapshot, "snapshot-id", at)
-    if id_ in draft.snapshot_ids:
+    if draft.has_snapshot(id_):
         raise Invalid(f"Snapshot already exists for id: {id_}")
     _check_time(snapshot, draft.now_ms, at)
     _check_content(snapshot, draft.format_version, at)
     snapshot = _with_sequence_number(draft, snapshot, at)
     snapshot = _with_schema_id(draft, snapshot, at)
     _assign_rows(draft, snapshot, at)
-    draft.list_of("snapshots").append(snapshot)
-    draft.snapshot_ids.add(id_)
-    draft.snapshots_added[id_] = snapshot
+    draft.add_snapshot(id_, snapshot)
 
 
 def _check_table_is_laid_out(draft: Draft) -> None:
@@ -185,7 +183,7 @@ def set_snapshot_ref(draft: Draft, update: JsonObject) -> None:
     if (draft.document.get("refs") or {}).get(name) == ref:
         return
     id_ = ref["snapshot-id"]
-    if id_ not in draft.snapshots_added and id_ not in draft.snapshot_ids:
+    if id_ not in draft.snapshots_added and not draft.has_snapshot(id_):
         raise Invalid(f"Cannot set {name} to unknown snapshot: {id_}")
     if name == MAIN:
         if ref["type"] != "branch":

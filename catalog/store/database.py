@@ -143,10 +143,12 @@ class Database:
             raise Unavailable(NOTHING_CHANGED) from error
 
     def write_changes(self, warehouse: str, request: WriteRequest) -> tuple[int, int] | None:
-        """As `Writer.write_changes`, with the errors and retries of `write`."""
+        """As `Writer.write_changes`. None also after an error after which `write` runs again."""
         try:
-            return self._retrying(self._writer.write_changes, self, warehouse, request)
+            return self._writer.write_changes(self, warehouse, request)
         except DATABASE_ERRORS as error:
+            if _may_run_again(error):
+                return None
             raise Unavailable(NOTHING_CHANGED) from error
 
     def autocommit(self) -> sa.Connection:
