@@ -44,8 +44,8 @@ from catalog.names import (
 )
 from catalog.services import commits, namespaces, reports, tables
 from catalog.services.catalog import Catalog
-from catalog.services.idempotency import restore_entry, restore_from_file
 from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import restore_entry, restore_from_file
 
 router = APIRouter(tags=["Catalog API"])
 

@@ -16,7 +16,7 @@ from catalog.api.responses import identifiers_response, no_content, view_respons
 from catalog.api.writes import WriteDep, WriteWithoutKeyDep
 from catalog.names import Identifier, check_name, identifier_from_body, require_same_identifier
 from catalog.services import namespaces, tables, views
-from catalog.services.idempotency import restore_entry
+from catalog.services.writes import restore_entry
 
 router = APIRouter(tags=["Catalog API"])
 

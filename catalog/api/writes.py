@@ -23,9 +23,8 @@ from catalog.errors import CatalogError, Invalid
 from catalog.models import Caller, IdempotencyRecord
 from catalog.names import WarehouseRef, warehouse_ref
 from catalog.services.catalog import Catalog
-from catalog.services.idempotency import run_once
 from catalog.services.warehouse_state import WarehouseState
-from catalog.services.writes import WriteContext
+from catalog.services.writes import WriteContext, run_once
 
 T = TypeVar("T")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
@@ -64,7 +63,7 @@ class Write:
         return parse_object(self._body)
 
     def run_once(self, work: Callable[[], T], restore: Callable[[Any], T]) -> T:
-        """As `services.idempotency.run_once`, for the Idempotency-Key of the request."""
+        """As `services.writes.run_once`, for the Idempotency-Key of the request."""
         _ = self.state  # a refusal by the state is not saved with the key
         return run_once(self.catalog, self.context, work, restore)
 

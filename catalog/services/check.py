@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import CatalogError, FileNotFound
-from catalog.metadata.document import with_defaults
-from catalog.metadata.files import decode_metadata, encode_metadata
+from catalog.metadata.document import decode_metadata, encode_metadata, with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
 from catalog.models import CatalogEntry

@@ -31,8 +31,7 @@ from catalog.errors import (
     RequirementFailed,
 )
 from catalog.metadata.commit import apply, is_replay
-from catalog.metadata.document import summarize
-from catalog.metadata.files import next_metadata_location, outdated_files
+from catalog.metadata.document import next_metadata_location, outdated_files, summarize
 from catalog.metadata.snapshots import collapse_logs, set_publish_time
 from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
 from catalog.names import Identifier

@@ -19,8 +19,13 @@ from catalog.errors import (
     NoSuchTable,
     NoSuchView,
 )
-from catalog.metadata.document import summarize, with_defaults
-from catalog.metadata.files import decode_metadata, metadata_folder, next_metadata_location
+from catalog.metadata.document import (
+    decode_metadata,
+    metadata_folder,
+    next_metadata_location,
+    summarize,
+    with_defaults,
+)
 from catalog.metadata.invariants import violations
 from catalog.metadata.tables import new_table
 from catalog.models import PURGE_REQUESTED, UNNUMBERED, CatalogEntry, EntryChange, Kind

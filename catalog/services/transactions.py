@@ -23,8 +23,7 @@ from catalog.errors import (
     NoSuchTransaction,
 )
 from catalog.metadata.commit import apply
-from catalog.metadata.document import update_summary
-from catalog.metadata.files import next_metadata_location, outdated_files
+from catalog.metadata.document import next_metadata_location, outdated_files, update_summary
 from catalog.metadata.snapshots import set_publish_time
 from catalog.models import (
     UNNUMBERED,

@@ -9,7 +9,7 @@ import orjson
 
 from catalog import locations
 from catalog.errors import Invalid, NotWritten
-from catalog.metadata.files import next_metadata_location
+from catalog.metadata.document import next_metadata_location
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
 from catalog.models import UNNUMBERED, CatalogEntry, EntryChange

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import orjson
 
 from catalog.errors import FileNotFound, Forbidden
-from catalog.metadata.files import decode_metadata
+from catalog.metadata.document import decode_metadata
 from catalog.metadata.rebuild import rebuild
 from catalog.models import CatalogEntry, Kind, StagedChange, Transaction, Warehouse, WriteRequest
 from catalog.storage.base import Files

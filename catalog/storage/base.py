@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog.metadata.files import READ_BYTES_MAX  # the default limit of `Files.read`
+from catalog.metadata.document import READ_BYTES_MAX  # the default limit of `Files.read`
 
 
 @dataclass(frozen=True, slots=True)

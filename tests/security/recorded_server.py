@@ -24,7 +24,7 @@ from calve.settings import Settings
 from catalog.errors import FileNotFound
 from catalog.identity.open import OpenIdentity
 from catalog.locations import Location
-from catalog.metadata.files import READ_BYTES_MAX
+from catalog.metadata.document import READ_BYTES_MAX
 from catalog.services.catalog import Catalog, Limits
 from catalog.services.warehouses import ensure_main
 from catalog.storage.base import FileInfo

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from catalog.errors import FileNotFound, Forbidden, Unavailable
-from catalog.storage import local
+from catalog.storage import files as local
 from catalog.storage.files import StorageFiles
 
 REASONS = {
