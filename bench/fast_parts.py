@@ -29,7 +29,8 @@ READS = ("load-fresh", "load-grown", "load-grown-gzip", "not-modified", "list")
 WRITES = ("create-drop", "commit", "transaction")
 PARTS: dict[str, tuple[str, ...]] = {
     "reads": READS,
-    "group_commit": WRITES,
+    "group_commit": WRITES,  # SQLite
+    "one_round_trip": (*WRITES, "contended"),  # PostgreSQL
     "commit_queue": ("contended",),
     "document_cache": (*WRITES, "contended"),
     "all": tuple(row.key for row in ROWS),
@@ -112,6 +113,7 @@ def _serve_without(part: str, words: list[str]) -> None:
     changes: dict[str, Callable[[], None]] = {
         "reads": lambda: setattr(fast, "install", lambda app, *_, **__: app),
         "group_commit": lambda: setattr(fast, "writer", lambda _url: None),
+        "one_round_trip": lambda: setattr(fast, "writer", lambda _url: None),
         "commit_queue": lambda: setattr(calve.app, "CommitQueue", lambda: None),
         "document_cache": lambda: _keep_nothing(DocumentCache, Documents),
     }

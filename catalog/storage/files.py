@@ -5,9 +5,10 @@ adapter uses it. The adapter for `s3://` is in s3.py.
 
 Durability on `file://`: a file is created under its final name with O_EXCL and synced before `create`
 returns. On Linux's journaling file systems, the sync of a new file includes its directory entry and new
-parent directories. The row that refers to the file also contains its content, so that `calve check --repair` can write it again.
-After an error the partial file is deleted. After `kill -9` a partial file may remain, but no row refers to
-it: each name is used once, and the row is written after `create`.
+parent directories. The row that refers to the file also contains its content, so that
+`calve check --repair` can write it again. After an error the partial file is deleted. After `kill -9` a
+partial file may remain, but no row refers to it: each name is used once, and the row is written after
+`create`.
 
 Symbolic links: below a root that this process knows (passed at the start, or added by `probe`), the resolved
 directory of a file must be inside the root, else `Forbidden`. The result is cached for each directory, so
