@@ -87,7 +87,17 @@ def create(
 ) -> CatalogEntry:
     namespace_properties = properties_of(state, identifier.namespace)
     metadata = _new_metadata(catalog, state, identifier, request, namespace_properties)
-    return create_entry(catalog, state, context, identifier, "table", "create-table", metadata)
+    chosen = request.get("location") is not None or any(locations.path_properties(request.get("properties")))
+    return create_entry(
+        catalog,
+        state,
+        context,
+        identifier,
+        "table",
+        "create-table",
+        metadata,
+        has_new_locations=not chosen,
+    )
 
 
 def stage(
@@ -129,6 +139,8 @@ def create_entry(
     kind: Kind,
     operation: str,
     metadata: dict[str, Any],
+    *,
+    has_new_locations: bool = False,
 ) -> CatalogEntry:
     """Write the first metadata file of a new table or view and create its entry."""
     text = orjson.dumps(metadata)
@@ -150,7 +162,7 @@ def create_entry(
             summarize(metadata) if kind == "table" else {},
             locations.own_locations(metadata),
         )
-        return WritePlan(entry, [change], [(location, text)])
+        return WritePlan(entry, [change], [(location, text)], has_new_locations)
 
     return write_with_retry(catalog, state, context, make_plan)
 

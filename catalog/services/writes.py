@@ -58,6 +58,8 @@ class WritePlan(Generic[T]):
     result: T
     changes: list[EntryChange] = field(default_factory=list)
     files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
+    # The server has just made the locations up, so the files of no other table are there.
+    has_new_locations: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ def write_with_retry(
                 _save_record(catalog, _completed_record(context.record, plan.result))
             return plan.result
         faults.reach("write.decided")
-        _require_available_locations(catalog, state, plan.changes)
+        if not plan.has_new_locations:
+            _require_available_locations(catalog, state, plan.changes)
         try:
             # Inside a transaction no file is written: publishing writes one file for the last version.
             write_files(catalog, [] if state.is_transaction else plan.files)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 import sqlalchemy as sa
 
-from catalog.names import Identifier
-from catalog.services import commits, tables
+from catalog.errors import Invalid
+from catalog.names import Identifier, Namespace
+from catalog.services import commits, namespaces, tables
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from tests.concurrency.ground import ASKED, NAMESPACE, Ground, create_tables, state, table
@@ -77,3 +79,26 @@ def test_a_commit_reads_each_table_once_and_its_warehouse_with_it(catalog: Catal
         "warehouses",
         "warehouses",
     ]
+
+
+def test_a_create_reads_its_namespace_and_its_name(catalog: Catalog) -> None:
+    made = Identifier(NAMESPACE, "c")
+    sent = _sent(
+        catalog, lambda: tables.create(catalog, state(catalog), ASKED, made, {"name": "c", "schema": SCHEMA})
+    )
+    assert sent.index(BEGIN) == 2
+
+
+def test_a_location_of_the_server_inside_another_table_is_refused_and_leaves_no_file(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    """The namespace lies inside a table, so the location that the server chooses does too."""
+    entry = tables.load(state(catalog), table("a"))
+    place = orjson.loads(entry.document or b"")["location"]
+    namespaces.create(catalog, state(catalog), ASKED, Namespace(("inside",)), {"location": f"{place}/inside"})
+    made = Identifier(Namespace(("inside",)), "c")
+    files = sorted(tmp_path.rglob("*.json"))
+    with pytest.raises(Invalid, match="overlaps"):
+        tables.create(catalog, state(catalog), ASKED, made, {"name": "c", "schema": SCHEMA})
+    assert sorted(tmp_path.rglob("*.json")) == files
+    assert state(catalog).entry("inside", "c") is None
