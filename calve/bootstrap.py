@@ -278,4 +278,5 @@ def thresholds(settings: Settings) -> Thresholds:
         stored_bytes=settings.flush_bytes,
         freshness_ms=min(settings.freshness_target_ms, settings.flush_interval_ms, settings.flush_age_ms_max),
         batch_events_max=settings.batch_events_max,
+        batch_bytes_max=settings.batch_bytes_max,
     )

@@ -256,7 +256,9 @@ class Settings(BaseSettings):
     )
 
     freshness_target_ms: int = Field(
-        1_000, ge=0, description="A change waits this long for others before its batch is cut."
+        1_000,
+        ge=0,
+        description="How soon a change should be visible. Its batch is cut early enough, as far as is known.",
     )
     flush_events: int = Field(10_000, ge=1, description="A batch is cut at once when this many changes wait.")
     flush_bytes: int = Field(
@@ -267,6 +269,9 @@ class Settings(BaseSettings):
         30_000, ge=1, description="Most time between two batches of a table with changes."
     )
     batch_events_max: int = Field(200_000, ge=1, description="Most changes of one table in one batch.")
+    batch_bytes_max: int = Field(
+        64 * 2**20, ge=1, description="Most bytes of one table in one batch, compressed as in the journal."
+    )
     parquet_row_group_rows: int = Field(100_000, ge=1, description="Rows in a row group of a staged file.")
     parquet_compression: Literal["zstd", "snappy", "gzip", "none"] = Field(
         "zstd", description="Compression of staged files."

@@ -6,10 +6,14 @@ and stage them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
+
+import orjson
 
 from catalog.errors import Invalid
 
@@ -207,6 +211,21 @@ def position_of(*parts: int | str) -> str:
     """
     texts = (f"{part:016x}" if isinstance(part, int) else part for part in parts)
     return "/".join(texts).replace("\0", "\N{SYMBOL FOR NULL}")
+
+
+def original_of(event: object) -> bytes:
+    """The event as JSON text, even if it holds what orjson does not write."""
+    try:
+        return orjson.dumps(event, default=write_decimal)
+    except TypeError:
+        return json.dumps(event, default=str, separators=(",", ":")).encode()
+
+
+def write_decimal(value: object) -> orjson.Fragment:
+    """For orjson: a Decimal as the number it is."""
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value).encode())
+    raise TypeError(type(value).__name__)
 
 
 SEPARATOR = "\x1f"

@@ -12,7 +12,6 @@ be appended.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from itertools import islice
 from operator import le
 from typing import Any
 
-from ingest.change import Change, Row, position_of
+from ingest.change import Change, Row, original_of, position_of
 
 _COUNTED = re.compile(r"~@[0-9a-f]+$")
 
@@ -191,7 +190,7 @@ def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence
 def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, str]:
     """A row of a table within a source transaction."""
     values = [(row or {}).get(column) for column in key]
-    return change.source, change.transaction or "", json.dumps(values, default=str)
+    return change.source, change.transaction or "", original_of(values).decode()
 
 
 def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:

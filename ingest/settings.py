@@ -109,5 +109,6 @@ class Thresholds:
     stored_bytes: int = 32 * 2**20
     freshness_ms: int = 500
     batch_events_max: int = 200_000
+    batch_bytes_max: int = 64 * 2**20  # as the journal stores them
     small_events: int = 5_000  # lanes of this size may share a job
     tables_max: int = 16

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 BATCH_ID = "calve.batch-id"  # in the summary of every snapshot
 # Iceberg has no public TableOperations for a table that is only known by its document and can be written to.
@@ -69,17 +68,19 @@ class Committer:
         document: Mapping[str, Any],
         io: Any,
         described: Sequence[str],
+        removed: Sequence[str] = (),
         *,
         truncated: bool = False,
         summary: Mapping[str, str] | None = None,
     ) -> Prepared | None:
-        """A snapshot that adds files, given in the JSON of the REST specification. `truncated` removes all
-        rows that are there. None if there is nothing to do.
+        """A snapshot that adds files, given in the JSON of the REST specification, and removes deletion
+        vectors that new ones replace. `truncated` removes all rows that are there. None if there is nothing
+        to do.
         """
         if not described and not truncated:
             return None
         transaction = self._iceberg.Transactions.newTransaction("", self._table(document, io))
-        update = self._update(transaction, described, truncated=truncated)
+        update = self._update(transaction, described, removed, truncated=truncated)
         for name, value in (summary or {}).items():
             update.set(name, value)
         if not str(document["location"]).startswith("s3"):
@@ -98,7 +99,9 @@ class Committer:
         given[0], given[1], given[2] = metadata, io, folder.rstrip("/")
         return self._operations.newInstance(given)
 
-    def _update(self, transaction: Any, described: Sequence[str], *, truncated: bool) -> Any:
+    def _update(
+        self, transaction: Any, described: Sequence[str], removed: Sequence[str], *, truncated: bool
+    ) -> Any:
         parser, mapper = self._iceberg.ContentFileParser, self._iceberg.util.JsonUtil.mapper()
         specs = transaction.table().specs()
         data: list[Any] = []
@@ -112,6 +115,11 @@ class Committer:
             add = update.addFile
         elif deletes:
             update = transaction.newRowDelta()
+            snapshot = transaction.startMetadata().currentSnapshot()
+            if snapshot is not None:  # else every vector that the table ever got counts as a conflict
+                update = update.validateFromSnapshot(snapshot.snapshotId())
+            for text in removed:
+                update.removeDeletes(parser.fromJson(mapper.readTree(text), specs))
             add = update.addRows
         else:
             update = transaction.newAppend()
@@ -143,18 +151,6 @@ class Committer:
 def committer_of(context: SparkContext) -> Committer:
     """One for all slots of a worker."""
     return Committer(context)
-
-
-class IcebergTable:
-    """A table as Iceberg's library has it, loaded through the catalog of a worker slot."""
-
-    def __init__(self, spark: SparkSession, name: str) -> None:
-        jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to it
-        session = spark._jsparkSession  # noqa: SLF001
-        # Spark finds the catalog by the active session of this thread, which a statement would set.
-        SparkSession._get_j_spark_session_class(jvm).setActiveSession(session)  # noqa: SLF001
-        self.iceberg: Any = jvm.org.apache.iceberg
-        self.table: Any = self.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
 
 
 def quoted(*names: str) -> str:

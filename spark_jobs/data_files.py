@@ -285,8 +285,7 @@ class Writer:
         self, positions: pa.Table, spec_id: int, partition: Sequence[Any]
     ) -> tuple[str, str, int]:
         """One file of position deletes, for data files of one partition: path, description, bytes."""
-        path = self._location(f"{self._name('-calve-deletes')}.parquet", None)
-        self.begun.append(path)
+        path = self.begin("-calve-deletes.parquet")
         table = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(POSITIONS)
         codec = self.metadata.properties.get("write.parquet.compression-codec", "zstd")
         codec = {"uncompressed": "none"}.get(codec, codec)
@@ -299,6 +298,12 @@ class Writer:
             writer.write_table(table)
         size = len(output)
         return path, _deletes_json(path, size, table, footers[0], spec_id, partition), size
+
+    def begin(self, end: str) -> str:
+        """The path of a new file of deletes, whose name ends so."""
+        path = self._location(self._name(end), None)
+        self.begun.append(path)
+        return path
 
     def _name(self, mark: str) -> str:
         self._number += 1

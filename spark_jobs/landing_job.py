@@ -201,7 +201,11 @@ class _Try:
         context.setJobDescription(f"batch {self._job.batch_id}: {len(self._job.tables)} tables")
         parts = min(len(items), 2 * context.defaultParallelism)
         try:
-            return context.parallelize(items, parts).map(task.run).collect()
+            work = context.parallelize(items, parts)
+            if any(item.shares > 1 and item.has_vectors for item in items):
+                grouped = work.flatMap(task.first_stage).groupByKey(parts)
+                return grouped.mapPartitions(task.second_stage).collect()
+            return work.map(task.run).collect()
         except Py4JJavaError as error:
             raise TaskFailed(_error_of_task(error)) from error
 
@@ -223,6 +227,7 @@ class _Try:
             state.metadata,
             self._slot.java_io(self._job.warehouse),
             [text for result in results for text in result.files.get(name, ())],
+            [text for result in results for text in result.removed] if name == table.mirror else [],
             truncated=name == table.mirror and any(result.truncated for result in results),
             summary={BATCH_ID: self._job.batch_id},
         )

@@ -132,6 +132,9 @@ class Job(_Message):
         return given
 
 
+_bytes = bytes.fromhex
+
+
 def job_from(given: Any) -> Job:
     """BadJob names the field that is missing or of the wrong kind."""
     try:
@@ -159,12 +162,30 @@ class LiveFile(_Message):
 
 
 class LiveDeletes(_Message):
-    """A file of position deletes of the mirror. The bounds are paths of data files, as hexadecimal text."""
+    """A file of position deletes of the mirror, whose bounds are paths of data files as hexadecimal text. Or
+    a deletion vector: a part of a Puffin file, for one data file.
+    """
 
     path: str
     sequence: int
     lower: str | None = None
     upper: str | None = None
+    referenced: str | None = None  # the data file of a vector
+    offset: int | None = None
+    bytes: int | None = None
+    rows: int = 0
+    file_bytes: int = 0
+
+    @property
+    def is_vector(self) -> bool:
+        return self.offset is not None
+
+    def may_refer_to(self, path: str) -> bool:
+        if self.is_vector:
+            return self.referenced == path
+        if self.lower is None or self.upper is None:
+            return True
+        return _bytes(self.lower) <= path.encode() <= _bytes(self.upper)
 
 
 class TableState(_Message):
@@ -172,6 +193,7 @@ class TableState(_Message):
 
     name: str
     metadata: str
+    format_version: int = 2
     files: tuple[LiveFile, ...] = ()
     deletes: tuple[LiveDeletes, ...] = ()
 
@@ -196,6 +218,21 @@ class WorkItem(_Message):
     io: dict[str, str] = Field(default_factory=dict, repr=False)  # properties of PyIceberg's FileIO
     key_files: KeyFileSettings = KeyFileSettings()
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the mirror has deletion vectors instead of position deletes."""
+        return self.mirror is not None and self.mirror.format_version > 2
+
+
+class FoundPositions(_Message):
+    """Rows of one data file that a share deletes, for the deletion vector that all shares make together."""
+
+    table: str
+    mirror: TableState  # without its files; with the deletes of the data file
+    io: dict[str, str] = Field(default_factory=dict, repr=False)
+    file: LiveFile
+    positions: tuple[int, ...]
+
 
 class ItemResult(_Message):
     """What a task did. `files` has, for each table, file descriptions in the JSON of the REST specification.
@@ -205,6 +242,8 @@ class ItemResult(_Message):
     table: str
     share: int = 0
     files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    removed: tuple[str, ...] = ()  # deletion vectors of the mirror that new ones replace
+    found: tuple[FoundPositions, ...] = ()  # for the second stage
     paths: tuple[str, ...] = ()
     truncated: bool = False  # the mirror is emptied before these files are added
     rows: int = 0  # of the mirror, deletes included

@@ -21,12 +21,13 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IntegerType, LongType, StringType
 
-from spark_jobs.data_files import field_of, is_marked, key_mark, read_rows, without_extension
+from spark_jobs.data_files import Writer, field_of, is_marked, key_mark, read_rows, without_extension
 from spark_jobs.fold import BASE
 from spark_jobs.key_files import KeyFiles, Keys, encode
-from spark_jobs.messages import LiveDeletes, LiveFile, TableState
+from spark_jobs.messages import FoundPositions, LiveDeletes, LiveFile, TableState
+from spark_jobs.vectors import by_file, described_again, read_vector, write_vectors
 
-DELETES_KEPT = 1000  # files of position deletes, in each process
+DELETES_KEPT = 1000  # files of position deletes and vectors, in each process
 _DELETES: OrderedDict[str, pa.Table] = OrderedDict()
 
 
@@ -122,28 +123,10 @@ class OldRows:
         return none.add_column(0, BASE, pa.array([], pa.int64()))
 
     def _alive(self, hit: Hit) -> list[bool]:
-        """Which of the positions no delete file has."""
-        gone = []
-        for deletes in self._deletes:
-            if deletes.sequence < hit.file.sequence or not _may_refer(deletes, hit.file.path):
-                continue
-            table = self._deleted(deletes)
-            gone.append(table.filter(pc.equal(table.column("file_path"), hit.file.path)).column("pos"))
-        if not gone:
-            return [True] * len(hit.positions)
-        positions = pa.chunked_array([chunk for column in gone for chunk in column.chunks], pa.int64())
-        alive: list[bool] = pc.invert(pc.is_in(hit.positions, positions.combine_chunks())).to_pylist()
+        """Which of the positions are not deleted."""
+        gone = deleted_positions(self._io, self._deletes, hit.file)
+        alive: list[bool] = pc.invert(pc.is_in(hit.positions, gone)).to_pylist()
         return alive
-
-    def _deleted(self, deletes: LiveDeletes) -> pa.Table:
-        """Delete files do not change either."""
-        if deletes.path not in _DELETES:
-            with self._io.new_input(deletes.path).open() as source:
-                _DELETES[deletes.path] = pq.read_table(source, columns=["file_path", "pos"])
-            if len(_DELETES) > DELETES_KEPT:
-                _DELETES.popitem(last=False)
-        _DELETES.move_to_end(deletes.path)
-        return _DELETES[deletes.path]
 
     def _keys(self, file: LiveFile) -> Keys:
         def make() -> pa.Array:
@@ -179,7 +162,60 @@ def _ends(wanted: pa.Array) -> tuple[object, object] | None:
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _may_refer(deletes: LiveDeletes, path: str) -> bool:
-    if deletes.lower is None or deletes.upper is None:
-        return True
-    return bytes.fromhex(deletes.lower) <= path.encode() <= bytes.fromhex(deletes.upper)
+def deleted_positions(io: FileIO, known: Sequence[LiveDeletes], file: LiveFile) -> pa.Array:
+    """The positions of a data file that are deleted, by files of position deletes or by a deletion vector."""
+    gone = [
+        _read_deletes(io, deletes, file.path)
+        for deletes in known
+        if deletes.sequence >= file.sequence and deletes.may_refer_to(file.path)
+    ]
+    return pa.concat_arrays(gone) if gone else pa.array([], pa.int64())
+
+
+def _read_deletes(io: FileIO, deletes: LiveDeletes, path: str) -> pa.Array:
+    """Delete files do not change either."""
+    key = f"{deletes.path} {deletes.offset}"
+    if key not in _DELETES:
+        if deletes.is_vector:
+            positions = read_vector(io, deletes)
+            paths = pa.repeat(pa.scalar(deletes.referenced, pa.string()), len(positions))
+            _DELETES[key] = pa.table([paths, positions], names=["file_path", "pos"])
+        else:
+            with io.new_input(deletes.path).open() as source:
+                _DELETES[key] = pq.read_table(source, columns=["file_path", "pos"])
+        if len(_DELETES) > DELETES_KEPT:
+            _DELETES.popitem(last=False)
+    _DELETES.move_to_end(key)
+    table = _DELETES[key]
+    return table.filter(pc.equal(table.column("file_path"), path)).column("pos").combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class NewVectors:
+    """Descriptions of new deletion vectors, and of those that they replace."""
+
+    described: list[str]
+    removed: list[str]
+    bytes: int
+    rows: int  # that are newly deleted
+
+
+def merged_vectors(writer: Writer, found: Sequence[FoundPositions]) -> NewVectors:
+    """The vectors of all data files in one Puffin file, each with what is deleted already."""
+    vectors: list[tuple[LiveFile, list[int]]] = []
+    removed, rows = [], 0
+    known = {one.file.path: one.mirror.deletes for one in found}
+    parts = ((one.file, pa.array(one.positions, pa.int64())) for one in found)
+    for file, positions in by_file(parts):
+        deletes = known[file.path]
+        gone = set(deleted_positions(writer.io, deletes, file).to_pylist())
+        new = set(positions) - gone
+        if not new:
+            continue  # rows that were deleted before
+        vectors.append((file, sorted(gone | new)))
+        removed += [described_again(one, file) for one in deletes if one.is_vector]
+        rows += len(new)
+    if not vectors:
+        return NewVectors([], [], 0, 0)
+    _, described, size = write_vectors(writer, vectors)
+    return NewVectors(described, removed, size, rows)

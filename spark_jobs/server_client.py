@@ -37,6 +37,10 @@ class ServerError(Exception):
         self.kind = kind  # the type of the error, as the server names it
 
 
+class CredentialRefused(ServerError):
+    """The server knows no principal with this credential, or wants one and has got none."""
+
+
 class LostLease(ServerError):
     """The job belongs to somebody else now."""
 
@@ -55,6 +59,10 @@ class Credentials:
         self.credential = credential
         self._fetched = ("", 0.0)
         self._lock = threading.Lock()
+
+    @property
+    def is_given(self) -> bool:
+        return self.token is not None or self.credential is not None
 
     def headers(self, http: httpx.Client) -> dict[str, str]:
         token = self.token if self.credential is None else self._current(http)
@@ -100,6 +108,21 @@ class Server:
 
     def close(self) -> None:
         self._http.close()
+
+    def check_credential(self) -> None:
+        """CredentialRefused, if the server answers that. A server that is away may come back."""
+        try:
+            self._once("GET", "/v1/config?warehouse=main", timeout_s=HEARTBEAT_TIMEOUT_S)
+        except ServerError as error:
+            if error.status == 401:
+                given = (
+                    "the credential of this worker" if self.credentials.is_given else "a worker without one"
+                )
+                raise CredentialRefused(
+                    f"the server refuses {given}: set CALVE_WORKER_CREDENTIAL=NAME:SECRET to a principal "
+                    f"that has the role writer; `calve principal create` makes one ({error})",
+                    401,
+                ) from error
 
     # -- jobs
 

@@ -12,8 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    _inherit_from_manifest,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
@@ -22,6 +33,7 @@ from spark_jobs.data_files import FILE_PATH_ID, field_of, partition_json
 from spark_jobs.messages import LiveDeletes, LiveFile, TableJob, TableState
 
 MANIFESTS_KEPT = 2000
+_PLACES = {found.name: place for place, found in enumerate(DATA_FILE_TYPE[3].fields)}
 # What a task needs no part of, and what grows with the age of a table.
 _HISTORY = ("snapshots", "snapshot-log", "metadata-log", "refs", "statistics", "partition-statistics")
 # Properties that PyIceberg's writer does not follow.
@@ -55,10 +67,12 @@ class TableStates:
         files = self._files(metadata, io, field_of(metadata.schema(), job.key[0]).field_id)
         if files.refusal is not None:
             raise NotServed(files.refusal)
-        if metadata.format_version > 2 and files.data:
-            raise NotServed("a table of format version 3 needs deletion vectors")
         return TableState(
-            name=name, metadata=_without_history(document), files=files.data, deletes=files.deletes
+            name=name,
+            metadata=_without_history(document),
+            format_version=metadata.format_version,
+            files=files.data,
+            deletes=files.deletes,
         )
 
     def appended(self, name: str, document: Mapping[str, Any], *, is_read: bool = False) -> TableState:
@@ -85,12 +99,27 @@ class TableStates:
             if mark in self._known:
                 self._known.move_to_end(mark)
                 return self._known[mark]
-        found = _described(manifest.fetch_manifest_entry(io), metadata, manifest.partition_spec_id, key_id)
+        found = _described(_entries(manifest, io), metadata, manifest.partition_spec_id, key_id)
         with self._lock:
             self._known[mark] = found
             if len(self._known) > MANIFESTS_KEPT:
                 self._known.popitem(last=False)
         return found
+
+
+def _entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+    """The live files of a manifest. PyIceberg's own reader leaves out where a deletion vector is."""
+    with AvroFile[ManifestEntry](
+        io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[3],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        return [
+            _inherit_from_manifest(entry, manifest)
+            for entry in reader
+            if entry.status != ManifestEntryStatus.DELETED
+        ]
 
 
 def _described(
@@ -102,6 +131,19 @@ def _described(
         file, sequence = entry.data_file, entry.sequence_number or 0
         if file.content == DataFileContent.EQUALITY_DELETES:
             return _Files(refusal="the table has equality deletes of another writer")
+        if file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PUFFIN:
+            deletes.append(
+                LiveDeletes(
+                    path=file.file_path,
+                    sequence=sequence,
+                    referenced=file[_PLACES["referenced_data_file"]],
+                    offset=file[_PLACES["content_offset"]],
+                    bytes=file[_PLACES["content_size_in_bytes"]],
+                    rows=file.record_count,
+                    file_bytes=file.file_size_in_bytes,
+                )
+            )
+            continue
         if file.file_format != FileFormat.PARQUET:
             return _Files(refusal=f"the table has files of the format {file.file_format.value.lower()}")
         if file.content == DataFileContent.POSITION_DELETES:

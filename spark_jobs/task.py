@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +33,9 @@ from spark_jobs.data_files import (
 )
 from spark_jobs.fold import DELETE, Folded, MirrorRows, fold
 from spark_jobs.key_files import KeyFiles, encode
-from spark_jobs.messages import STAGED, BadJob, ItemResult, TableState, WorkItem
-from spark_jobs.old_rows import Hit, OldRows
+from spark_jobs.messages import STAGED, BadJob, FoundPositions, ItemResult, TableState, WorkItem
+from spark_jobs.old_rows import Hit, OldRows, merged_vectors
+from spark_jobs.vectors import by_file
 
 
 def run(item: WorkItem) -> ItemResult:
@@ -48,6 +49,59 @@ def run(item: WorkItem) -> ItemResult:
     except BaseException:
         attempt.discard()
         raise
+
+
+def first_stage(item: WorkItem) -> Iterator[tuple[str, ItemResult | FoundPositions]]:
+    """The work of an item, where a second stage makes the deletion vectors: its result, and for each data
+    file the positions that it deletes.
+    """
+    result = run(item)
+    yield f"result {item.job.label} {item.share}", result.model_copy(update={"found": ()})
+    for found in result.found:
+        yield f"positions {item.job.label} {found.file.path}", found
+
+
+def second_stage(
+    groups: Iterable[tuple[str, Iterable[ItemResult | FoundPositions]]],
+) -> Iterator[ItemResult]:
+    """The results of the first stage, and those of the vectors of this partition: one file for each table."""
+    tables: dict[str, list[FoundPositions]] = {}
+    for _, values in groups:
+        for value in values:
+            if isinstance(value, ItemResult):
+                yield value
+            else:
+                tables.setdefault(value.table, []).append(value)
+    for label, found in tables.items():
+        yield _vectors_of(label, found)
+
+
+def _vectors_of(label: str, found: Sequence[FoundPositions]) -> ItemResult:
+    mirror = found[0].mirror
+    context = TaskContext.get()
+    number = context.taskAttemptId() if context is not None else -1
+    writer = Writer(
+        TableMetadataUtil.parse_raw(mirror.metadata),
+        file_io(found[0].io),
+        f"{max(number, 0):05d}-v-{uuid.uuid4()}",
+    )
+    try:
+        made = merged_vectors(writer, found)
+    except BaseException:
+        for path in writer.begun:
+            with contextlib.suppress(OSError):
+                writer.io.delete(path)
+        raise
+    return ItemResult(
+        table=label,
+        files={mirror.name: tuple(made.described)},
+        removed=tuple(made.removed),
+        paths=tuple(writer.begun),
+        deleted=made.rows,
+        bytes=made.bytes,
+        attempt=number,
+        pid=os.getpid(),
+    )
 
 
 @dataclass
@@ -74,6 +128,8 @@ class _Attempt:
         self._begun: list[str] = []
         self._bytes = 0
         self._deleted = 0
+        self._found: list[FoundPositions] = []
+        self._removed: list[str] = []
         self._times_ms: dict[str, int] = {}
         self._mirror = self._table(item.mirror)
         self._changes = self._table(item.changes)
@@ -96,6 +152,8 @@ class _Attempt:
             table=self._job.label,
             share=self._item.share,
             files={table.name: tuple(table.described) for table in tables},
+            removed=tuple(self._removed),
+            found=tuple(self._found),
             paths=tuple(self._begun),
             truncated=mirror is not None and mirror.truncated,
             rows=mirror.rows.num_rows if mirror is not None else 0,
@@ -201,6 +259,9 @@ class _Attempt:
 
     def _write_deletes(self, table: _Table, hits: Sequence[Hit]) -> None:
         """One file for each partition that has deletes: they belong to the partition of their data file."""
+        if table.metadata.format_version > 2:
+            self._delete_by_vectors(table, hits)
+            return
         groups: dict[tuple[int, tuple[Any, ...]], list[Hit]] = {}
         for hit in hits:
             groups.setdefault((hit.file.spec_id, hit.file.partition), []).append(hit)
@@ -217,6 +278,30 @@ class _Attempt:
             table.described.append(described)
             self._bytes += size
             self._deleted += positions.num_rows
+
+    def _delete_by_vectors(self, table: _Table, hits: Sequence[Hit]) -> None:
+        """A share that has all keys writes the vectors. Else the second stage does."""
+        assert self._item.mirror is not None
+        state = self._item.mirror
+        for file, positions in by_file((hit.file, hit.positions) for hit in hits):
+            deletes = tuple(one for one in state.deletes if one.may_refer_to(file.path))
+            mirror = state.model_copy(update={"files": (), "deletes": deletes})
+            self._found.append(
+                FoundPositions(
+                    table=self._job.label,
+                    mirror=mirror,
+                    io=self._item.io,
+                    file=file,
+                    positions=tuple(positions),
+                )
+            )
+        if self._item.shares == 1:
+            made = merged_vectors(table.writer, self._found)
+            self._found = []
+            table.described += made.described
+            self._removed += made.removed
+            self._bytes += made.bytes
+            self._deleted += made.rows
 
     def _write(self, table: _Table, rows: pa.Table, mark: str) -> list[Any]:
         written = []

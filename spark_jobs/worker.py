@@ -27,7 +27,7 @@ from spark_jobs.driver import started, warm_up
 from spark_jobs.jars import JarsMissing
 from spark_jobs.lease_loop import SPARK_DIED, Worker, say
 from spark_jobs.messages import KeyFileSettings
-from spark_jobs.server_client import Credentials, Server
+from spark_jobs.server_client import CredentialRefused, Credentials, Server
 from spark_jobs.session import S3Options, SparkUnavailable
 from spark_jobs.slot_session import Stores
 
@@ -40,17 +40,18 @@ def main(arguments: list[str] | None = None) -> int:
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', options.name)[:40]}-{uuid.uuid4().hex[:8]}"
     started_s = time.monotonic()
     say("starting", worker=name, master=options.master)
-    try:
-        spark = started(options.uri, master=options.master, memory=options.memory, extra=_extra(options))
-        warm_up(spark)
-    except (SparkUnavailable, JarsMissing) as error:
-        return _over(NOT_POSSIBLE, "not-possible", error)
-    except (PySparkException, Py4JError, OSError) as error:
-        return _over(SPARK_DIED, "spark-died", error)
     credentials = Credentials(
         os.environ.get(options.token_env) or None, os.environ.get("CALVE_WORKER_CREDENTIAL") or None
     )
     server = Server(options.uri, credentials)
+    try:
+        server.check_credential()
+        spark = started(options.uri, master=options.master, memory=options.memory, extra=_extra(options))
+        warm_up(spark)
+    except (SparkUnavailable, JarsMissing, CredentialRefused) as error:
+        return _over(NOT_POSSIBLE, "not-possible", error)
+    except (PySparkException, Py4JError, OSError) as error:
+        return _over(SPARK_DIED, "spark-died", error)
     stores = Stores(server, s3_from(os.environ))
     about = {"master": options.master, "slots": options.slots, "spark": spark.version, "pid": os.getpid()}
     if options.only != "landing":

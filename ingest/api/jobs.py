@@ -21,11 +21,11 @@ from catalog.models import Caller, Role
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
 from ingest.landing.job_service import JobService, NoSuchJob
-from ingest.landing.published_work import OpenTransaction, SentCommits, Work
+from ingest.landing.work import OpenTransaction, SentCommits, Work
 from ingest.store.jobs import Job, Jobs
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.02  # at most so often, however often it is woken
 WAIT_S_MAX = 25.0
 
 
@@ -117,12 +117,14 @@ async def lease(job_service: JobServiceOf, catalog: CatalogDep, caller: CallerDe
     about = {**body.about, "principal": caller.name}
     until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
     while True:
+        count, looked_s = job_service.wakeup.count, time.monotonic()
         job = await run_in_threadpool(_lease, job_service, catalog, caller, body.worker, about)
         if job is not None:
             return Response(orjson.dumps(job), media_type="application/json")
         if time.monotonic() >= until or stopping.is_set():
             return Response(status_code=204)
-        await asyncio.sleep(LOOK_EVERY_S)
+        await job_service.wakeup.wait(count, min(job_service.pause_s(), until - looked_s))
+        await asyncio.sleep(max(0.0, looked_s + LOOK_EVERY_S - time.monotonic()))
 
 
 def _lease(

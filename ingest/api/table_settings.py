@@ -39,7 +39,7 @@ def _tables(request: Request) -> LandingTables:
 
 
 def _view(request: Request) -> LandingStatus:
-    view: LandingStatus = request.app.state.ingest.view
+    view: LandingStatus = request.app.state.ingest.landing_status
     return view
 
 

@@ -22,7 +22,8 @@ from catalog.errors import (
 )
 from ingest.api.responses import AppendResult
 from ingest.api.websocket_limits import MessageLimit, Rate
-from ingest.formats.json_body import NotJson, decode, decode_leniently, original_of
+from ingest.change import original_of
+from ingest.formats.json_body import NotJson, decode, decode_leniently
 from ingest.journal.receipts import JournalFull
 from ingest.settings import ApiSettings
 

@@ -20,11 +20,11 @@ from ingest.change import (
     RequestContext,
     Row,
     TableName,
+    original_of,
     position_of,
 )
 from ingest.formats import fields as given
 from ingest.formats.fields import Refused, fingerprint, table_of
-from ingest.formats.json_body import original_of
 
 _TYPES = {"int64": "long", "boolean": "boolean", "float64": "double", "bytes": "binary", "json": "string"}
 _NAMED = {"date": "date", "time": None, "timestamp": None, "geometry": "string", "geography": "string"}

@@ -22,8 +22,7 @@ from typing import Any, NoReturn, Protocol
 
 from catalog.errors import Invalid
 from catalog.names import check_name
-from ingest.change import ParsedRequest, Reject, RequestContext, Row, TableName
-from ingest.formats.json_body import original_of
+from ingest.change import ParsedRequest, Reject, RequestContext, Row, TableName, original_of
 
 NO_TABLE = "the event does not say to which table it belongs: post it to /cdc/{namespace}/{table}"
 RESERVED_SUFFIXES = ("__changes", "__rejects")

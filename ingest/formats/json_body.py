@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import Invalid
-from ingest.change import ParsedRequest, Reject, RequestContext
+from ingest.change import ParsedRequest, Reject, RequestContext, original_of, write_decimal
 
 DEPTH_MAX = 100
 _DUMP_DEPTH_MAX = 253  # what orjson writes
@@ -80,13 +80,6 @@ def is_sound(event: object) -> bool:
     except TypeError:  # also for a whole number beyond 64 bits, which is no fault
         return _is_sound_inside(event)
     return True
-
-
-def write_decimal(value: object) -> orjson.Fragment:
-    """For orjson: a Decimal as the number it is."""
-    if isinstance(value, Decimal):
-        return orjson.Fragment(str(value).encode())
-    raise TypeError(type(value).__name__)
 
 
 def _is_sound_inside(event: object) -> bool:
@@ -373,11 +366,3 @@ def _refuse_all(
 
 def _reject(index: int, reason: str, raw: bytes, code: str, context: RequestContext) -> Reject:
     return Reject(index, reason, raw, code, context.table, context.source or "")
-
-
-def original_of(event: object) -> bytes:
-    """The event as JSON text, even if it holds what orjson does not write."""
-    try:
-        return orjson.dumps(event, default=write_decimal)
-    except TypeError:
-        return json.dumps(event, default=str, separators=(",", ":")).encode()

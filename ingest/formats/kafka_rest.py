@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from ingest.change import Change, ParsedRequest, RequestContext, Row
+from ingest.change import Change, ParsedRequest, RequestContext, Row, original_of
 from ingest.formats import fields as given
 from ingest.formats.fields import NO_TABLE, Format, Refused, checked_table, reject
-from ingest.formats.json_body import decode, is_sound, original_of
+from ingest.formats.json_body import decode, is_sound
 
 NAME = "kafka-rest"
 _PARTS = frozenset(("key", "value", "partition", "partition_id", "headers", "timestamp"))

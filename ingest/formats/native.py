@@ -24,9 +24,9 @@ from ingest.change import (
     RequestContext,
     Row,
     TableName,
+    original_of,
 )
 from ingest.formats.fields import TIME_MS_MAX, Refused, fingerprint, reject, table_of_dotted
-from ingest.formats.json_body import original_of
 
 NAME = "native"
 SEQUENCE_MAX = 2**63 - 1

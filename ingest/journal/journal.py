@@ -55,6 +55,7 @@ class Journal:
         self._reading = threading.Lock()
         self._pending = (0, 0)  # events and bytes, as far as this process knows
         self._read_s = float("-inf")
+        self.on_append: Callable[[], None] = lambda: None  # called after each COMMIT
 
     # -- in
 
@@ -98,6 +99,7 @@ class Journal:
 
     def _note(self, result: GroupResult) -> None:
         self._set_usage(result.pending)
+        self.on_append()
 
     def _set_usage(self, pending: tuple[int, int]) -> None:
         self._pending = pending

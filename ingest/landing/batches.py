@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingest.change import TableName
 from ingest.journal.journal import Journal
@@ -73,18 +73,20 @@ def choose(
 ) -> tuple[PendingGroup, ...]:
     """The lanes of the next job; nothing if none is due.
 
-    Small lanes go together, because each publish has a fixed price; a large one goes alone, so that the small
-    ones do not wait for it. So does a lane with a table in `alone`, because its last job failed: it must not
-    make another job fail.
+    Small lanes go together, due or not, because each publish has a fixed price; a large one goes alone, so
+    that the small ones do not wait for it. So does a lane with a table in `alone`, because its last job
+    failed: it must not make another job fail.
     """
-    free = [group for group in found if group.is_due(thresholds, now_ms) and not _is_any(group, busy)]
-    if not free:
+    free = [group for group in found if not _is_any(group, busy)]
+    first = next((group for group in free if group.is_due(thresholds, now_ms)), None)
+    if first is None:
         return ()
-    first = free[0]
     if first.events > thresholds.small_events or _is_any(first, alone):
         return (first,)
     chosen, tables = [first], len(first.tables)
-    for group in free[1:]:
+    for group in free:
+        if group is first:
+            continue
         is_small = group.events <= thresholds.small_events and not _is_any(group, alone)
         if is_small and tables + len(group.tables) <= thresholds.tables_max:
             chosen.append(group)
@@ -107,6 +109,9 @@ def wait_ms(found: Sequence[PendingGroup], thresholds: Thresholds, now_ms: int) 
 
 STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
 BACK_OFF_S_MAX = 10.0
+WRITE_PUT_OFF_S_MAX = 60.0  # each try costs a Spark job
+JOB_MS, JOB_SHARE = 500.0, 0.2  # what is assumed before the first, and how much each one counts
+BUSY_S = 0.25  # the tables that wait are in jobs: their end wakes those who wait for the next
 PRESTAGED_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
 
 
@@ -121,10 +126,22 @@ class BatchCutter:
         self._journal = journal
         self._tables = tables
         self._jobs = jobs
-        self.thresholds = thresholds
+        self._given = thresholds
         self._flush_requested: dict[tuple[str, TableName], int] = {}
         self._backing_off: dict[tuple[str, TableName], tuple[int, float]] = {}  # times failed, until when
         self._lock = threading.Lock()
+        self._job_ms = JOB_MS  # how long a batch takes from its cut to its publish, lately
+        self.next_due_s: dict[str, float] = {}  # when the first free lane of a warehouse is due, if known
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """A batch is cut so early that it is visible in time, as far as the last ones tell."""
+        left_ms = max(0, self._given.freshness_ms - round(self._job_ms))
+        return replace(self._given, freshness_ms=left_ms)
+
+    def took(self, job_ms: float) -> None:
+        """A batch was published so long after it was cut."""
+        self._job_ms += JOB_SHARE * (job_ms - self._job_ms)
 
     def request_flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
         """Cut what is pending as soon as a worker asks."""
@@ -158,7 +175,14 @@ class BatchCutter:
         found = self.waiting(warehouse)
         busy = self._jobs.claimed(warehouse) | self._still_backing_off(warehouse)
         chosen = choose(found, busy, self.thresholds, _now_ms(), self._failed(warehouse))
+        self.next_due_s.pop(warehouse, None)
         if not chosen:
+            if found:
+                free = [group for group in found if busy.isdisjoint(group.tables)]
+                left_ms = wait_ms(free, self.thresholds, _now_ms())
+                self.next_due_s[warehouse] = time.monotonic() + (
+                    BUSY_S if left_ms is None else left_ms / 1000
+                )
             return None
         tables = [table for group in chosen for table in group.tables]
         job_id = uuid.uuid4().hex
@@ -167,8 +191,11 @@ class BatchCutter:
         ranges: dict[TableName, tuple[int, int]] = {}
         # Read again: whoever held these tables before may have landed since.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
+        bytes_max = self.thresholds.batch_bytes_max
         for group in chosen:
-            ranges |= self._ranges(warehouse, group, landed, head, self.thresholds.batch_events_max)
+            ranges |= self._ranges(
+                warehouse, group, landed, head, self.thresholds.batch_events_max, bytes_max
+            )
         if not ranges:
             self._jobs.forget(job_id, 1)
             return None
@@ -187,18 +214,20 @@ class BatchCutter:
             if events < enough.events and stored_bytes < enough.stored_bytes:
                 continue
             events_max = min(PRESTAGED_EVENTS_MAX, enough.batch_events_max)
-            ranges = self._ranges(warehouse, group, starts, head, events_max)
+            ranges = self._ranges(warehouse, group, starts, head, events_max, enough.batch_bytes_max)
             if ranges.keys() == starts.keys():
                 return BatchRange(uuid.uuid4().hex, warehouse, ranges)
         return None
 
-    def back_off(self, batch_range: BatchRange, only: TableName | None = None) -> None:
+    def back_off(
+        self, batch_range: BatchRange, only: TableName | None = None, rest_s_max: float = BACK_OFF_S_MAX
+    ) -> None:
         """These could not be staged or written. The others go first for a while, longer each time, and until
         these have landed, each of their lanes is a job of its own.
         """
         for table in batch_range.ranges if only is None else (only,):
             times = self._backing_off.get((batch_range.warehouse, table), (0, 0.0))[0] + 1
-            rest_s = min(BACK_OFF_S_MAX, 0.25 * 2**times)
+            rest_s = min(rest_s_max, 0.25 * 2 ** min(times, 16))
             self._backing_off[batch_range.warehouse, table] = (times, time.monotonic() + rest_s)
 
     def landed(self, warehouse: str, tables: Iterable[TableName]) -> None:
@@ -214,13 +243,19 @@ class BatchCutter:
         return {t for (where, t), (_, until) in back_off if where == warehouse and until > now_s}
 
     def _ranges(
-        self, warehouse: str, group: PendingGroup, landed: Mapping[TableName, int], head: int, events_max: int
+        self,
+        warehouse: str,
+        group: PendingGroup,
+        landed: Mapping[TableName, int],
+        head: int,
+        events_max: int,
+        bytes_max: int,
     ) -> dict[TableName, tuple[int, int]]:
         """From where to where; nothing if an open source transaction is in the way, or one that ends behind
         the head: it may touch a table that the lane does not have.
         """
         after = {table: landed[table] for table in group.tables}
-        up_to = self._journal.reach(warehouse, after, head, events_max=events_max)
+        up_to = self._journal.reach(warehouse, after, head, events_max=events_max, bytes_max=bytes_max)
         border = self._journal.border(warehouse, group.tables, after, up_to, _now_ms())
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.

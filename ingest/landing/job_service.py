@@ -23,12 +23,13 @@ from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.journal import Journal
-from ingest.landing.batches import STAGING_LEASE_S, BatchCutter
+from ingest.landing.batches import STAGING_LEASE_S, WRITE_PUT_OFF_S_MAX, BatchCutter
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.prestage import PrestagedBatch, Prestaging
-from ingest.landing.published_work import Work
-from ingest.landing.table_states import with_states
-from ingest.staging.context import UNROUTED, BatchRange, CannotStage, Expected, StagedBatch
+from ingest.landing.wakeup import Wakeup
+from ingest.landing.work import Work, with_states
+from ingest.staging.context import UNROUTED, BatchRange, CannotStage, StagedBatch
+from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.table_settings import CHANGES_SUFFIX
 from ingest.store.tables import land
@@ -38,26 +39,12 @@ LEASE_S = 30.0
 _log = logging.getLogger(__name__)
 
 
-class Stager(Protocol):
-    """Makes files of a cut."""
-
-    def stage(self, batch_range: BatchRange) -> StagedBatch: ...
-
-    def prestage(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
-        """None if it is better to wait: the table would change, or something has to be put aside."""
-        ...
-
-    def is_current(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
-        """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
-        ...
-
-
 class JobStaging:
     def __init__(
         self,
         jobs: Jobs,
         cutter: BatchCutter,
-        stager: Stager,
+        stager: StagingProcess,
         landing_metrics: LandingMetrics,
         delete: Callable[[Sequence[str]], None],
         dead_letters: DeadLetters,
@@ -217,6 +204,8 @@ class JobStaging:
 
 ATTEMPTS_MAX = 4  # failures of one job before its tables are cut anew
 SEEN_EVERY_S = 5.0
+PAUSE_S_MAX = 0.25
+MAINTENANCE_EVERY_S = 10.0
 
 
 class NoSuchJob(NotFound):
@@ -238,7 +227,7 @@ class JobService:
         journal: Journal,
         jobs: Jobs,
         cutter: BatchCutter,
-        stager: Stager,
+        stager: StagingProcess,
         landing_metrics: LandingMetrics,
     ) -> None:
         self._catalog = catalog
@@ -247,13 +236,22 @@ class JobService:
         self._cutter = cutter
         self._metrics = landing_metrics
         self._staging = JobStaging(jobs, cutter, stager, landing_metrics, self._delete, journal.dead_letters)
+        self._failures: dict[tuple[str, TableName], str] = {}  # why the last job of a table failed
         self._seen_s: dict[str, float] = {}
         self.maintenance: OtherJobs | None = None
+        self._maintained_s = time.monotonic()
+        self.wakeup = Wakeup()
+        journal.on_append = self._appended
+
+    def _appended(self) -> None:
+        """Wake those who wait for a job, unless it is known already when the next is due."""
+        if all(due_s <= time.monotonic() for due_s in list(self._cutter.next_due_s.values())):
+            self.wakeup.wake()
 
     def staging_error(self, warehouse: str) -> dict[TableName, str]:
-        """The tables whose last staging failed, with the reason."""
-        found = list(self._staging.staging_error.items())
-        return {table: reason for (where, table), reason in found if where == warehouse}
+        """The tables whose last staging or job failed, with the reason."""
+        found = {**self._failures, **self._staging.staging_error}
+        return {table: reason for (where, table), reason in found.items() if where == warehouse}
 
     def lease(
         self, worker: str, warehouses: Collection[str], about: dict[str, Any], principal: str
@@ -263,15 +261,31 @@ class JobService:
         """
         self._notice(worker, about)
         maintains = about.get("maintenance")
-        job = self._batch(worker, warehouses, principal) if maintains != "only" else None
-        if job is None and maintains is not None and self.maintenance is not None:
-            job = self.maintenance.next_job(worker, warehouses)
+        job = None
+        # Batches go first. But a table that always has one would never be maintained.
+        if maintains is not None and time.monotonic() - self._maintained_s > MAINTENANCE_EVERY_S:
+            job = self._maintain(worker, warehouses)
+        if job is None and maintains != "only":
+            job = self._batch(worker, warehouses, principal)
+        if job is None and maintains is not None:
+            job = self._maintain(worker, warehouses)
+        return job
+
+    def _maintain(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        job = self.maintenance.next_job(worker, warehouses) if self.maintenance is not None else None
+        if job is not None:
+            self._maintained_s = time.monotonic()
         return job
 
     def _batch(self, worker: str, warehouses: Collection[str], principal: str) -> dict[str, Any] | None:
-        job = self._take_over(worker, warehouses) or self._staging.next_job(worker, warehouses)
+        job = self._take_over(worker, warehouses)
+        if job is None:
+            # One query for all warehouses: most of them have nothing to land most of the time.
+            pending = self._journal.warehouses()
+            job = self._staging.next_job(worker, [name for name in pending if name in warehouses])
         if job is None:
             return None
+        self.wakeup.wake()  # another request may have stood aside while this batch was staged
         try:
             return with_states(self._catalog, principal, job)
         except CatalogError as error:
@@ -282,6 +296,12 @@ class JobService:
         """The tables of a leased job as they are by now, for a worker that must do it again."""
         job = job_description(self._held(job_id, epoch), epoch)
         return list(with_states(self._catalog, principal, job)["tables"])
+
+    def pause_s(self) -> float:
+        """How long a request for a job should wait before it looks again, unless it is woken."""
+        due_s = list(self._cutter.next_due_s.values())
+        left_s = min(due_s, default=float("inf")) - time.monotonic()
+        return min(max(left_s, 0.0), PAUSE_S_MAX)
 
     def _notice(self, worker: str, about: dict[str, Any]) -> None:
         if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
@@ -323,7 +343,8 @@ class JobService:
             self._staging.prestaging.ended(job_id)
             landing = PublishPlan.decode(job.landing)
             ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
-            self._cutter.back_off(BatchRange(job_id, job.warehouse, ranges))
+            self._cutter.back_off(BatchRange(job_id, job.warehouse, ranges), rest_s_max=WRITE_PUT_OFF_S_MAX)
+            self._failures |= {(job.warehouse, table): error[:1000] for table in ranges}
             self._delete(landing.files)
             self._journal.dead_letters.discard(job_id)
 
@@ -368,11 +389,15 @@ class JobService:
         faults.reach("job.published")
         self._staging.prestaging.ended(job_id)
         self._metrics.published(landing.steps, metrics)
+        self._cutter.took(time.time_ns() // 1_000_000 - job.created_ms)
         self._after(job, landing)
         return number
 
     def _after(self, job: Job, landing: PublishPlan) -> None:
         """What may be lost: the journal forgets what landed, and the staged files go."""
+        self.wakeup.wake()  # the tables are free for their next batch
+        for step in landing.steps:
+            self._failures.pop((job.warehouse, step.table), None)
         self._cutter.landed(job.warehouse, (step.table for step in landing.steps))
         try:
             landed = {step.table or UNROUTED: step.to_id for step in landing.steps}

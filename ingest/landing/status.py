@@ -119,6 +119,7 @@ class LandingStatus:
     def flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
         """Cut what is pending now, of these tables or of all; returns at once."""
         self._cutter.request_flush(warehouse, tables)
+        self._job_service.wakeup.wake()
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any]:
         """The settings, and the schema and the key where they are known. The table need not exist yet."""
@@ -185,7 +186,7 @@ class LandingStatus:
         self, worker: str, waiting: bool, staging_error: list[str], jobs: list[dict[str, Any]]
     ) -> str | None:
         if staging_error:
-            return f"batches cannot be staged: {staging_error[0]}"
+            return f"changes cannot be landed: {staging_error[0]}"
         if waiting and worker != OK:
             return f"Spark worker {worker}"
         failing = [job for job in jobs if job["error"]]

@@ -23,7 +23,7 @@ _context: StagingContext | None = None
 
 
 class StagingProcess:
-    """`open_context` runs in the child and must be importable. See `ingest.landing.job_service.Stager`."""
+    """`open_context` runs in the child and must be importable."""
 
     def __init__(self, open_context: Callable[[], StagingContext]) -> None:
         self._open_context_with = open_context

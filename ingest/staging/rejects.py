@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from ingest.change import Change, Row, TableName
-from ingest.formats.json_body import decode, original_of
+from ingest.change import Change, Row, TableName, original_of
+from ingest.formats.json_body import decode
 from ingest.identity import ArrivedChange, old_key
 from ingest.journal.dead_letters import DeadLetter, letter_id, replayed_letter
 from ingest.journal.encoding import encode

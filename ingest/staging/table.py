@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.change import Change, TableName
-from ingest.formats.json_body import original_of
+from ingest.change import Change, TableName, original_of
 from ingest.identity import (
     ArrivedChange,
     after_loads,

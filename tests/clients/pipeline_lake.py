@@ -38,7 +38,6 @@ from tests.harness.rest import Rest
 from tests.harness.stacks import Stack
 
 PROPERTIES = {
-    "format-version": "2",
     "write.merge.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
@@ -84,7 +83,7 @@ class PlainServer(Server):
         return {**{key: value for key, value in table.items() if key != "requests"}, "states": states}
 
     def _state(self, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-        """As `ingest.landing.table_states` describes a table."""
+        """As `ingest.landing.work` describes a table."""
         requests = [request for request in table["requests"] if request["table"] == name]
         for body in (request["create"] for request in requests if "create" in request):
             path = self.rest.namespace_path(table["namespace"], "tables")
@@ -189,6 +188,7 @@ class PipelineTable:
     has_mirror: bool = True
     has_changes: bool = True
     append_only: bool = False
+    format_version: int = 2
     partition: Sequence[Mapping[str, Any]] = ()
     names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
     made: bool = False
@@ -259,7 +259,8 @@ class PipelineTable:
             }
             for n, part in enumerate(partition)
         ]
-        body: dict[str, Any] = {"name": name, "schema": schema, "properties": PROPERTIES}
+        properties = {**PROPERTIES, "format-version": str(self.format_version)}
+        body: dict[str, Any] = {"name": name, "schema": schema, "properties": properties}
         if parts:
             body["partition-spec"] = {"spec-id": 0, "fields": parts}
         return {"table": name, "create": body}

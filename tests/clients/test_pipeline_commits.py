@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
-from spark_jobs.commit import IcebergTable, quoted
+from spark_jobs.commit import quoted
 from spark_jobs.landing_job import TRIES_MAX, Progress, TaskFailed
 from spark_jobs.messages import BadJob, Job
 from spark_jobs.server_client import LostLease, TableChange, TableChanged
@@ -84,8 +85,7 @@ def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLak
     spark, catalog = pipeline.slot.session.spark.newSession(), "now"
     attach(spark, catalog, pipeline.stack.url, warehouse="main", s3=s3_options(pipeline.stack))
     for name in (table.name, f"{table.name}__changes"):
-        loaded = IcebergTable(spark, quoted(catalog, pipeline.namespace, name))
-        iceberg, found = loaded.iceberg, loaded.table
+        iceberg, found = _loaded(spark, quoted(catalog, pipeline.namespace, name))
         snapshots = list(found.snapshots())
         assert len(snapshots) == 2
         for snapshot in snapshots:
@@ -93,6 +93,13 @@ def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLak
             assert files
             for file in files:
                 _compare(iceberg, found, file)
+
+
+def _loaded(spark: SparkSession, name: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+    iceberg = jvm.org.apache.iceberg
+    return iceberg, iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
 
 
 def _compare(iceberg: Any, table: Any, file: Any) -> None:

@@ -32,20 +32,21 @@ def key_files(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, tmp_path:
     return folder
 
 
-@pytest.mark.parametrize("seed", [3, 8, 22])
+@pytest.mark.parametrize(("seed", "version"), [(3, 2), (8, 2), (22, 2), (8, 3), (22, 3)])
 def test_tasks_and_merge_agree_with_the_model(
-    pipeline: PipelineLake, key_files: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    pipeline: PipelineLake, key_files: Path, monkeypatch: pytest.MonkeyPatch, seed: int, version: int
 ) -> None:
-    _agree(pipeline, key_files, monkeypatch, seed, batches=4)
+    _agree(pipeline, key_files, monkeypatch, seed, batches=4, version=version)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 136))
+@pytest.mark.parametrize("version", [2, 3])
 def test_many_tables_agree(
-    pipeline: PipelineLake, key_files: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    pipeline: PipelineLake, key_files: Path, monkeypatch: pytest.MonkeyPatch, seed: int, version: int
 ) -> None:
-    _agree(pipeline, key_files, monkeypatch, seed, batches=10)
+    _agree(pipeline, key_files, monkeypatch, seed, batches=10, version=version)
 
 
 def _agree(
@@ -55,16 +56,17 @@ def _agree(
     seed: int,
     *,
     batches: int,
+    version: int,
 ) -> None:
     given, dice = RandomTable(seed), random.Random(seed)
     parts = [{"source": column, "transform": transform} for column, transform in given.partition]
-    table = Checked(pipeline.table(given.columns, given.key, partition=parts))
-    merged = pipeline.table(given.columns, given.key, partition=parts)
+    table = Checked(pipeline.table(given.columns, given.key, partition=parts, format_version=version))
+    merged = pipeline.table(given.columns, given.key, partition=parts, format_version=version)
     _merge_only(monkeypatch, merged.name)
     monkeypatch.setattr(planning, "TASK_ROWS_MAX", 25)
     for _ in range(batches):
         batch = given.batch(dice.choice([1, 10, 60]))
-        table.land(*batch)
+        assert table.land(*batch)["by"] == "tasks"
         assert merged.land(*batch)["by"] == "merge"
         assert _comparable(merged.mirror()) == _comparable(table.table.mirror())
         assert _comparable(merged.changes()) == _comparable(table.table.changes())

@@ -33,7 +33,7 @@ from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
-from ingest.landing.published_work import SentCommits
+from ingest.landing.work import SentCommits
 from ingest.staging.context import StagingContext
 from ingest.staging.stage import stage
 from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts

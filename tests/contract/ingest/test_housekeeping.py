@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from catalog.errors import Unavailable
 from catalog.identity.open import OpenIdentity
 from catalog.services import transactions, warehouses
 from catalog.services.catalog import Catalog
+from catalog.store.database import Database
 from ingest.api.explain import explain
 from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.journal.entries import pending_totals
 from ingest.landing.prestage import PrestagedBatch, RunningJob
-from ingest.landing.published_work import OpenTransaction
+from ingest.landing.work import OpenTransaction, SentCommits
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext, staged_folder
 from ingest.staging.stage import stage
 from ingest.store.table_settings import TableSettings
@@ -207,3 +210,103 @@ def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
     assert (job["id"] != "ahead", job["tables"][0]["events"]) == (True, 1)
     assert not catalog.files.exists(file)
     assert ingest.jobs.state("ahead") is None
+
+
+def test_an_idle_look_for_a_job_costs_the_same_with_any_number_of_warehouses(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, ingest = opened
+    names = ["main", *(f"w{number}" for number in range(20))]
+    for name in names[1:]:
+        warehouses.create(catalog, name, None)
+    ingest.job_service.lease("w", names, {}, "anonymous")
+    count = Counter[str]()
+    fetch_all, fetch_one = Database.fetch_all, Database.fetch_one
+
+    def all_(self: Database, statement: Any, params: Any = None) -> Any:
+        count["queries"] += 1
+        return fetch_all(self, statement, params)
+
+    def one(self: Database, statement: Any, params: Any = None) -> Any:
+        count["queries"] += 1
+        return fetch_one(self, statement, params)
+
+    monkeypatch.setattr(Database, "fetch_all", all_)
+    monkeypatch.setattr(Database, "fetch_one", one)
+    assert ingest.job_service.lease("w", names, {}, "anonymous") is None
+    assert count["queries"] <= 2
+
+
+def test_an_append_wakes_those_who_wait_for_a_job(opened: Opened) -> None:
+    _, ingest = opened
+    wakeup = ingest.job_service.wakeup
+    before = wakeup.count
+    _append(ingest)
+    assert wakeup.count == before + 1
+
+
+def test_a_job_that_a_worker_cannot_use_is_shown_and_its_tables_go_alone(opened: Opened) -> None:
+    _, ingest = opened
+    for table in ("shop.a", "shop.b"):
+        _append(ingest, table)
+    job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
+    assert job is not None
+    assert [table["name"] for table in job["tables"]] == ["a", "b"]
+    ingest.job_service.fail(job["id"], job["epoch"], "the key column tenant is not there", retry=False)
+    assert "the key column tenant is not there" in ingest.landing_status.status("main")["stalled"]
+    alone: list[list[str]] = []
+    while len(alone) < 2:
+        job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
+        if job is not None:
+            alone.append([table["name"] for table in job["tables"]])
+            ingest.job_service.publish(job["id"], job["epoch"], SentCommits([]), "anonymous", {})
+    assert alone == [["a"], ["b"]]
+    assert ingest.landing_status.status("main")["stalled"] is None
+
+
+def test_a_batch_is_bounded_in_bytes(opened: Opened) -> None:
+    _, ingest = opened
+    ingest.cutter._given = replace(ingest.cutter._given, batch_bytes_max=1)
+    for number in range(3):
+        event = {"sequence": number + 1, "operation": "INSERT", "table": "shop.t", "after": {"id": number}}
+        body = orjson.dumps({"events": [{**event, "rowId": str(number), "timestamp": 1}]})
+        ingest.journal.submit("main", parse(body, RequestContext(source="s")), priority=1).result()
+    events: list[int] = []
+    while sum(events) < 3:
+        job = ingest.job_service.lease("w", ["main"], {}, "anonymous")
+        assert job is not None
+        events.append(job["tables"][0]["events"])
+        ingest.job_service.publish(job["id"], job["epoch"], SentCommits([]), "anonymous", {})
+    assert events == [1, 1, 1]
+
+
+def test_a_batch_is_cut_so_early_that_it_is_visible_in_time(opened: Opened) -> None:
+    _, ingest = opened
+    cutter = ingest.cutter
+    target_ms = cutter._given.freshness_ms
+    for _ in range(50):
+        cutter.took(300)
+    assert cutter.thresholds.freshness_ms == target_ms - 300
+    for _ in range(50):
+        cutter.took(60_000)
+    assert cutter.thresholds.freshness_ms == 0
+
+
+def test_a_table_that_always_has_a_batch_is_maintained_now_and_then(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ingest = opened
+
+    class Maintenance:
+        def next_job(self, worker: str, names: Collection[str]) -> dict[str, Any] | None:
+            return {"kind": "maintain"}
+
+    _append(ingest)
+    monkeypatch.setattr(ingest.job_service, "maintenance", Maintenance())
+    said = {"maintenance": "also"}
+    job = ingest.job_service.lease("w", ["main"], said, "anonymous")
+    assert job is not None
+    assert job["kind"] == "commit"
+    ingest.job_service.fail(job["id"], job["epoch"], "no", retry=True)
+    monkeypatch.setattr(ingest.job_service, "_maintained_s", float("-inf"))
+    assert ingest.job_service.lease("w", ["main"], said, "anonymous") == {"kind": "maintain"}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from catalog.store import schema as catalog_schema
 from catalog.store.database import Database
 from ingest.journal import schema as journal_schema
-from ingest.landing import schema as landing_schema
+from ingest.store import schema as landing_schema
 from maintenance.row_lifetimes import CLOSED_LETTERS_MS, LIFETIMES, RowLifetimes
 from tests.harness.components import ROOT
 

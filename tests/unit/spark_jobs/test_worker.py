@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.worker import NOT_POSSIBLE, _exists, _parser, _watch, s3_from
+from tests.unit.spark_jobs.stub_server import refused, stub_server
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def _run(**environment: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "spark_jobs.worker", "--uri", "http://127.0.0.1:9"]
+def _run(uri: str = "http://127.0.0.1:9", **environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "spark_jobs.worker", "--uri", uri]
     return subprocess.run(
         words,
         env={**os.environ, **environment},
@@ -36,6 +37,17 @@ def test_without_its_jars_it_says_so_in_one_sentence(tmp_path: Path) -> None:
     assert second["event"] == "not-possible"
     assert "python -m spark_jobs.jars" in second["error"]
     assert ended.stderr.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize("credential", ["", "worker:wrong"])
+def test_a_wrong_credential_is_told_before_spark_starts(credential: str) -> None:
+    with stub_server() as stub:
+        stub.otherwise = lambda _: (401, refused("who are you?", "NotAuthorizedException"))
+        ended = _run(stub.url, CALVE_WORKER_CREDENTIAL=credential)
+    assert ended.returncode == NOT_POSSIBLE
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["event"] == "not-possible"
+    assert "set CALVE_WORKER_CREDENTIAL=NAME:SECRET" in told["error"]
 
 
 def test_the_name_has_a_random_end() -> None:

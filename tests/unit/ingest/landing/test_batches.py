@@ -38,6 +38,13 @@ def test_small_lanes_share_a_job_up_to_a_number_of_tables() -> None:
     assert choose(found, (), THRESHOLDS, now_ms=1000) == tuple(found[:3])
 
 
+def test_a_small_lane_that_is_not_due_goes_along() -> None:
+    due, young = group(A), group(B, oldest_ms=900)
+    assert choose([due, young], (), THRESHOLDS, now_ms=1000) == (due, young)
+    assert choose([young, due], (), THRESHOLDS, now_ms=1000) == (due, young)
+    assert choose([young], (), THRESHOLDS, now_ms=1000) == ()
+
+
 def test_a_large_lane_goes_alone_and_holds_nobody_up() -> None:
     large, small = group(A, events=5000), group(B, oldest_ms=1)
     assert choose([large, small], (), THRESHOLDS, now_ms=1000) == (large,)
