@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs import maintenance
@@ -31,6 +32,7 @@ LEASE_WAIT_S = 5.0
 STOP_S = 20.0
 HEARTBEATS_PER_LEASE = 3
 LOOK_EVERY_S = 0.25
+WARM_UP_AFTER_S = 5.0  # batches that wait already come first
 TABLES_AT_ONCE = 4
 SPARK_DIED = 70
 _WORDS_MAX = 2000
@@ -81,6 +83,7 @@ class Worker:
         self._states = TableStates()
         self._pool = ThreadPoolExecutor(TABLES_AT_ONCE * slots, "table")
         self._exit_code = 0
+        self._is_warm = threading.Event()
 
     def stop(self) -> None:
         """Lease nothing more; what runs may finish. From any thread, and from a signal handler."""
@@ -93,6 +96,7 @@ class Worker:
             for slot in range(self._slots)
         ]
         threading.Thread(target=self._keep_leases, name="heartbeat", daemon=True).start()
+        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
         for thread in threads:
             thread.start()
         while not self._stopping.wait(LOOK_EVERY_S):
@@ -109,17 +113,27 @@ class Worker:
 
     # -- one slot
 
+    def _warm_up(self) -> None:
+        """Prepare for maintenance beside the first batches. Until then none is leased."""
+        if "maintenance" in self._about and not self._stopping.wait(WARM_UP_AFTER_S):
+            try:
+                maintenance.warm_up(self._spark)
+            except (PySparkException, Py4JError, OSError) as error:
+                say("warm-up-failed", error=_words(error))  # a real step says the same, with its table
+            self._is_warm.set()
+
     def _serve(self, slot: int) -> None:
         # Each slot's Spark jobs get an equal share of the cores.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"slot-{slot}")
         session = SlotSession(self._spark, self._server, self._stores, self._name, slot)
         landing = LandingJob(self._server, session, self._pool, self._states, self._key_files)
         step = maintenance.MaintenanceStep(self._server, session)
+        without = {name: value for name, value in self._about.items() if name != "maintenance"}
         # Maintenance has one slot, so that batches always find another.
         is_first = slot == 0 or self._about.get("maintenance") == "only"
-        about = self._about if is_first else {k: v for k, v in self._about.items() if k != "maintenance"}
         silent_s = 0.0
         while not self._stopping.is_set():
+            about = self._about if is_first and self._is_warm.is_set() else without
             try:
                 given = self._server.lease(self._name, slot, LEASE_WAIT_S, about)
             except ServerError as error:

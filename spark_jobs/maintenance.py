@@ -10,6 +10,7 @@ another engine wrote to the table, the step fails, and the server tries the tabl
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -122,6 +123,28 @@ def size_bound(sizes: Mapping[str, Sequence[int]], small_files_min: int, target_
         if any(sum(size < bound for size in some) >= small_files_min for some in sizes.values()):
             return bound
     return None
+
+
+_WARM_UP = (
+    "CREATE TABLE maintenance_warm_up.w.t (id BIGINT) USING iceberg",
+    "INSERT INTO maintenance_warm_up.w.t VALUES (1)",
+    "INSERT INTO maintenance_warm_up.w.t VALUES (2)",
+    "CALL maintenance_warm_up.system.rewrite_data_files(table => 'w.t', strategy => 'sort', "
+    "sort_order => 'id ASC', options => map('min-input-files', '2', 'remove-dangling-deletes', 'true'))",
+)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Run the procedures once on a table that is thrown away. The first call takes many times as long as
+    later ones, and batches of a real table would wait for it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        session = spark.newSession()
+        settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": folder}
+        for key, value in settings.items():
+            session.conf.set(f"spark.sql.catalog.maintenance_warm_up{key}", value)
+        for statement in _WARM_UP:
+            session.sql(statement).collect()
 
 
 class MaintenanceStep:
