@@ -38,6 +38,8 @@ from ingest.landing.job_service import JobService
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
+from ingest.sources import api as sources_api
+from ingest.sources.store import SourceStore
 from ingest.staging.context import StagingContext
 from ingest.staging.process import StagingProcess
 from ingest.store import schema as landing_schema
@@ -170,6 +172,7 @@ class Ingest:
     staging_process: StagingProcess
     housekeeping: Housekeeping
     api: ApiContext
+    sources: SourceStore
 
     def close(self) -> None:
         self.api.stop()
@@ -194,15 +197,25 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
     landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service)
-    housekeeping = Housekeeping(catalog, journal, tables, jobs)
-    api = ApiContext(journal, landing_status, identity, catalog, api_settings(settings))
+    sources = SourceStore(catalog.database)
+    housekeeping = Housekeeping(catalog, journal, tables, jobs, sources)
+    api = ApiContext(journal, landing_status, identity, catalog, api_settings(settings), sources.rules)
     return Ingest(
-        journal, tables, jobs, cutter, job_service, landing_status, staging_process, housekeeping, api
+        journal,
+        tables,
+        jobs,
+        cutter,
+        job_service,
+        landing_status,
+        staging_process,
+        housekeeping,
+        api,
+        sources,
     )
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:
-    return (*routers(), jobs_api.router, table_settings.router, dead_letters.router)
+    return (*routers(), jobs_api.router, table_settings.router, dead_letters.router, sources_api.router)
 
 
 def migrate_ingest(settings: Settings, database: Database) -> None:

@@ -143,7 +143,18 @@ class ParsedRequest:
     change them, so from then on they are a list.
     """
 
-    __slots__ = ("_changes", "batch", "begins", "columns", "ends", "events", "format", "ignored", "rejects")
+    __slots__ = (
+        "_changes",
+        "batch",
+        "begins",
+        "columns",
+        "ends",
+        "events",
+        "excluded",
+        "format",
+        "ignored",
+        "rejects",
+    )
 
     def __init__(
         self,
@@ -163,6 +174,7 @@ class ParsedRequest:
         self.begins = begins if begins is not None else []  # of events that are something else too
         self.ignored: dict[int, str] = {}  # index -> why (heartbeat, DDL, ...)
         self.batch: BatchName | None = None  # where events are identified by it
+        self.excluded: list[Change] = []  # by the rules of the source; received, and not stored
 
     @property
     def changes(self) -> list[Change]:

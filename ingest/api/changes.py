@@ -292,7 +292,7 @@ async def append(request: Request, api: ApiContext, parameters: ChangeParameters
 def _append(request: Request, api: ApiContext, parameters: ChangeParameters, body: bytes) -> PendingAppend:
     headers = dict(request.scope["headers"])
     request.scope["calve.caller"] = api.access.poster(headers, body, parameters.warehouse).name
-    parsed = api.parse(body, parameters.context)
+    parsed = api.parse(body, parameters.context, parameters.warehouse)
     if is_unusable(parsed) and not _keeps_unusable(api, parameters, parsed):
         raise unusable_refusal(parsed, parameters.context)
     return api.append(parameters.warehouse, parsed, parameters.priority)

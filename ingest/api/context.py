@@ -46,6 +46,7 @@ from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalFull
 from ingest.landing.status import LandingStatus
 from ingest.settings import ApiSettings
+from ingest.sources.applying import WarehouseRules, apply
 
 SECRET_PREFIX = "whsec_"  # noqa: S105
 SECRET_BYTES = range(24, 65)
@@ -191,7 +192,9 @@ class ApiContext:
         identity: Identity,
         catalog: Catalog,
         settings: ApiSettings,
+        rules: Callable[[str], WarehouseRules] | None = None,
     ) -> None:
+        self._rules = rules
         self.journal = journal
         self.landing = landing
         self.catalog = catalog
@@ -257,15 +260,19 @@ class ApiContext:
 
     # -- from bytes to the journal
 
-    def parse(self, body: bytes, context: RequestContext) -> ParsedRequest:
-        """Invalid if there is no event in the body."""
+    def parse(self, body: bytes, context: RequestContext, warehouse: str) -> ParsedRequest:
+        """The body under the rules of its sources. Invalid if there is no event in it."""
         if not body:
             # Some HTTP servers lose bodies. A success would then hide the loss.
             raise Invalid("The body is empty: send at least one event")
         parsed = parse(body, context)
         if parsed.events == 0:
             raise Invalid("There is no event in the body: send at least one")
-        return parsed
+        return self.under_rules(parsed, warehouse)
+
+    def under_rules(self, parsed: ParsedRequest, warehouse: str) -> ParsedRequest:
+        """What of a request may be stored or shown."""
+        return parsed if self._rules is None else apply(parsed, self._rules(warehouse))
 
     def append(self, warehouse: str, parsed: ParsedRequest, priority: int) -> PendingAppend:
         """Give the changes to the journal. Returns before they are durable: await `committed`.

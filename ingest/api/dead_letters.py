@@ -14,10 +14,13 @@ from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
 from catalog.errors import Conflict, Invalid, NotFound
 from ingest.change import Change, ParsedRequest, RequestContext, TableName
 from ingest.formats.detect import parse
+from ingest.formats.fields import Refused
 from ingest.formats.json_body import NotJson, decode
 from ingest.journal import encoding
 from ingest.journal.dead_letters import DeadLetter, change_from_json, replay_identity
 from ingest.journal.journal import Journal
+from ingest.sources.applying import NO_RULES, WarehouseRules, hide_columns
+from ingest.sources.store import SourceStore
 from ingest.staging.context import UNROUTED
 
 router = APIRouter(prefix="/lake/v1", tags=["Dead letters"])
@@ -72,6 +75,14 @@ def _journal(request: Request) -> Journal:
 JournalOf = Annotated[Journal, Depends(_journal)]
 
 
+def _sources(request: Request) -> SourceStore:
+    sources: SourceStore = request.app.state.ingest.sources
+    return sources
+
+
+SourcesOf = Annotated[SourceStore, Depends(_sources)]
+
+
 @router.get("/{warehouse}/dead-letters", operation_id="listDeadLetters", response_model=LetterList)
 def list_letters(
     journal: JournalOf,
@@ -99,7 +110,9 @@ def load_letter(journal: JournalOf, warehouse: ReaderWarehouse, letter: str) -> 
 
 
 @router.put("/{warehouse}/dead-letters/{letter}", operation_id="fixDeadLetter", response_model=LetterDetail)
-def fix_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str, body: FixRequest) -> Any:
+def fix_letter(
+    journal: JournalOf, sources: SourcesOf, warehouse: WriterWarehouse, letter: str, body: FixRequest
+) -> Any:
     """Set what a replay will send. 400 if that cannot be read either."""
 
     found = _letter(journal, warehouse, letter)
@@ -107,7 +120,11 @@ def fix_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str, body
         event = json.dumps(body.event, allow_nan=False).encode()
     except ValueError as error:
         raise Invalid(f"the event holds a number that JSON does not have: {error}") from error
-    check_fix(found, event)
+    rules = sources.rules(warehouse)
+    own = rules.of(found.source)
+    if own is not None and own.hides_columns and found.change is None:
+        raise Invalid("the source of this event hides columns: post the corrected event to /cdc instead")
+    check_fix(found, event, rules)
     journal.dead_letters.fix(found.id, event)
     return _detail(_letter(journal, warehouse, letter))
 
@@ -124,7 +141,9 @@ def drop_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str) -> 
 @router.post(
     "/{warehouse}/dead-letters/replay", operation_id="replayDeadLetters", response_model=ReplayAnswer
 )
-def replay_letters(journal: JournalOf, warehouse: WriterWarehouse, body: ReplayRequest) -> Any:
+def replay_letters(
+    journal: JournalOf, sources: SourcesOf, warehouse: WriterWarehouse, body: ReplayRequest
+) -> Any:
     """Send them again, in the order they came, each at its old place among the changes of its row."""
 
     if body.ids is not None:
@@ -134,7 +153,7 @@ def replay_letters(journal: JournalOf, warehouse: WriterWarehouse, body: ReplayR
             raise Conflict(f"These are not waiting any more: {', '.join(over[:10])}")
     else:
         found = waiting(journal, warehouse, tuple(body.table) if body.table is not None else None)
-    return {"replayed": replay(journal, warehouse, found)}
+    return {"replayed": replay(journal, warehouse, found, sources.rules(warehouse))}
 
 
 def waiting(journal: Journal, warehouse: str, table: TableName | None) -> list[DeadLetter]:
@@ -173,16 +192,17 @@ def _detail(letter: DeadLetter) -> dict[str, Any]:
 GROUP = 1_000  # letters in one append
 
 
-def replay(journal: Journal, warehouse: str, letters: Sequence[DeadLetter]) -> int:
+def replay(
+    journal: Journal, warehouse: str, letters: Sequence[DeadLetter], rules: WarehouseRules = NO_RULES
+) -> int:
     """Append the letters to the journal again; how many changes that gave.
 
     A change keeps its source and position, so it takes its old place and does not undo what came later. All
     letters of a call are read before the first is appended: one that is still unreadable stops the call, and
     the message names it.
     """
-    read = [
-        (letter, _changes_of(letter)) for letter in sorted(letters, key=lambda x: (x.journal_id, x.ordinal))
-    ]
+    ordered = sorted(letters, key=lambda letter: (letter.journal_id, letter.ordinal))
+    read = [(letter, _changes_of(letter, rules)) for letter in ordered]
     count = 0
     for start in range(0, len(read), GROUP):
         group = read[start : start + GROUP]
@@ -196,17 +216,17 @@ def replay(journal: Journal, warehouse: str, letters: Sequence[DeadLetter]) -> i
     return count
 
 
-def check_fix(letter: DeadLetter, fixed: bytes) -> None:
+def check_fix(letter: DeadLetter, fixed: bytes, rules: WarehouseRules = NO_RULES) -> None:
     """Invalid if the fixed event cannot be read."""
-    _read_letter(letter, fixed, is_fixed=True)
+    _read_letter(letter, fixed, rules, is_fixed=True)
 
 
-def _changes_of(letter: DeadLetter) -> list[Change]:
+def _changes_of(letter: DeadLetter, rules: WarehouseRules = NO_RULES) -> list[Change]:
     known = _known(letter)
     if letter.replaced is not None:
-        found = _read_letter(letter, letter.replaced, is_fixed=True)
+        found = _read_letter(letter, letter.replaced, rules, is_fixed=True)
     else:
-        found = [known] if known is not None else _read_letter(letter, letter.original, is_fixed=False)
+        found = [known] if known is not None else _read_letter(letter, letter.original, rules, is_fixed=False)
     for number, change in enumerate(found):
         change.source = letter.source or change.source
         change.position = letter.position or change.position
@@ -215,14 +235,19 @@ def _changes_of(letter: DeadLetter) -> list[Change]:
     return found
 
 
-def _read_letter(letter: DeadLetter, body: bytes, *, is_fixed: bool) -> list[Change]:
+def _read_letter(letter: DeadLetter, body: bytes, rules: WarehouseRules, *, is_fixed: bool) -> list[Change]:
     kept = _kept_change(letter, body)
     if kept is not None:
         return [kept]
     parsed = parse(body, _context(letter, is_fixed=is_fixed))
     if parsed.rejects:
         raise Invalid(f"dead letter {letter.id} cannot be read: {parsed.rejects[0].reason}")
-    return parsed.changes
+    for change in parsed.changes:
+        change.source = letter.source or change.source
+    try:
+        return hide_columns(parsed.changes, rules)
+    except Refused as refused:
+        raise Invalid(f"dead letter {letter.id} cannot be replayed: {refused.reason}") from None
 
 
 def _context(letter: DeadLetter, *, is_fixed: bool) -> RequestContext:

@@ -74,7 +74,7 @@ async def _response(request: Request, api: ApiContext, parameters: ChangeParamet
 
     def parse() -> ParsedRequest:
         request.scope["calve.caller"] = api.access.poster(headers, body, parameters.warehouse).name
-        return api.parse(body, parameters.context)
+        return api.parse(body, parameters.context, parameters.warehouse)
 
     parsed = await api.run_parse(len(body), parse)
     explained = await api.run_query(lambda: explain(parsed, parameters.warehouse, api.landing))

@@ -396,4 +396,4 @@ def _append(
         parsed = parse_events(message["events"], context)
     else:
         parsed = parse(raw, context)
-    return api.append(warehouse, parsed, priority)
+    return api.append(warehouse, api.under_rules(parsed, warehouse), priority)

@@ -81,7 +81,7 @@ class TransactionStep:
 
     source: str
     transaction: str
-    table: str
+    table: str | None  # None: the change is not stored
     ends: bool
     slot: int
 
@@ -100,6 +100,7 @@ class EncodedRequest:
     ends: list[TransactionEnd] = field(default_factory=list)
     begins: list[TransactionBegin] = field(default_factory=list)
     batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
+    has_excluded: bool = False  # events that are known from now on, and have no entry
 
 
 def encode_request(
@@ -109,7 +110,7 @@ def encode_request(
     columns = parsed.columns
     if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
         return _encode_columns(warehouse, columns, priority, deduplicate=deduplicate)
-    events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects]
+    events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects, *parsed.excluded]
     try:
         entries = _entries(parsed)
     except (TypeError, RecursionError) as error:
@@ -120,7 +121,8 @@ def encode_request(
         entries=entries,
         stored_bytes=sum(len(entry.blob) for entry in entries),
         indexes=[event.index for event in events],
-        steps=_steps(parsed.changes),
+        has_excluded=bool(parsed.excluded),
+        steps=_steps_of(parsed),
         ends=[
             TransactionEnd(end.index, name_key(end.source), name_key(end.transaction), end.size)
             for end in parsed.ends
@@ -202,6 +204,21 @@ def _steps(changes: Sequence[Change]) -> list[TransactionStep]:
         for slot, change in enumerate(changes)
         if change.transaction is not None
     ]
+
+
+def _steps_of(parsed: ParsedRequest) -> list[TransactionStep]:
+    """In the order of the events. A transaction counts its excluded changes, and not their tables."""
+    steps = _steps(parsed.changes)
+    if not parsed.excluded:
+        return steps
+    first = len(parsed.changes) + len(parsed.rejects)
+    indexes = {slot: change.index for slot, change in enumerate(parsed.changes)}
+    for slot, change in enumerate(parsed.excluded, first):
+        indexes[slot] = change.index
+        if change.transaction is not None:
+            names = (name_key(change.source), name_key(change.transaction))
+            steps.append(TransactionStep(*names, None, change.transaction_ends, slot))
+    return sorted(steps, key=lambda step: indexes[step.slot])
 
 
 def _claim(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:

@@ -228,8 +228,9 @@ class _OneWarehouse:
             duplicates.update(digests.take(request))
         rows = [row for entry in request.entries if (row := self._row(entry, duplicates)) is not None]
         first = None
+        if rows or (request.has_excluded and len(duplicates) < len(request.indexes)):
+            self._id += 1  # what is known of excluded events has an id as well
         if rows:
-            self._id += 1
             first = self._id
             for row in rows:
                 row["id"] = first

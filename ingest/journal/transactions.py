@@ -99,7 +99,8 @@ class TransactionLedger:
                 row.first_id = row.first_id or journal_id
                 row.last_id = journal_id
             row.received += 1
-            row.tables.add(step.table)
+            if step.table is not None:
+                row.tables.add(step.table)
             row.ended = row.ended or step.ends
         for source, transaction in newest.items():
             self._follow(source, transaction)

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
 from ingest.journal.journal import Journal
+from ingest.sources.store import SourceStore
 from ingest.staging.context import UNROUTED, staged_folder
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandingTables
@@ -56,7 +57,10 @@ _log = logging.getLogger(__name__)
 class Housekeeping:
     """A thread of the server. Several servers may do the same: everything here can be repeated."""
 
-    def __init__(self, catalog: Catalog, journal: Journal, tables: LandingTables, jobs: Jobs) -> None:
+    def __init__(
+        self, catalog: Catalog, journal: Journal, tables: LandingTables, jobs: Jobs, sources: SourceStore
+    ) -> None:
+        self._sources = sources
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
@@ -111,6 +115,7 @@ class Housekeeping:
             self._catalog.transactions.sweep(name, self._catalog.now_ms())
         if not self._looked_s or time.monotonic() - self._looked_s > STAGED_EVERY_S:
             self._looked_s = time.monotonic()
+            self._sources.forget_others(lambda: {found.name for found in self._catalog.warehouses.all()})
             for name in names:
                 self.delete_abandoned(name, time.time_ns() // 1_000_000 - STAGED_FOR_MS)
 

@@ -9,7 +9,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 metadata = sa.MetaData()
-VERSION = 1
+VERSION = 2
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -41,6 +41,28 @@ landing_watermarks = sa.Table(
     sa.Column("position", Text, nullable=False),
     sa.Column("time_ms", sa.BigInteger),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+# What the owner of a source has set: which of its tables and columns are stored.
+landing_sources = sa.Table(
+    "landing_sources",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("source", Text, primary_key=True),
+    sa.Column("rules", Text, nullable=False),
+    sa.Column("salt", sa.LargeBinary, nullable=False),  # of hashed columns; no response has it
+    sa.Column("changed_ms", sa.BigInteger, nullable=False),
+)
+
+# Sources and tables whose changes are acknowledged and not landed.
+landing_pauses = sa.Table(
+    "landing_pauses",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("kind", Text, primary_key=True),  # source, table
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("reason", Text, nullable=False),
+    sa.Column("since_ms", sa.BigInteger, nullable=False),
 )
 
 jobs = sa.Table(
@@ -91,9 +113,12 @@ def migrate(database: Database) -> None:
         if connection.dialect.name == "postgresql":
             lift_time_limits(connection)
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(4205338)"))
-        if _version(connection) == 0:
-            metadata.create_all(connection)
+        before = _version(connection)
+        metadata.create_all(connection)  # what version 2 adds are tables
+        if before == 0:
             connection.execute(sa.insert(landing_version).values(version=VERSION))
+        elif before < VERSION:
+            connection.execute(sa.update(landing_version).values(version=VERSION))
 
     require_known(database)
     database.write(work)
@@ -113,7 +138,7 @@ def require_known(database: Database) -> int:
 
 def require_current(database: Database) -> None:
     if require_known(database) < VERSION:
-        raise SchemaMismatch("the database has no landing tables yet: run `calve migrate`")
+        raise SchemaMismatch("the landing tables are missing or of an older version: run `calve migrate`")
 
 
 def _version(connection: sa.Connection) -> int:

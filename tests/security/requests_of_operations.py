@@ -23,7 +23,7 @@ from tests.harness.components import ROOT
 from tests.harness.rest import SCHEMA, Rest, identified
 
 METHODS = frozenset({"get", "head", "post", "put", "patch", "delete"})
-INGEST_TAGS = frozenset({"Changes", "Jobs", "Dead letters"})
+INGEST_TAGS = frozenset({"Changes", "Jobs", "Dead letters", "Sources"})
 # Answered without a token. Whatever else is to be open must say so here.
 OPEN = frozenset({"getToken", "health", "ready", "metrics"})
 LETTERS_AT_ONCE = 8
@@ -305,6 +305,14 @@ class Maker:
             hand.land(answer.json())
         raise AssertionError("batches do not end")
 
+    def source(self) -> str:
+        """A source that has rules."""
+        name = self.name()
+        body = {"exclude": ["*.tmp"]}
+        answer = self.rest.lake("PUT", f"{self.warehouse}/sources/{name}", json=body)
+        assert answer.is_success, answer.text
+        return name
+
     def rename(self, name: str) -> dict[str, Any]:
         return {
             "source": {"namespace": [self.namespace], "name": name},
@@ -445,6 +453,10 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "landed": lambda m: {"query": f"token={m.post(m.changes())}"},
     "loadIngestSettings": lambda m: {},
     "setIngestSettings": lambda m: {"table": m.name(), "body": {"mode": "mirror+changes"}},
+    "listSources": lambda m: {},
+    "loadSource": lambda m: {"source": m.source()},
+    "setSource": lambda m: {"source": m.name(), "body": {"drop-columns": {"*": ["password"]}}},
+    "deleteSource": lambda m: {"source": m.source()},
     "leaseJob": lambda m: {"body": {"worker": m.name(), "wait-s": 0}},
     "listJobs": lambda m: {},
     "loadJob": lambda m: {"job": m.leased()[1]["id"]},

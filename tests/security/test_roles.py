@@ -17,6 +17,8 @@ from tests.security.requests_of_operations import ALL, OF_A_QUERY, OF_JOBS, SERV
 # A reader may tell how a scan went. To ask for a batch is no error, and gives a reader none.
 FOR_READERS = {"checkSchema", "query", "reportMetrics", "leaseJob"}
 FOR_ADMINS = {
+    "setSource",
+    "deleteSource",
     "setProtection",
     "listQueries",
     "createWebhook",

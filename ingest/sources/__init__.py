@@ -1,0 +1,1 @@
+"""Sources under control: which of their tables and columns are stored, and what is paused."""

@@ -1,0 +1,141 @@
+"""Columns that are dropped or hashed: nothing of their values goes on to the journal. Pure.
+
+A hash is HMAC-SHA256 of the value's text with a secret salt, as 64 hexadecimal digits. Equal values have
+equal hashes, so a hashed column can be joined and can be a key. Null stays null.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from dataclasses import replace
+from typing import Any
+
+from ingest.change import Change, Declared, Reject, Row
+from ingest.formats.fields import Refused
+from ingest.formats.json_body import NotJson, decode, original_of
+from ingest.sources.rules import ROW_ID, TableRules
+
+HIDDEN = "***"
+UNREADABLE = b'"***"'
+TEXT_CHARS_MIN = 3  # shorter texts are in every sentence
+
+
+def hashed(value: Any, salt: bytes) -> str | None:
+    """None for null."""
+    return None if value is None else hmac.digest(salt, _bytes(value), "sha256").hex()
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+def hide(change: Change, rules: TableRules, salt: bytes) -> Change:
+    """The change without the dropped columns and with hashes for the hashed ones. Refused if that is not
+    possible.
+    """
+    dropped_key = [column for column in change.key or () if column in rules.dropped]
+    if dropped_key:
+        raise Refused(
+            "dropped-key",
+            f"the rules of the source drop the key column {dropped_key[0]}: hash the column instead",
+        )
+    values = _values(change, rules)
+    _require_no_value_in_row_id(change, rules, values)
+    return replace(
+        change,
+        before=_row(change.before, rules, salt),
+        after=_row(change.after, rules, salt),
+        row_id=_row_id(change, rules, salt),
+        identity=_identity(change.identity, values, salt),
+        declared=_declared(change.declared, rules),
+    )
+
+
+def _values(change: Change, rules: TableRules) -> set[str]:
+    """The texts that must not be seen."""
+    rows = [row for row in (change.before, change.after) if row is not None]
+    found = (row[column] for row in rows for column in rules.hidden if column in row)
+    return {_bytes(value).decode("utf-8", "replace") for value in found if value is not None}
+
+
+def _require_no_value_in_row_id(change: Change, rules: TableRules, values: set[str]) -> None:
+    row_id = change.row_id
+    if row_id is None or ROW_ID in rules.hidden or row_id not in values:
+        return
+    for row in (change.before, change.after):
+        for column, value in (row or {}).items():
+            if column not in rules.hidden and str(value) == row_id:
+                return  # the row is named by a column that everybody may see
+    raise Refused(
+        "hidden-row-id",
+        f"`{ROW_ID}` has the value of a column that the rules of the source hide: "
+        f"add {ROW_ID} to hash-columns, or name rows by another column",
+    )
+
+
+def _row(row: Row | None, rules: TableRules, salt: bytes) -> Row | None:
+    if row is None or rules.hidden.isdisjoint(row):
+        return row
+    return {
+        column: hashed(value, salt) if column in rules.hashed else value
+        for column, value in row.items()
+        if column not in rules.dropped
+    }
+
+
+def _row_id(change: Change, rules: TableRules, salt: bytes) -> str | None:
+    if ROW_ID in rules.dropped:
+        return None
+    return hashed(change.row_id, salt) if ROW_ID in rules.hashed else change.row_id
+
+
+def _identity(identity: str, values: set[str], salt: bytes) -> str:
+    """Some producers name an event by values of its row. A repeat of the event has the same hash."""
+    is_telling = any(value and value in identity for value in values)
+    return hashed(identity, salt) or "" if is_telling else identity
+
+
+def _declared(declared: Declared | None, rules: TableRules) -> Declared | None:
+    if declared is None or rules.hidden.isdisjoint(declared.columns):
+        return declared
+    columns = {
+        column: "string" if column in rules.hashed else type_
+        for column, type_ in declared.columns.items()
+        if column not in rules.dropped
+    }
+    encodings = {name: value for name, value in declared.encodings.items() if name not in rules.hidden}
+    return Declared(columns, encodings, declared.required - rules.dropped)
+
+
+def hide_content(reject: Reject, salt: bytes) -> Reject:
+    """An event that could not be read may have any column anywhere: only the names of its fields are kept."""
+    texts: set[str] = set()
+    try:
+        outline = original_of(_outline(decode(reject.original), texts))
+        tells = any(text in reject.reason for text in texts)
+    except (NotJson, RecursionError):
+        outline, tells = UNREADABLE, True
+    hidden = f"the event cannot be used ({reject.code}); its source hides columns, so its content is not kept"
+    return replace(
+        reject,
+        original=outline,
+        reason=hidden if tells else reject.reason,
+        identity=hashed(reject.identity, salt) or "" if reject.identity else "",
+    )
+
+
+def _outline(value: Any, texts: set[str]) -> Any:
+    """The value with `***` for each text and number, which are added to `texts`."""
+    if isinstance(value, dict):
+        return {name: _outline(item, texts) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_outline(item, texts) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    text = str(value)
+    if len(text) >= TEXT_CHARS_MIN:
+        texts.add(text)
+    return HIDDEN

@@ -1,0 +1,33 @@
+"""Patterns for table names: `*` stands for any characters. Pure.
+
+Matching takes time in proportion to the lengths of both texts. Patterns are set by users and names are sent
+by producers, so a regular expression could be made slow.
+"""
+
+from __future__ import annotations
+
+
+def matched(pattern: str, name: str) -> list[str] | None:
+    """What each `*` stands for, each as short as possible but the last; None if the name does not match."""
+    first, *parts = pattern.split("*")
+    if not parts:
+        return [] if name == pattern else None
+    last = parts.pop()
+    end = len(name) - len(last)
+    if not name.startswith(first) or not name.endswith(last) or end < len(first):
+        return None
+    found: list[str] = []
+    start = len(first)
+    for part in parts:
+        place = name.find(part, start, end)
+        if place < 0:
+            return None
+        found.append(name[start:place])
+        start = place + len(part)
+    return [*found, name[start:end]]
+
+
+def filled(pattern: str, parts: list[str]) -> str:
+    """The pattern with its `*` replaced by these texts, in order."""
+    first, *rest = pattern.split("*")
+    return first + "".join(part + piece for part, piece in zip(parts, rest, strict=False))
