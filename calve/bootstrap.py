@@ -193,11 +193,11 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
         raise StartupError(str(error)) from error
     journal = open_journal(settings)
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
-    cutter = BatchCutter(journal, tables, jobs, thresholds(settings))
+    sources = SourceStore(catalog.database)
+    cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses)
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
     landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service)
-    sources = SourceStore(catalog.database)
     housekeeping = Housekeeping(catalog, journal, tables, jobs, sources)
     api = ApiContext(journal, landing_status, identity, catalog, api_settings(settings), sources.rules)
     return Ingest(

@@ -1,4 +1,4 @@
-"""Where a batch may end: tables that share source transactions, and ids that split no transaction."""
+"""Where a batch may end: at an id that splits no source transaction."""
 
 from __future__ import annotations
 
@@ -7,63 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import sqlalchemy as sa
 
 from catalog.store.database import Database
-from ingest.change import TableName, table_key, table_name
-from ingest.journal.schema import entries, run_many, table_groups
+from ingest.change import TableName, table_key
+from ingest.journal import table_groups
+from ingest.journal.schema import entries
 from ingest.journal.transactions import SourceTransaction, transactions_between, transactions_up_to
-
-Groups = Mapping[str, str]  # table key -> the key of its group
-
-_ALL = sa.select(table_groups.c.table_key, table_groups.c.group_key).where(
-    table_groups.c.warehouse == sa.bindparam("w")
-)
-_SET = sa.text(
-    "INSERT INTO journal_companions (warehouse, table_key, group_key) VALUES (:w, :t, :g)"
-    " ON CONFLICT (warehouse, table_key) DO UPDATE SET group_key = excluded.group_key"
-)
-
-
-def are_in_one_group(known: Groups, tables: Collection[str]) -> bool:
-    """True stays true: groups only ever grow together."""
-    keys = {known.get(table) for table in tables}
-    return len(keys) == 1 and None not in keys
-
-
-def merged_groups(known: Groups, shared: Iterable[Collection[str]]) -> dict[str, str]:
-    """All tables with the key of their group (the least of its tables), after these have met."""
-    leader = dict(known)
-    members: dict[str, set[str]] = {}
-    for table, key in leader.items():
-        members.setdefault(key, set()).add(table)
-    for tables in shared:
-        keys = {leader.get(table, table) for table in tables}
-        joined = set(tables).union(*(members.pop(key, set()) for key in keys))
-        key = min(joined)
-        members[key] = joined
-        leader |= dict.fromkeys(joined, key)
-    return leader
-
-
-def merge_groups(
-    connection: sa.Connection, warehouse: str, shared: Iterable[Collection[str]]
-) -> dict[str, str]:
-    """Put these sets of tables together, inside an append. Answers all groups as they are then."""
-    before = {row[0]: row[1] for row in connection.execute(_ALL, {"w": warehouse})}
-    after = merged_groups(before, shared)
-    rows = [
-        {"w": warehouse, "t": table, "g": key} for table, key in after.items() if before.get(table) != key
-    ]
-    run_many(_SET, connection, rows)
-    return after
-
-
-def load_groups(database: Database, warehouse: str) -> list[frozenset[TableName]]:
-    found: dict[str, set[TableName]] = {}
-    for table, key in database.fetch_all(_ALL, {"w": warehouse}):
-        found.setdefault(key, set()).add(table_name(table))
-    return [frozenset(tables) for tables in found.values() if len(tables) > 1]
-
-
-# -- where a cut may lie
 
 ForbiddenRange = tuple[
     int, int | None
@@ -178,14 +125,34 @@ def landed_transactions(
 
     Only among the oldest: what a table that does not land holds back may wait for it.
     """
-    left: dict[str, int | None] = {}
-    found = []
-    for one in transactions_up_to(database, warehouse, up_to):
-        for key in one.tables:
-            if key not in left:
-                row = database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": 0})
-                left[key] = row[0] if row is not None else None
-        waits = any(((first := left[key]) is not None and first <= one.last_id) for key in one.tables)
-        if not waits and not one.is_open_at(now_ms, linger_ms, wait_ms):
-            found.append(one)
-    return found
+    rows = transactions_up_to(database, warehouse, up_to)
+    left = _left(database, warehouse, (one.tables for one in rows))
+    return [
+        one
+        for one in rows
+        if not _waits(one.tables, one.last_id, left) and not one.is_open_at(now_ms, linger_ms, wait_ms)
+    ]
+
+
+def landed_groups(database: Database, warehouse: str, up_to: int) -> list[tuple[frozenset[str], int, int]]:
+    """Rows of table groups that end at or before an id and have nothing left in the journal."""
+    rows = table_groups.oldest(database, warehouse, up_to)
+    left = _left(database, warehouse, (tables for tables, _, _ in rows))
+    return [row for row in rows if not _waits(row[0], row[1], left)]
+
+
+def _left(database: Database, warehouse: str, sets: Iterable[Collection[str]]) -> dict[str, int | None]:
+    """The first id that the journal has of each table."""
+    keys = {key for tables in sets for key in tables}
+    found = {key: database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": 0}) for key in keys}
+    return {key: row[0] if row is not None else None for key, row in found.items()}
+
+
+def _waits(tables: Collection[str], last_id: int, left: Mapping[str, int | None]) -> bool:
+    return any((first := left[key]) is not None and first <= last_id for key in tables)
+
+
+def first_behind(database: Database, warehouse: str, table: TableName, after: int) -> int | None:
+    """The first id of a table behind another."""
+    row = database.fetch_one(_NEXT, {"w": warehouse, "t": table_key(table), "after": after})
+    return row[0] if row is not None else None

@@ -17,6 +17,7 @@ import orjson
 
 from catalog.errors import Invalid
 from ingest.change import (
+    SEPARATOR,
     Change,
     ChangeColumns,
     ParsedRequest,
@@ -43,6 +44,17 @@ def name_key(name: str) -> str:
     return f"{plain[: NAME_CHARACTERS_MAX - 33]}#{blake2b(raw, digest_size=16).hexdigest()}"
 
 
+def source_names(sources: Iterable[str]) -> str:
+    """The sources of an entry as one text, each between two separators."""
+    names = sorted({name_key(source).replace(SEPARATOR, "") for source in set(sources)})
+    return SEPARATOR + SEPARATOR.join(names) + SEPARATOR
+
+
+def has_source(names: str, source: str) -> bool:
+    """Whether `source_names` gave these for changes of that source, by its name in SQL."""
+    return SEPARATOR + source.replace(SEPARATOR, "") + SEPARATOR in names
+
+
 def identity_digests(warehouse: str, source: str, identities: Iterable[str]) -> list[bytes]:
     """The digest of each identity within its source."""
     prefix = orjson.dumps([warehouse, name_key(source)])
@@ -64,6 +76,7 @@ class EncodedEntry:
     key: str
     blob: bytes
     slots: Sequence[int]  # of its changes, then of its rejects
+    sources: str  # see `source_names`
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +171,7 @@ def _encode_columns(
     encoded = EncodedRequest(
         warehouse=warehouse,
         priority=priority,
-        entries=[EncodedEntry(table_key(columns.table), blob, slots)],
+        entries=[EncodedEntry(table_key(columns.table), blob, slots, source_names([columns.same["source"]]))],
         stored_bytes=len(blob),
         indexes=list(range(columns.first_index, columns.first_index + columns.size)),
     )
@@ -172,7 +185,8 @@ def _entries(parsed: ParsedRequest) -> list[EncodedEntry]:
     changes, rejects = parsed.changes, parsed.rejects
     tables = [change.table for change in changes]
     if changes and not rejects and tables.count(tables[0]) == len(tables):
-        return [EncodedEntry(table_key(tables[0]), encode(changes, ()), range(len(changes)))]
+        sources = source_names(change.source for change in changes)
+        return [EncodedEntry(table_key(tables[0]), encode(changes, ()), range(len(changes)), sources)]
     gathered: dict[str, tuple[list[int], list[int]]] = {}
     for slot, table in enumerate(tables):
         gathered.setdefault(table_key(table), ([], []))[0].append(slot)
@@ -184,6 +198,12 @@ def _entries(parsed: ParsedRequest) -> list[EncodedEntry]:
             key,
             encode([changes[slot] for slot in slots], [rejects[index] for index in indexes]),
             [*slots, *(behind + index for index in indexes)],
+            source_names(
+                [
+                    *(changes[slot].source for slot in slots),
+                    *(rejects[index].source for index in indexes),
+                ]
+            ),
         )
         for key, (slots, indexes) in gathered.items()
     ]

@@ -17,9 +17,8 @@ import sqlalchemy as sa
 from catalog import faults
 from catalog.store.database import Database
 from ingest.change import TableName, table_key, table_name
-from ingest.journal.cut_points import (
-    landed_transactions,
-)
+from ingest.journal import table_groups
+from ingest.journal.cut_points import landed_groups, landed_transactions
 from ingest.journal.encoding import decode
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
@@ -30,7 +29,7 @@ from ingest.journal.schema import (
     entries,
     listed,
     ranges,
-    table_groups,
+    shared,
     transactions,
 )
 from ingest.journal.transactions import (
@@ -117,6 +116,13 @@ SIZES_AT_A_TIME = 4_096
 
 _of_table = (entries.c.warehouse == sa.bindparam("w"), entries.c.table_key == sa.bindparam("t"))
 _inside = (*_of_table, entries.c.id > sa.bindparam("after"), entries.c.id <= sa.bindparam("up_to"))
+_BY_SOURCES = (
+    sa.select(
+        entries.c.table_key, entries.c.sources, sa.func.min(entries.c.id), sa.func.sum(entries.c.events)
+    )
+    .where(entries.c.warehouse == sa.bindparam("w"))
+    .group_by(entries.c.table_key, entries.c.sources)
+)
 _PENDING = (
     sa.select(
         entries.c.table_key,
@@ -227,6 +233,12 @@ def _sizes(
         after = rows[-1][0]
 
 
+def pending_by_sources(database: Database, warehouse: str) -> list[tuple[TableName, str, int, int]]:
+    """Table, names of sources (see `has_source`), first id, events."""
+    rows = database.fetch_all(_BY_SOURCES, {"w": warehouse})
+    return [(table_name(row[0]), row[1] or "", row[2], int(row[3])) for row in rows]
+
+
 # -- trimming
 
 TRIMMED_AT_A_TIME = 500
@@ -272,6 +284,8 @@ def trim_entries(
     newest = max(landed.values(), default=0)
     while gone := landed_transactions(database, warehouse, newest, now_ms, linger_ms, wait_ms):
         database.write(partial(delete_unchanged_transactions, warehouse=warehouse, gone=gone))
+    while rows := landed_groups(database, warehouse, newest):
+        database.write(partial(table_groups.delete, warehouse=warehouse, rows=rows))
     faults.reach("journal.trimmed")
 
 
@@ -298,7 +312,7 @@ def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], b
         head = lock_counter(connection, warehouse)
         if not is_gone():
             return 0
-        for table in (entries, digests, ranges, transactions, table_groups, dead_letters):
+        for table in (entries, digests, ranges, transactions, shared, dead_letters):
             connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
         advance_counter(connection, warehouse, 0, -head.events, -head.stored_bytes)
         return head.events

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ from catalog import faults
 from catalog.errors import CatalogError, Invalid, Unavailable
 from catalog.store.database import Database
 from ingest.change import table_name
-from ingest.journal.cut_points import are_in_one_group, merge_groups
+from ingest.journal import table_groups
 from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
 from ingest.journal.entries import Counter, advance_counter, lock_counter, pending_in_transaction
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
@@ -52,7 +52,6 @@ class AppendedRows:
 
     head: Counter
     digests: GroupDigests | None = None
-    groups: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -70,7 +69,6 @@ class Appender:
         self._database = database
         self._limits = limits
         self._windows: dict[str, DeduplicationWindow] = {}
-        self._groups: dict[str, Mapping[str, str]] = {}
         self._pending = (0, 0)
         self._read_s = float("-inf")
 
@@ -88,8 +86,6 @@ class Appender:
             if appended.digests is not None:
                 appended.digests.after_commit(appended.head.id, expires_ms)
                 self._forget(warehouse, now_ms)
-            if appended.groups is not None:
-                self._groups[warehouse] = appended.groups
         return result
 
     def _window(self, warehouse: str) -> DeduplicationWindow:
@@ -126,12 +122,7 @@ class Appender:
             receipts = one.append(accepted, self._windows.get(warehouse), now_ms + self._limits.window_ms)
             for index, receipt in zip(indexes, receipts, strict=True):
                 answers[index] = receipt
-            shared = [
-                tables
-                for tables in one.ledger.shared()
-                if not are_in_one_group(self._groups.get(warehouse, {}), tables)
-            ]
-            one.appended.groups = merge_groups(connection, warehouse, shared) if shared else None
+            table_groups.store(connection, warehouse, one.ledger.shared())
             events += one.appended.head.events - head.events
             stored_bytes += one.appended.head.stored_bytes - head.stored_bytes
             result.appended[warehouse] = one.appended
@@ -258,6 +249,7 @@ class _OneWarehouse:
             "received_ms": self._now_ms,
             "skips": orjson.dumps(skips) if skips else None,
             "blob": entry.blob,
+            "sources": entry.sources,
         }
 
 

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from catalog.errors import TooLarge
 from catalog.store.database import Database
 from ingest.change import ParsedRequest, TableName
-from ingest.journal import schema
-from ingest.journal.cut_points import cut_point, load_groups
+from ingest.journal import schema, table_groups
+from ingest.journal.cut_points import cut_point, first_behind
 from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.encoded_request import encode_request
 from ingest.journal.entries import (
@@ -26,6 +26,7 @@ from ingest.journal.entries import (
     expire,
     forget_warehouse,
     newest_id,
+    pending_by_sources,
     pending_tables,
     pending_totals,
     read_entries,
@@ -35,6 +36,7 @@ from ingest.journal.entries import (
 )
 from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
+from ingest.journal.table_groups import SharedSpan
 from ingest.settings import JournalLimits
 
 USAGE_AGE_S_MAX = 0.25  # others append and trim too
@@ -114,9 +116,21 @@ class Journal:
         """The newest id; 0 if nothing was ever appended."""
         return newest_id(self._database, warehouse)
 
-    def groups(self, warehouse: str) -> list[frozenset[TableName]]:
-        """Tables that must be published together; only groups of more than one."""
-        return load_groups(self._database, warehouse)
+    def groups(self, warehouse: str) -> list[SharedSpan]:
+        """Tables that share source transactions which are in the journal."""
+        return table_groups.groups(self._database, warehouse)
+
+    def shared_spans(self, warehouse: str) -> list[SharedSpan]:
+        """The same for each append."""
+        return table_groups.spans(self._database, warehouse)
+
+    def first_behind(self, warehouse: str, table: TableName, after: int) -> int | None:
+        """The first id of a table behind another."""
+        return first_behind(self._database, warehouse, table, after)
+
+    def pending_by_sources(self, warehouse: str) -> list[tuple[TableName, str, int, int]]:
+        """Table, names of sources (see `has_source`), first id, events."""
+        return pending_by_sources(self._database, warehouse)
 
     def border(
         self,

@@ -17,7 +17,7 @@ from catalog.store.database import Database, lift_time_limits
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
-VERSION = 3
+VERSION = 4
 LOCK = 4205339  # of PostgreSQL, for those who migrate at the same time
 
 metadata = sa.MetaData()
@@ -46,9 +46,17 @@ entries = sa.Table(
     sa.Column("received_ms", sa.BigInteger, nullable=False),
     sa.Column("skips", sa.LargeBinary),  # which of the blob's events were duplicates
     sa.Column("blob", sa.LargeBinary, nullable=False),
+    sa.Column("sources", Text),  # their names, each between two 0x1F
     # Answers what is pending without a look at the blobs.
     sa.Index(
-        "journal_entries_pending", "warehouse", "table_key", "id", "events", "stored_bytes", "received_ms"
+        "journal_entries_pending",
+        "warehouse",
+        "table_key",
+        "id",
+        "events",
+        "stored_bytes",
+        "received_ms",
+        "sources",
     ),
 )
 
@@ -95,13 +103,15 @@ transactions = sa.Table(
     sa.Index("journal_transactions_by_id", "warehouse", "last_id"),
 )
 
-# Tables that once shared a source transaction have the same group.
-table_groups = sa.Table(
-    "journal_companions",
+# Source transactions of one append that touch the same tables, from the first id to the last.
+shared = sa.Table(
+    "journal_shared",
     metadata,
     sa.Column("warehouse", Text, primary_key=True),
-    sa.Column("table_key", Text, primary_key=True),
-    sa.Column("group_key", Text, nullable=False),
+    sa.Column("last_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("first_id", sa.BigInteger, nullable=False),
+    sa.Column("tables", Text, nullable=False),
 )
 
 dead_letters = sa.Table(
@@ -130,6 +140,8 @@ dead_letters = sa.Table(
     sa.Index("journal_dead_letters_by_state", "warehouse", "state", "table_key"),
 )
 
+_KEEP_GROUPS = "keep groups"
+
 # What leads from each version to the next.
 _UPGRADES = {
     1: (
@@ -141,6 +153,22 @@ _UPGRADES = {
         "ALTER TABLE journal_dead_letters ADD COLUMN change {binary}",
         "ALTER TABLE journal_dead_letters ADD COLUMN context TEXT",
         "ALTER TABLE journal_dead_letters ADD COLUMN job_id TEXT",
+    ),
+    # The groups of version 3 were for ever. What of them waits now goes together once more.
+    3: (
+        (
+            "CREATE TABLE journal_shared (warehouse TEXT NOT NULL, last_id BIGINT NOT NULL,"
+            " ordinal INTEGER NOT NULL, first_id BIGINT NOT NULL, tables TEXT NOT NULL,"
+            " PRIMARY KEY (warehouse, last_id, ordinal))"
+        ),
+        _KEEP_GROUPS,
+        "DROP TABLE journal_companions",
+        "ALTER TABLE journal_entries ADD COLUMN sources TEXT",
+        "DROP INDEX journal_entries_pending",
+        (
+            "CREATE INDEX journal_entries_pending ON journal_entries"
+            " (warehouse, table_key, id, events, stored_bytes, received_ms, sources)"
+        ),
     ),
 }
 
@@ -161,12 +189,32 @@ def migrate(database: Database) -> tuple[int, int]:
             connection.execute(sa.insert(journal_version).values(version=VERSION))
         for step in range(before or VERSION, VERSION):
             for statement in _UPGRADES[step]:
+                if statement == _KEEP_GROUPS:
+                    _keep_groups(connection)
+                    continue
                 binary = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
                 connection.execute(sa.text(statement.format(binary=binary)))
             connection.execute(sa.update(journal_version).values(version=step + 1))
         return before, VERSION
 
     return database.write(work)
+
+
+def _keep_groups(connection: sa.Connection) -> None:
+    groups: dict[tuple[str, str, int], list[str]] = {}
+    rows = connection.execute(
+        sa.text(
+            "SELECT c.warehouse, c.group_key, c.table_key, h.id FROM journal_companions c"
+            " JOIN journal_heads h ON h.warehouse = c.warehouse ORDER BY c.group_key, c.table_key"
+        )
+    )
+    for warehouse, group, table, head in rows:
+        groups.setdefault((warehouse, group, head), []).append(table)
+    for ordinal, ((warehouse, _, head), tables) in enumerate(groups.items()):
+        if len(tables) == 1:
+            continue
+        values = {"warehouse": warehouse, "last_id": head, "ordinal": ordinal, "first_id": 1}
+        connection.execute(sa.insert(shared).values(**values, tables=orjson.dumps(tables).decode()))
 
 
 def version(database: Database) -> int:

@@ -68,7 +68,7 @@ class TransactionLedger:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, SourceTransaction]] = {}
-        self._shared: list[frozenset[str]] = []
+        self._shared: list[tuple[frozenset[str], int, int]] = []
         self._claimed: list[SourceTransaction] = []
 
     def learn(self, stored: Iterable[SourceTransaction]) -> None:
@@ -108,7 +108,11 @@ class TransactionLedger:
             row = self._row(self._source_of(end), end.transaction, now_ms)
             row.ended = True
             row.expected = end.size if row.expected is None else row.expected
-        self._shared += [frozenset(row.tables) for row in touched.values() if len(row.tables) > 1]
+        self._shared += [
+            (frozenset(row.tables), row.first_id, row.last_id)
+            for row in touched.values()
+            if len(row.tables) > 1
+        ]
         for source in newest:
             self._forget_complete(source)
 
@@ -164,8 +168,8 @@ class TransactionLedger:
         rows = self._known[source]
         self._known[source] = {key: row for key, row in rows.items() if row.is_stored or row.must_be_kept}
 
-    def shared(self) -> list[frozenset[str]]:
-        """Sets of tables that met in one transaction."""
+    def shared(self) -> list[tuple[frozenset[str], int, int]]:
+        """Sets of tables that met in one transaction, with its first id and its last."""
         return self._shared
 
     def kept(self) -> list[SourceTransaction]:

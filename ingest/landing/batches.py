@@ -10,13 +10,17 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.change import TableName
+from ingest.journal.encoded_request import has_source
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Pending
+from ingest.journal.table_groups import components
+from ingest.landing.holds import limits
 from ingest.settings import Thresholds
+from ingest.sources.store import Pauses
 from ingest.staging.context import BatchRange
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandingTables
@@ -122,8 +126,16 @@ class BatchCutter:
     freshness target covers what a restart loses.
     """
 
-    def __init__(self, journal: Journal, tables: LandingTables, jobs: Jobs, thresholds: Thresholds) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        tables: LandingTables,
+        jobs: Jobs,
+        thresholds: Thresholds,
+        pauses: Callable[[str], Pauses] | None = None,
+    ) -> None:
         self._journal = journal
+        self._pauses = pauses
         self._tables = tables
         self._jobs = jobs
         self._given = thresholds
@@ -150,9 +162,16 @@ class BatchCutter:
                 with self._lock:
                     self._flush_requested[warehouse, row.table] = row.last_id
 
-    def waiting(self, warehouse: str) -> list[PendingGroup]:
-        pending = self._journal.pending(warehouse)
-        landed = {table: row.landed_id for table, row in self._tables.all(warehouse).items()}
+    def waiting(self, warehouse: str, limited: Mapping[TableName, int] | None = None) -> list[PendingGroup]:
+        """The groups, without what must wait. `limited` is what `limits` says."""
+        landed = self._landed(warehouse)
+        if limited is None:
+            limited = self.limits(warehouse)
+        pending = [
+            row
+            for row in self._journal.pending(warehouse)
+            if self._may_land(warehouse, row.table, landed, limited)
+        ]
         with self._lock:
             flush_requested = {
                 table: last for (where, table), last in self._flush_requested.items() if where == warehouse
@@ -160,7 +179,45 @@ class BatchCutter:
             for table, last in flush_requested.items():
                 if landed.get(table, 0) >= last:
                     del self._flush_requested[warehouse, table]
-        return pending_groups(pending, self._journal.groups(warehouse), flush_requested, landed)
+        spans = self._journal.shared_spans(warehouse) if limited else self._journal.groups(warehouse)
+        shared = [
+            one.tables
+            for one in spans
+            if any(landed.get(table, 0) < one.last_id for table in one.tables)
+            and all(limited.get(table, one.last_id) >= one.last_id for table in one.tables)
+        ]
+        return pending_groups(pending, components(shared), flush_requested, landed)
+
+    def limits(self, warehouse: str) -> dict[TableName, int]:
+        """How far each table may land that is paused or could not be staged a moment ago, or that shares
+        source transactions with one; others have no limit.
+        """
+        landed = self._landed(warehouse)
+        held = {table: landed.get(table, 0) for table in self._still_backing_off(warehouse)}
+        if self._pauses is not None:
+            paused = self._pauses(warehouse)
+            held |= {table: landed.get(table, 0) for table in paused.tables}
+            if paused.sources:
+                for table, names, first_id, _ in self._journal.pending_by_sources(warehouse):
+                    if any(has_source(names, source) for source in paused.sources):
+                        held[table] = min(held.get(table, first_id - 1), first_id - 1)
+        return limits(held, self._journal.shared_spans(warehouse)) if held else {}
+
+    def _landed(self, warehouse: str) -> dict[TableName, int]:
+        return {table: row.landed_id for table, row in self._tables.all(warehouse).items()}
+
+    def _may_land(
+        self,
+        warehouse: str,
+        table: TableName,
+        landed: Mapping[TableName, int],
+        limited: Mapping[TableName, int],
+    ) -> bool:
+        """Whether a table has something within its limit."""
+        if table not in limited:
+            return True
+        first = self._journal.first_behind(warehouse, table, landed.get(table, 0))
+        return first is not None and first <= limited[table]
 
     def wait_ms(self, warehouse: str) -> int | None:
         return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
@@ -172,8 +229,9 @@ class BatchCutter:
         has all its tables in the lane. A transaction that arrives after the head was read is left whole.
         """
         head = self._journal.head(warehouse)
-        found = self.waiting(warehouse)
-        busy = self._jobs.claimed(warehouse) | self._still_backing_off(warehouse)
+        limited = self.limits(warehouse)
+        found = self.waiting(warehouse, limited)
+        busy = self._jobs.claimed(warehouse)
         chosen = choose(found, busy, self.thresholds, _now_ms(), self._failed(warehouse))
         self.next_due_s.pop(warehouse, None)
         if not chosen:
@@ -193,9 +251,8 @@ class BatchCutter:
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
         bytes_max = self.thresholds.batch_bytes_max
         for group in chosen:
-            ranges |= self._ranges(
-                warehouse, group, landed, head, self.thresholds.batch_events_max, bytes_max
-            )
+            up_to, events_max = _within(head, group, limited), self.thresholds.batch_events_max
+            ranges |= self._ranges(warehouse, group, landed, up_to, events_max, bytes_max)
         if not ranges:
             self._jobs.forget(job_id, 1)
             return None
@@ -206,7 +263,8 @@ class BatchCutter:
         own. Claims nothing. The head is read first, as in `batch_range`.
         """
         enough, head = self.thresholds, self._journal.head(warehouse)
-        for group in self.waiting(warehouse):
+        limited = self.limits(warehouse)
+        for group in self.waiting(warehouse, limited):
             starts = {table: after[table] for table in group.tables if table in after}
             if len(starts) < len(group.tables):
                 continue
@@ -214,7 +272,8 @@ class BatchCutter:
             if events < enough.events and stored_bytes < enough.stored_bytes:
                 continue
             events_max = min(PRESTAGED_EVENTS_MAX, enough.batch_events_max)
-            ranges = self._ranges(warehouse, group, starts, head, events_max, enough.batch_bytes_max)
+            up_to = _within(head, group, limited)
+            ranges = self._ranges(warehouse, group, starts, up_to, events_max, enough.batch_bytes_max)
             if ranges.keys() == starts.keys():
                 return BatchRange(uuid.uuid4().hex, warehouse, ranges)
         return None
@@ -263,6 +322,10 @@ class BatchCutter:
         if border > head:
             return {}
         return {table: (start, border) for table, start in after.items() if border > start}
+
+
+def _within(head: int, group: PendingGroup, limited: Mapping[TableName, int]) -> int:
+    return min([head, *(limited[table] for table in group.tables if table in limited)])
 
 
 def _now_ms() -> int:

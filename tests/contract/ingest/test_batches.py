@@ -18,6 +18,7 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
 from ingest.settings import Thresholds
+from ingest.sources.store import Pause, Pauses
 from ingest.staging.context import BatchRange
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs, finish
@@ -35,7 +36,9 @@ class Bench:
     def __init__(self, journal: Journal, database: Database) -> None:
         self.journal, self.database = journal, database
         self.tables, self.jobs = LandingTables(database), Jobs(database)
-        self.cutter = BatchCutter(journal, self.tables, self.jobs, Thresholds(events=1, freshness_ms=0))
+        self.paused = Pauses({}, {})
+        enough = Thresholds(events=1, freshness_ms=0)
+        self.cutter = BatchCutter(journal, self.tables, self.jobs, enough, lambda _: self.paused)
 
     def cut(self) -> BatchRange | None:
         return self.cutter.cut(WAREHOUSE, "worker")
@@ -230,3 +233,49 @@ def test_no_transaction_is_split_under_load(bench: Bench) -> None:
         producer.join()
     assert split == []
     assert landed == sent
+
+
+def test_tables_that_shared_a_transaction_are_cut_apart_once_it_has_landed(bench: Bench) -> None:
+    transaction(bench.journal, "both", A, B)
+    cut = bench.cut()
+    assert cut is not None
+    assert cut.ranges.keys() == {A, B}
+    bench.land(cut)
+    for name, table in (("a", A), ("b", B)):
+        transaction(bench.journal, name, table)
+    assert [group.tables for group in bench.cutter.waiting(WAREHOUSE)] == [(A,), (B,)]
+
+
+def test_a_table_that_waits_holds_only_the_transactions_that_touch_it(bench: Bench) -> None:
+    transaction(bench.journal, "before", A)
+    transaction(bench.journal, "both", A, B)
+    transaction(bench.journal, "other", C)
+    transaction(bench.journal, "behind", A, C)
+    bench.paused.tables[B] = Pause("a test", 0)
+    cut = bench.cut()
+    assert cut is not None
+    assert bench.transactions(cut).keys() == {"before", "other"}
+    assert cut.ranges.keys() == {A, C}
+    bench.land(cut)
+    assert bench.cut() is None
+    bench.paused.tables.clear()
+    cut = bench.cut()
+    assert cut is not None
+    assert bench.transactions(cut) == {"both": 2, "behind": 2}
+
+
+def test_a_paused_source_holds_its_changes_and_no_others(bench: Bench) -> None:
+    transaction(bench.journal, "one", A)
+    bench.paused.sources["two"] = Pause("a test", 0)
+    transaction(bench.journal, "two", A, B)
+    transaction(bench.journal, "three", C)
+    cut = bench.cut()
+    assert cut is not None
+    assert bench.transactions(cut).keys() == {"one", "three"}
+    bench.land(cut)
+    assert bench.cut() is None
+    assert bench.cutter.wait_ms(WAREHOUSE) is None
+    bench.paused.sources.clear()
+    cut = bench.cut()
+    assert cut is not None
+    assert bench.transactions(cut) == {"two": 2}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ingest.change import ParsedRequest, TableName, TransactionBegin, TransactionEnd
 from ingest.journal.journal import Journal
+from ingest.journal.table_groups import SharedSpan
 from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
@@ -165,18 +166,27 @@ def test_an_end_whose_changes_never_come_is_swept(journal: Journal, clock: Clock
     assert _rows(journal) == 0
 
 
-def test_tables_that_share_a_transaction_are_companions_from_then_on(place: Place, journal: Journal) -> None:
+def test_tables_that_share_a_transaction_are_a_group_until_it_has_landed(
+    place: Place, journal: Journal
+) -> None:
     assert journal.groups(WAREHOUSE) == []
     appended(journal, parts((A, "1"), (B, "2!")))
     assert journal.groups(WAREHOUSE) == []
     appended(journal, parts((A, "3"), (B, "3!")))
-    assert journal.groups(WAREHOUSE) == [frozenset({A, B})]
+    assert journal.groups(WAREHOUSE) == [SharedSpan(frozenset({A, B}), 2, 2)]
     with place.opened() as another:
         appended(another, parts((C, "4")))
         appended(another, parts((B, "4!")))
-        assert another.groups(WAREHOUSE) == [frozenset({A, B, C})]
     appended(journal, parts((A, "5"), (B, "5!")))
-    assert journal.groups(WAREHOUSE) == [frozenset({A, B, C})]
+    groups = {group.tables: group for group in journal.groups(WAREHOUSE)}
+    assert groups == {
+        frozenset({A, B}): SharedSpan(frozenset({A, B}), 2, 5),
+        frozenset({B, C}): SharedSpan(frozenset({B, C}), 3, 4),
+    }
+    journal.trim(WAREHOUSE, {A: 4, B: 4})
+    assert len(journal.groups(WAREHOUSE)) == 2, "C has not landed, nor has the newest of A and B"
+    journal.trim(WAREHOUSE, {A: 5, B: 5, C: 5})
+    assert journal.groups(WAREHOUSE) == []
     assert journal.groups("other") == []
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from catalog.store import migrations
 from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch
-from ingest.journal import schema
+from ingest.journal import schema, table_groups
 from tests.harness.postgres import PostgresServer
 
 
@@ -60,6 +60,19 @@ def test_an_older_one_is_brought_up(url: str) -> None:
             "ALTER TABLE journal_dead_letters DROP COLUMN change",
             "ALTER TABLE journal_dead_letters DROP COLUMN context",
             "ALTER TABLE journal_dead_letters DROP COLUMN job_id",
+            "DROP TABLE journal_shared",
+            (
+                "CREATE TABLE journal_companions (warehouse TEXT NOT NULL, table_key TEXT NOT NULL,"
+                " group_key TEXT NOT NULL, PRIMARY KEY (warehouse, table_key))"
+            ),
+            "INSERT INTO journal_companions VALUES ('main', 'a', 'a'), ('main', 'b', 'a')",
+            "INSERT INTO journal_heads VALUES ('main', 7, 0, 0)",
+            "DROP INDEX journal_entries_pending",
+            "ALTER TABLE journal_entries DROP COLUMN sources",
+            (
+                "CREATE INDEX journal_entries_pending ON journal_entries"
+                " (warehouse, table_key, id, events, stored_bytes, received_ms)"
+            ),
             "UPDATE journal_version SET version = 1",
         ):
             connection.execute(sa.text(statement))
@@ -67,6 +80,9 @@ def test_an_older_one_is_brought_up(url: str) -> None:
     database.write(age)
     assert schema.migrate(database) == (1, schema.VERSION)
     schema.require_current(database)
+    assert table_groups.groups(database, "main") == [
+        table_groups.SharedSpan(frozenset({("a",), ("b",)}), 1, 7)
+    ], "what waits is landed together once more"
     for table in schema.metadata.tables:
         looks = [sa.inspect(one.engine) for one in (database, fresh)]
         columns = [{column["name"] for column in look.get_columns(table)} for look in looks]

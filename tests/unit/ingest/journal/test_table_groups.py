@@ -1,36 +1,38 @@
-"""Groups of tables grow together, and never apart."""
+"""Groups of tables: which sets of tables go together."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.journal.cut_points import are_in_one_group, merged_groups
+from ingest.journal.table_groups import SETS_MAX, components, merged
 
-MEETINGS = st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=2, max_size=4), max_size=6)
+TABLES = st.frozensets(st.sampled_from("abcdefgh"), min_size=2, max_size=3)
 
 
-def _connected(meetings: list[set[str]], one: str, other: str) -> bool:
-    reached, grew = {one}, True
+def _connected(sets: list[frozenset[str]], one: str) -> frozenset[str]:
+    reached, grew = frozenset({one}), True
     while grew:
-        more = reached.union(*(tables for tables in meetings if tables & reached))
+        more = reached.union(*(tables for tables in sets if tables & reached))
         grew, reached = more != reached, more
-    return other in reached
+    return reached
 
 
-@given(MEETINGS, MEETINGS)
-def test_tables_are_together_if_a_chain_of_meetings_joins_them(
-    first: list[set[str]], second: list[set[str]]
-) -> None:
-    groups = merged_groups(merged_groups({}, first), second)
-    met = set().union(*first, *second)
-    assert set(groups) == met
-    for one in met:
-        for other in met:
-            assert are_in_one_group(groups, {one, other}) == _connected([*first, *second], one, other)
-    assert all(key in groups and groups[key] == key for key in groups.values())
+@given(st.lists(TABLES, max_size=8))
+def test_tables_are_in_one_component_if_a_chain_of_sets_joins_them(sets: list[frozenset[str]]) -> None:
+    named = [frozenset((table,) for table in tables) for tables in sets]
+    found = components(named)
+    met = frozenset().union(*sets)
+    assert sorted(table for group in found for table in group) == sorted((table,) for table in met)
+    for group in found:
+        assert {table for (table,) in group} == _connected(sets, min(group)[0])
 
 
-def test_a_table_that_nobody_knows_is_with_nobody() -> None:
-    assert not are_in_one_group({}, {"a", "b"})
-    assert not are_in_one_group({"a": "a"}, {"a", "b"})
+def test_equal_sets_of_an_append_are_one_row() -> None:
+    ab, bc = frozenset("ab"), frozenset("bc")
+    assert merged([(ab, 1, 2), (bc, 3, 3), (ab, 5, 6)]) == [(ab, 1, 6), (bc, 3, 3)]
+
+
+def test_very_many_sets_become_few() -> None:
+    spans = [(frozenset({"hub", f"t{n}"}), n, n) for n in range(SETS_MAX + 1)]
+    assert merged(spans) == [(frozenset({"hub", *(f"t{n}" for n in range(SETS_MAX + 1))}), 0, SETS_MAX)]

@@ -104,7 +104,7 @@ def test_tables_that_meet_are_told() -> None:
     ledger.take([step("1", "a"), step("2", "b")], [], 1, 0)
     assert ledger.shared() == []
     ledger.take([step("2", "c")], [], 2, 0)
-    assert ledger.shared() == [frozenset("bc")]
+    assert ledger.shared() == [(frozenset("bc"), 1, 2)]
 
 
 def test_duplicates_are_not_counted() -> None:
