@@ -129,8 +129,10 @@ _WARM_UP = (
     "CREATE TABLE maintenance_warm_up.w.t (id BIGINT) USING iceberg",
     "INSERT INTO maintenance_warm_up.w.t VALUES (1)",
     "INSERT INTO maintenance_warm_up.w.t VALUES (2)",
-    "CALL maintenance_warm_up.system.rewrite_data_files(table => 'w.t', strategy => 'sort', "
-    "sort_order => 'id ASC', options => map('min-input-files', '2', 'remove-dangling-deletes', 'true'))",
+    (
+        "CALL maintenance_warm_up.system.rewrite_data_files(table => 'w.t', strategy => 'sort', "
+        "sort_order => 'id ASC', options => map('min-input-files', '2', 'remove-dangling-deletes', 'true'))"
+    ),
 )
 
 

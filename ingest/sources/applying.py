@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.change import Change, ParsedRequest, Reject
 from ingest.formats.fields import Refused, checked_table
-from ingest.formats.json_body import original_of
+from ingest.change import original_of
 from ingest.journal.encoded_request import name_key
 from ingest.sources.hiding import hashed, hide, hide_content
 from ingest.sources.rules import SourceRules, rules_of_table

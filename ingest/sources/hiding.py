@@ -13,7 +13,8 @@ from typing import Any
 
 from ingest.change import Change, Declared, Reject, Row
 from ingest.formats.fields import Refused
-from ingest.formats.json_body import NotJson, decode, original_of
+from ingest.change import original_of
+from ingest.formats.json_body import NotJson, decode
 from ingest.sources.rules import ROW_ID, TableRules
 
 HIDDEN = "***"

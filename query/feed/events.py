@@ -6,6 +6,7 @@ A change is encoded once for all subscribers that want all of its columns.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -82,8 +83,9 @@ def begin(cursor: Cursor, publish: Publish) -> Message:
     return Message("begin", data, cursor)
 
 
+@lru_cache(maxsize=64)
 def progress(cursor: Cursor, changes: int, head: int) -> Message:
-    """Nothing at or below the number will come any more."""
+    """Nothing at or below the number will come any more. Subscribers of the same get one message."""
     data = {
         "number": cursor.number,
         "time": str(AtTime(cursor.time_ms)),

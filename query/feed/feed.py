@@ -119,10 +119,10 @@ class Feed:
         return warehouse, Cursor(warehouse.created_ms, number, time_ms, is_snapshot=request.snapshot)
 
     def _number(self, warehouse: Warehouse, head: Head, text: str | None) -> int:
-        from query.tables.moments import warehouse_moment
-
         if text is None:
             return head.number
+        from query.tables.moments import warehouse_moment
+
         if isinstance(requested_moment(text, self._catalog.now_ms()), AtToken):
             raise Invalid(NO_ACKNOWLEDGEMENT)
         return warehouse_moment(self._catalog, warehouse.name, text, "from")[0]

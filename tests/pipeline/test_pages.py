@@ -1,4 +1,4 @@
-"""The examples of the pages about changes and about the Python client are true."""
+"""The examples of the pages about changes, subscriptions and the Python client are true."""
 
 from __future__ import annotations
 
@@ -23,3 +23,11 @@ def test_python(pipeline: Pipeline) -> None:
     for block in blocks(ROOT / "docs" / "python.md"):
         reader.run(block)
     assert reader.done == 7
+
+
+@pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
+def test_subscribe(pipeline: Pipeline) -> None:
+    reader = Reader(pipeline.stack)
+    for block in blocks(ROOT / "docs" / "subscribe.md"):
+        reader.run(block)
+    assert reader.done == 6

@@ -101,7 +101,8 @@ def _path(served: Served) -> str:
     """Any path of the operation: who calls is asked before anything is looked for."""
     values = {"prefix": "acme", "warehouse": "acme", "namespace": "n", "table": "t", "view": "v", "name": "x"}
     values |= {"snapshot_id": "1", "key": "1"}
-    values |= {name: str(uuid.uuid4()) for name in ("dropped_id", "job", "letter", "query_id", "topic")}
+    made_up = ("dropped_id", "job", "letter", "query_id", "topic", "webhook_id")
+    values |= {name: str(uuid.uuid4()) for name in made_up}
     return served.path.format(**values)
 
 
