@@ -321,12 +321,14 @@ def collapse_logs_for(
 
 def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
     """The detail of the history row: what the event reports, and what a rebuild of this version needs."""
-    added = [
-        update["snapshot"]["snapshot-id"] for update in updates if update.get("action") == "add-snapshot"
-    ]
+    added = [update["snapshot"] for update in updates if update.get("action") == "add-snapshot"]
     detail = summarize(after)
     detail["updates"] = [update["action"] for update in updates]
-    return detail | {"added-snapshots": added} if added else detail
+    if added:
+        detail["added-snapshots"] = [snapshot["snapshot-id"] for snapshot in added]
+        # The snapshots may be expired when somebody asks whether a commit changed rows.
+        detail["snapshot-operations"] = [snapshot.get("summary", {}).get("operation") for snapshot in added]
+    return detail
 
 
 def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:

@@ -346,8 +346,10 @@ def _combined_operation(earlier: StagedChange, change: EntryChange) -> str:
 
 def _combined_detail(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     combined = before | now
-    added = [*before.get("added-snapshots", []), *now.get("added-snapshots", [])]
-    return combined | {"added-snapshots": added} if added else combined
+    for key in ("added-snapshots", "snapshot-operations"):
+        if found := [*before.get(key, []), *now.get(key, [])]:
+            combined[key] = found
+    return combined
 
 
 def _staged(row: Any) -> StagedChange:

@@ -113,7 +113,7 @@ class ChangeLog:
         if changes is None:
             changes = await self._once(
                 whole,
-                lambda: read_changes(self._opener(), warehouse.name, publish, changed),
+                lambda: read_changes(self._catalog, self._opener(), warehouse.name, publish, changed),
                 lambda read: self._keep_changes(whole, read),
             )
         table: TableChanges = changes

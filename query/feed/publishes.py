@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from catalog.errors import FileNotFound, NoSuchTable
+import sqlalchemy as sa
+
+from catalog.errors import FileNotFound, NoSuchTable, NoSuchWarehouse
 from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
+from ingest.store.jobs import PublishPlan
+from ingest.store.schema import jobs
 from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
 from query.feed.errors import MustRefetch
 from query.feed.order import change_order
@@ -21,15 +26,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
 
     from query.tables.access import TableAccess, TableOpener
 
+GONE_ERRORS = (FileNotFound, NoSuchTable, NoSuchWarehouse, MustRefetch)
 ROWS_MAX = 1_000_000  # of one table in one publish
 GONE = (
     "The changes after this token are no longer all there: they were expired, or the warehouse was created "
     "or restored anew. Read the tables again (snapshot=true) and go on from there"
 )
+ADVICE = "one publish has more changes than this; use /query"
+REPLACE = "replace"  # what a snapshot is that has the same rows in other files
 RESET = "Its rows were changed by another way than /cdc: read the table again at this number"
 DROPPED = "It was dropped or renamed"
 
@@ -39,6 +46,7 @@ class ChangedTable:
     """A table whose changes table got new snapshots."""
 
     levels: tuple[str, ...]  # of the table itself
+    uuid: str  # of its changes table
     snapshot_ids: tuple[int, ...]
 
     @property
@@ -98,7 +106,7 @@ def _publish(opener: TableOpener, warehouse: str, number: int, rows: Sequence[di
         added = row["detail"].get("added-snapshots", ())
         if name.endswith(CHANGES_SUFFIX):
             if added and row["present"]:
-                changed.append(ChangedTable(levels, tuple(added)))
+                changed.append(ChangedTable(levels, row["uuid"], tuple(added)))
         elif not name.endswith(REJECTS_SUFFIX) and (namespace, name + CHANGES_SUFFIX) not in tables:
             reason = _reset(opener, warehouse, number, levels, row)
             if reason is not None:
@@ -110,20 +118,23 @@ def _reset(
     opener: TableOpener, warehouse: str, number: int, levels: tuple[str, ...], row: dict[str, Any]
 ) -> str | None:
     """Why a table that has a changes table must be read again after a commit; None if it need not be."""
-    is_moved = "set-snapshot-ref" in row["detail"].get("updates", ())
-    if row["present"] and not is_moved:
-        return None  # its properties or its schema
-    access = changes_access(opener, warehouse, levels)
-    if not access.exists_at(number - 1) and not access.exists_at(number):
-        return None  # nobody can follow it
-    if not row["present"]:
-        return DROPPED
-    from pyiceberg.table.snapshots import Operation
+    detail = row["detail"]
+    operations = detail.get("snapshot-operations") or [None]
+    is_moved = "set-snapshot-ref" in detail.get("updates", ())
+    is_rewrite = all(operation == REPLACE for operation in operations)
+    if row["present"] and (not is_moved or is_rewrite):
+        return None  # its properties, its schema, or the same rows in other files
+    if not _was_followed(changes_access(opener, warehouse, levels), number):
+        return None
+    return RESET if row["present"] else DROPPED
 
-    mirror = opener.access(warehouse, _identifier(levels)).at(number)
-    added = [mirror.snapshot_by_id(id_) for id_ in row["detail"].get("added-snapshots", ())]
-    is_rewrite = bool(added) and all(_operation(one) == Operation.REPLACE for one in added)
-    return None if is_rewrite else RESET
+
+def _was_followed(changes: TableAccess, number: int) -> bool:
+    """Whether there was a changes table before or after a commit."""
+    try:
+        return changes.exists_at(number - 1) or changes.exists_at(number)
+    except NoSuchWarehouse:  # no moment before it is kept
+        return changes.exists_now()
 
 
 def changes_access(opener: TableOpener, warehouse: str, levels: tuple[str, ...]) -> TableAccess:
@@ -135,25 +146,26 @@ def _identifier(levels: tuple[str, ...]) -> Identifier:
     return Identifier(Namespace(levels[:-1]), levels[-1])
 
 
-def _operation(snapshot: Snapshot | None) -> Any:
-    return snapshot.summary.operation if snapshot is not None and snapshot.summary is not None else None
-
-
 def read_changes(
-    opener: TableOpener, warehouse: str, publish: Publish, changed: ChangedTable
+    catalog: Catalog, opener: TableOpener, warehouse: str, publish: Publish, changed: ChangedTable
 ) -> TableChanges:
-    """The changes of one table. MustRefetch if their files or snapshots are gone."""
+    """The changes of one table. MustRefetch if they are gone."""
     import pyarrow as pa
 
     from query.tables.keys import settings_of
 
     access = opener.access(warehouse, _identifier(changed.levels))
     names = dict(settings_of(access).names)
+    changes = access.beside(CHANGES_SUFFIX)
     try:
-        table = access.beside(CHANGES_SUFFIX).at(publish.number)
+        table = changes.at(publish.number)
         parts = [part for id_ in changed.snapshot_ids for part in _appended(table, id_)]
-    except (FileNotFound, NoSuchTable) as error:
-        raise MustRefetch(GONE) from error
+    except GONE_ERRORS:  # the snapshots are expired; the rows may be there
+        try:
+            table = changes.current()
+            parts = _published_at(catalog, table, warehouse, publish, changed, names)
+        except GONE_ERRORS as error:
+            raise MustRefetch(GONE) from error
     empty = table.schema().as_arrow().empty_table()
     whole = pa.concat_tables([empty, *parts], promote_options="permissive")
     order = change_order([part.num_rows for part in parts], whole, names)
@@ -162,17 +174,52 @@ def read_changes(
 
 def _appended(table: Table, snapshot_id: int) -> list[pa.Table]:
     """The rows that a snapshot added, one part for each file."""
-    from pyiceberg.table.snapshots import Operation
-
     from query.tables.reading import planned, read_within
 
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise MustRefetch(GONE)
-    if _operation(snapshot) != Operation.APPEND:
+    if snapshot.summary is None or snapshot.summary.operation.value != "append":
         return []  # a compaction: the same rows in other files
     scan = table.incremental_append_scan().to_snapshot_id_inclusive(snapshot_id)
     if snapshot.parent_snapshot_id is not None:
         scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
-    advice = "one publish has more changes than this; use /query"
-    return [read_within(scan, [task], ROWS_MAX, advice) for task in planned(scan)]
+    return [read_within(scan, [task], ROWS_MAX, ADVICE) for task in planned(scan)]
+
+
+def _published_at(
+    catalog: Catalog,
+    table: Table,
+    warehouse: str,
+    publish: Publish,
+    changed: ChangedTable,
+    names: dict[str, str],
+) -> list[pa.Table]:
+    """The rows of a publish by their commit timestamp, which its job says, one part for each file."""
+    from pyiceberg.expressions import EqualTo, Reference
+    from pyiceberg.expressions.literals import literal
+
+    from query.tables.reading import planned, read_within
+
+    commit_us = _commit_us(catalog, warehouse, publish.number, changed.levels)
+    if commit_us is None or str(table.metadata.table_uuid) != changed.uuid:
+        raise MustRefetch(GONE)
+    stamp = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=commit_us)
+    is_of_publish = EqualTo(term=Reference(names["commit-timestamp"]), value=literal(stamp.isoformat()))
+    scan = table.scan(row_filter=is_of_publish)
+    parts = [read_within(scan, [task], ROWS_MAX, ADVICE) for task in planned(scan)]
+    if not any(part.num_rows for part in parts):
+        raise MustRefetch(GONE)
+    return parts
+
+
+def _commit_us(catalog: Catalog, warehouse: str, number: int, levels: tuple[str, ...]) -> int | None:
+    """The commit timestamp of the batch that a number published; None if its job is forgotten."""
+    found = sa.select(jobs.c.landing).where(
+        jobs.c.state == "done", jobs.c.warehouse == warehouse, jobs.c.number == number
+    )
+    for (landing,) in catalog.database.fetch_all(found):
+        batch = PublishPlan.decode(landing)
+        if any(step.table == levels for step in batch.steps):
+            return batch.commit_us
+    return None

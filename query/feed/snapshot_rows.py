@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-from catalog.errors import Conflict, FileNotFound, Invalid, NoSuchTable
+from catalog.errors import Conflict, FileNotFound, Invalid, NoSuchTable, NoSuchWarehouse
 from catalog.models import Warehouse
 from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
@@ -43,7 +43,7 @@ class SnapshotRows:
             while (chunk := await run(self._threads, next, chunks, None)) is not None:
                 for message in chunk:
                     yield message
-        except (FileNotFound, NoSuchTable) as error:
+        except (FileNotFound, NoSuchTable, NoSuchWarehouse) as error:
             raise MustRefetch(GONE) from error
         end = Cursor(cursor.generation, cursor.number, cursor.time_ms)
         yield Message("snapshot-end", {"number": cursor.number, "time": str(AtTime(cursor.time_ms))}, end)
@@ -70,6 +70,8 @@ class SnapshotRows:
         require_columns(schema, wanted.columns)
 
     def _chunks(self, warehouse: Warehouse, wanted: Filter, cursor: Cursor) -> Iterator[list[Message]]:
+        if self._catalog.pin(WarehouseRef(warehouse.name, at=str(cursor.number))) != cursor.number:
+            raise MustRefetch(GONE)  # the moment was forgotten while nobody read it
         for levels in self.followed(warehouse.name, wanted, cursor.number):
             key, place = "\x1f".join(levels), cursor.place
             if place is not None and key < place.table:

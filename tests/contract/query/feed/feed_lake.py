@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -93,6 +94,7 @@ class FeedLake:
     warehouse: str = "main"
     rows: dict[str, dict[int, str | None]] = field(default_factory=dict)
     position: int = 0
+    commit_us: int = 0  # of the newest publish
 
     @staticmethod
     def on(stack: Stack, warehouse: str = "main") -> FeedLake:
@@ -123,6 +125,7 @@ class FeedLake:
         where = f"{self.stack.url}/lake/v1/{self.warehouse}/transactions"
         httpx.post(where, json={"name": name}, timeout=TIMEOUT_S).raise_for_status()
         catalog = self._catalog(f"{self.warehouse}~{name}")
+        self.commit_us = time.time_ns() // 1000
         for table, some in changes.items():
             rows = [self._applied(table, *change, source) for change in some]
             log = catalog.load_table((self.namespace, f"{table}__changes"))
@@ -152,7 +155,7 @@ class FeedLake:
             "id": None if operation == "truncate" else id_,
             "status": None if operation in ("delete", "truncate") else status,
             "_operation": operation,
-            "_commit_timestamp": datetime.now(UTC),
+            "_commit_timestamp": datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.commit_us),
             "_source": source,
             "_position": f"{self.position:08d}",
             "_event_id": f"e{self.position}",
