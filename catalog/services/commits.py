@@ -326,7 +326,7 @@ def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
     detail["updates"] = [update["action"] for update in updates]
     if added:
         detail["added-snapshots"] = [snapshot["snapshot-id"] for snapshot in added]
-        # The snapshots may be expired when somebody asks whether a commit changed rows.
+        # Readers of the history ask whether a commit changed rows, also after its snapshots are expired.
         detail["snapshot-operations"] = [snapshot.get("summary", {}).get("operation") for snapshot in added]
     return detail
 

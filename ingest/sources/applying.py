@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingest.change import Change, ParsedRequest, Reject
+from ingest.change import Change, ParsedRequest, Reject, original_of
 from ingest.formats.fields import Refused, checked_table
-from ingest.change import original_of
 from ingest.journal.encoded_request import name_key
 from ingest.sources.hiding import hashed, hide, hide_content
 from ingest.sources.rules import SourceRules, rules_of_table
