@@ -11,7 +11,7 @@ from tests.harness.components import ROOT
 
 RUN_LANGUAGES = ("bash", "python", "sql")
 # The tests that run pages: tests/clients/test_pages.py, tests/contract/query/tables/test_page.py,
-# tests/pipeline/test_pages.py, tests/pipeline/test_first_minutes.py.
+# tests/pipeline/test_pages.py, tests/pipeline/test_first_minutes.py, tests/maintenance/test_pages.py.
 RUN_PAGES = frozenset(
     {
         "README.md",
@@ -19,6 +19,7 @@ RUN_PAGES = frozenset(
         "commands.md",
         "engines.md",
         "getting-started.md",
+        "maintenance.md",
         "python.md",
         "query.md",
         "tables.md",
