@@ -35,7 +35,7 @@ COMMANDS = {
     "tail": "Print changes as they become visible.",
     "status": "Show what waits, and how far each table is.",
     "maintenance": "Show the health of all tables, and what runs next and why.",
-    "load": "Load CSV, JSON and Parquet files into a table, from this machine or from S3.",
+    "load": "Load CSV, JSON and Parquet files into a table, also from S3.",
     "export": "Copy a table at one moment into a local file.",
     "flush": "Make everything that was acknowledged visible now.",
     "config": "Print every setting with its value and source.",

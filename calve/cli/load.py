@@ -42,7 +42,7 @@ def command(
     timeout_s: float,
     idempotency_key: str | None,
 ) -> int:
-    """Load CSV, JSON and Parquet files into a table, from this machine or from S3.
+    """Load CSV, JSON and Parquet files into a table, also from S3.
 
     \b
     Examples:
