@@ -38,6 +38,7 @@ def had_orders(url: str, as_of: str) -> bool:
     return answer.status_code == 200 and bool(answer.json()["rows"])
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
 def test_the_first_ten_minutes(pipeline: Pipeline) -> None:
     with demo(pipeline.url):
