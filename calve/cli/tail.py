@@ -38,9 +38,10 @@ COLOURS = {"insert": "green", "read": "green", "update": "yellow", "delete": "re
 )
 @lake_options
 def command(lake: Lake, tables: tuple[str, ...], form: str | None, columns: str | None, **more: Any) -> int:
-    """Print changes as they become visible, of tables, of patterns such as `shop.*`, or of all.
+    """Print changes as they become visible.
 
-    It ends with Ctrl-C, and connects again if the server restarts.
+    Of tables, of patterns such as `shop.*`, or of all. It ends with Ctrl-C, and connects again if the server
+    restarts.
 
     \b
     Examples:
