@@ -34,9 +34,11 @@ class StagingProcess:
         return self._done(_stage, batch_range)
 
     def prestage(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+        """None if the batch must wait: its table would change, or a change would become a dead letter."""
         return self._done(_prestage, batch_range, expected)
 
     def is_current(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
+        """Whether a prestaged batch equals what `stage` would write now."""
         return self._done(_is_current, batch_range, batch)
 
     def _done(self, work: Callable[..., T], *given: object) -> T:
