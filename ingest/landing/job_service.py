@@ -1,17 +1,14 @@
-"""The jobs of workers: stage and lease the next one, extend, fail, publish.
+"""The jobs of workers: lease, extend, fail, publish.
 
 A publish is one SQL transaction: the tables' new pointers, how far each has landed, the watermarks, and the
-end of the job. After a crash it has happened completely or not at all, and a repeat finds out which. One
-batch is cut at a time in this process, although several slots of a worker may ask at the same moment.
+end of the job. After a crash it has happened completely or not at all, and a repeat finds out which.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -21,184 +18,19 @@ from catalog import faults
 from catalog.errors import CatalogError, Conflict, NotFound, Unavailable
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
-from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.journal import Journal
-from ingest.landing.batches import STAGING_LEASE_S, WRITE_PUT_OFF_S_MAX, BatchCutter
+from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
+from ingest.landing.job_staging import LEASE_S, JobStaging
 from ingest.landing.metrics import LandingMetrics
-from ingest.landing.prestage import PrestagedBatch, Prestaging
 from ingest.landing.wakeup import Wakeup
 from ingest.landing.work import Work, with_states
-from ingest.staging.context import UNROUTED, BatchRange, CannotStage, StagedBatch
+from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.table_settings import CHANGES_SUFFIX
 from ingest.store.tables import land
 
-LEASE_S = 30.0
-
 _log = logging.getLogger(__name__)
-
-
-class JobStaging:
-    def __init__(
-        self,
-        jobs: Jobs,
-        cutter: BatchCutter,
-        stager: StagingProcess,
-        landing_metrics: LandingMetrics,
-        delete: Callable[[Sequence[str]], None],
-        dead_letters: DeadLetters,
-    ) -> None:
-        self._jobs = jobs
-        self._cutter = cutter
-        self._stager = stager
-        self._metrics = landing_metrics
-        self._delete = delete
-        self._dead_letters = dead_letters
-        self._busy = threading.Lock()
-        self.prestaging = Prestaging(jobs)
-        # Why the last staging of a table failed, by warehouse and table, until one succeeds.
-        self.staging_error: dict[tuple[str, TableName], str] = {}
-
-    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """The next batch that is due, as a job that this worker holds."""
-        if not self._busy.acquire(blocking=False):
-            return None
-        try:
-            job = self._prestaged_job(worker, warehouses)
-            if job is not None:
-                return job
-            for warehouse in warehouses:
-                batch_range = self._cutter.cut(warehouse, worker)
-                if batch_range is not None:
-                    return self._begin(batch_range)
-            self._prestage_next(warehouses)
-        finally:
-            self._busy.release()
-        return None
-
-    def _begin(self, batch_range: BatchRange) -> dict[str, Any] | None:
-        try:
-            with self._kept(batch_range):
-                batch = self._stager.stage(batch_range)
-        except CatalogError as error:
-            only = error.table if isinstance(error, CannotStage) else None
-            self.staging_error |= {
-                (batch_range.warehouse, table): error.message
-                for table in (batch_range.ranges if only is None else (only,))
-            }
-            self._metrics.failed("stage")
-            _log.warning(
-                "a batch cannot be staged", extra={"job": batch_range.job_id, "reason": error.message}
-            )
-            self._cutter.back_off(batch_range, only)
-            self._jobs.forget(batch_range.job_id, 1)
-            return None
-        except BaseException:
-            self._cutter.back_off(batch_range)
-            self._jobs.forget(batch_range.job_id, 1)
-            raise
-        for table in batch_range.ranges:
-            self.staging_error.pop((batch_range.warehouse, table), None)
-        return self._leased(batch_range, batch)
-
-    def _leased(self, batch_range: BatchRange, batch: StagedBatch) -> dict[str, Any] | None:
-        faults.reach("job.staged")
-        description = orjson.dumps(
-            {
-                "id": batch_range.job_id,
-                "kind": "commit",
-                "warehouse": batch_range.warehouse,
-                "batch-id": batch_range.job_id,
-                "commit-timestamp-us": batch.commit_us,
-                "lease-s": LEASE_S,
-                "tables": batch.tables,
-            }
-        )
-        landing = PublishPlan(batch.commit_us, batch.files, batch.steps).encode()
-        if not self._jobs.staged(batch_range.job_id, 1, description, landing, LEASE_S):
-            self._delete(batch.files)
-            self._dead_letters.discard(batch_range.job_id)
-            return None
-        self.prestaging.begun(batch_range, batch)
-        answer: dict[str, Any] = orjson.loads(description)
-        return answer | {"epoch": 1}
-
-    # -- a batch that was staged while the one before it was landed
-
-    def _prestaged_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """The batch that waited for a job, now that this is published."""
-        due, void = self.prestaging.take(warehouses)
-        if void is not None:
-            self._delete(void.batch.files)
-        if due is None:
-            return None
-        batch_range = due.batch_range
-        if not self._jobs.begin(
-            batch_range.job_id, batch_range.warehouse, worker, list(batch_range.ranges), STAGING_LEASE_S
-        ):
-            self._delete(due.batch.files)  # another server was quicker
-            return None
-        if self._is_still_current(due):
-            return self._leased(batch_range, due.batch)
-        self._jobs.forget(batch_range.job_id, 1)
-        self._delete(due.batch.files)
-        return None
-
-    def _is_still_current(self, due: PrestagedBatch) -> bool:
-        try:
-            return self._stager.is_current(due.batch_range, due.batch)
-        except CatalogError as error:  # the staging process died, or a database: it is cut again
-            _log.warning("what was staged ahead is lost", extra={"reason": error.message})
-            return False
-        except BaseException:
-            self._jobs.forget(due.batch_range.job_id, 1)
-            raise
-
-    def _prestage_next(self, warehouses: Collection[str]) -> None:
-        """Nothing else is due: stage what waits behind a job that is being landed, if it is much."""
-        if self.prestaging.waiting is not None:
-            return
-        for running in self.prestaging.running(warehouses):
-            batch_range = self._cutter.cut_behind(
-                running.warehouse, {t: s.to_id for t, s in running.steps.items()}
-            )
-            if batch_range is None:
-                continue
-            try:
-                batch = self._stager.prestage(batch_range, running.expected(batch_range.ranges))
-            except CatalogError as error:
-                # Its turn will come, and then it fails or succeeds by itself.
-                _log.info("not staged ahead", extra={"reason": error.message})
-                batch = None
-            if batch is None:
-                self.prestaging.ended(running.job_id)  # not again behind this one
-            else:
-                self.prestaging.waiting = PrestagedBatch(batch_range, batch, running)
-            return
-
-    @contextlib.contextmanager
-    def _kept(self, batch_range: BatchRange) -> Iterator[None]:
-        """The claim on the tables lasts as long as their files take."""
-        over = threading.Event()
-
-        def keep() -> None:
-            while not over.wait(STAGING_LEASE_S / 4):
-                try:
-                    self._jobs.keep_staging(batch_range.job_id, 1, STAGING_LEASE_S)
-                except CatalogError as error:
-                    _log.warning(
-                        "a claim was not renewed", extra={"job": batch_range.job_id, "reason": error.message}
-                    )
-
-        keeper = threading.Thread(target=keep, name="staging-lease", daemon=True)
-        keeper.start()
-        try:
-            yield
-        finally:
-            over.set()
-            keeper.join()
-
 
 # -- the service
 
@@ -219,7 +51,7 @@ class OtherJobs(Protocol):
 
 
 class JobService:
-    """The desk that workers come to."""
+    """What the routes for workers call."""
 
     def __init__(
         self,
@@ -227,7 +59,7 @@ class JobService:
         journal: Journal,
         jobs: Jobs,
         cutter: BatchCutter,
-        stager: StagingProcess,
+        staging_process: StagingProcess,
         landing_metrics: LandingMetrics,
     ) -> None:
         self._catalog = catalog
@@ -235,7 +67,9 @@ class JobService:
         self._jobs = jobs
         self._cutter = cutter
         self._metrics = landing_metrics
-        self._staging = JobStaging(jobs, cutter, stager, landing_metrics, self._delete, journal.dead_letters)
+        self._staging = JobStaging(
+            jobs, cutter, staging_process, landing_metrics, self._delete, journal.dead_letters
+        )
         self._failures: dict[tuple[str, TableName], str] = {}  # why the last job of a table failed
         self._seen_s: dict[str, float] = {}
         self.maintenance: OtherJobs | None = None

@@ -23,7 +23,7 @@ from ingest.api.explain import explain
 from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.journal.entries import pending_totals
-from ingest.landing.prestage import PrestagedBatch, RunningJob
+from ingest.landing.job_staging import PrestagedBatch, RunningJob
 from ingest.landing.work import OpenTransaction, SentCommits
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext, staged_folder
 from ingest.staging.stage import stage

@@ -1,0 +1,272 @@
+"""Stage the next batch that is due as a job, and the one after it early.
+
+One batch is cut at a time in this process, although several slots of a worker may ask at the same moment.
+
+A table is in one job at a time, because a batch builds on the result of the one before it. That result is
+mostly known: the same columns, a higher journal id, newer watermarks. So while a worker writes one batch, the
+files of the next are written. A prestaged batch is kept in this process only, claims no table, and is used
+only if all its assumptions were right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from catalog import faults
+from catalog.errors import CatalogError
+from ingest.change import TableName
+from ingest.journal.dead_letters import DeadLetters
+from ingest.landing.batches import STAGING_LEASE_S, BatchCutter
+from ingest.landing.metrics import LandingMetrics
+from ingest.staging.context import BatchRange, CannotStage, Expected, StagedBatch
+from ingest.staging.process import StagingProcess
+from ingest.store.jobs import Jobs, PublishPlan
+from ingest.store.tables import TableAdvance
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that was leased here, as far as a next batch may build on it."""
+
+    job_id: str
+    warehouse: str
+    commit_us: int
+    steps: dict[TableName, TableAdvance]
+
+    def expected(self, tables: Collection[TableName]) -> Expected:
+        return Expected(self.commit_us, {table: self.steps[table] for table in tables})
+
+
+@dataclass(frozen=True, slots=True)
+class PrestagedBatch:
+    """A batch that waits for the job before it."""
+
+    batch_range: BatchRange
+    batch: StagedBatch
+    after: RunningJob
+
+
+class Prestaging:
+    """At most one batch waits at a time. `running` are jobs that may get a successor."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._running: dict[str, RunningJob] = {}
+        self._lock = threading.Lock()
+        self.waiting: PrestagedBatch | None = None
+
+    def begun(self, batch_range: BatchRange, batch: StagedBatch) -> None:
+        """A job was leased; what it says of its tables is what the next batch can build on."""
+        known = {_name(table): table for table in batch.tables}
+        steps = {step.table: step for step in batch.steps if _is_plain(known.get(step.table))}
+        if steps:
+            with self._lock:
+                self._running[batch_range.job_id] = RunningJob(
+                    batch_range.job_id, batch_range.warehouse, batch.commit_us, steps
+                )
+
+    def ended(self, job_id: str) -> None:
+        with self._lock:
+            self._running.pop(job_id, None)
+
+    def running(self, warehouses: Collection[str]) -> list[RunningJob]:
+        """Those that are still being landed."""
+        with self._lock:
+            found = [one for one in self._running.values() if one.warehouse in warehouses]
+        for one in found:
+            if self._jobs.state(one.job_id) not in ("leased", "ready"):
+                self.ended(one.job_id)  # published through another server, or given up
+        return [one for one in found if one.job_id in self._running]
+
+    def take(self, warehouses: Collection[str]) -> tuple[PrestagedBatch | None, PrestagedBatch | None]:
+        """(the batch whose turn it is, the one whose turn will never come)."""
+        one = self.waiting
+        if one is None or one.batch_range.warehouse not in warehouses:
+            return None, None
+        state = self._jobs.state(one.after.job_id)
+        if state in ("leased", "ready"):
+            return None, None
+        self.waiting = None
+        return (one, None) if state == "done" else (None, one)
+
+
+def _name(table: dict[str, Any]) -> TableName:
+    return (*table["namespace"], table["name"])
+
+
+def _is_plain(table: dict[str, Any] | None) -> bool:
+    """Whether the job leaves the table as it is, but for its rows."""
+    return table is not None and not table["requests"] and table["rejects"] is None and bool(table["events"])
+
+
+LEASE_S = 30.0
+
+
+class JobStaging:
+    def __init__(
+        self,
+        jobs: Jobs,
+        cutter: BatchCutter,
+        staging_process: StagingProcess,
+        landing_metrics: LandingMetrics,
+        delete: Callable[[Sequence[str]], None],
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._jobs = jobs
+        self._cutter = cutter
+        self._process = staging_process
+        self._metrics = landing_metrics
+        self._delete = delete
+        self._dead_letters = dead_letters
+        self._busy = threading.Lock()
+        self.prestaging = Prestaging(jobs)
+        # Why the last staging of a table failed, by warehouse and table, until one succeeds.
+        self.staging_error: dict[tuple[str, TableName], str] = {}
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """The next batch that is due, as a job that this worker holds."""
+        if not self._busy.acquire(blocking=False):
+            return None
+        try:
+            job = self._prestaged_job(worker, warehouses)
+            if job is not None:
+                return job
+            for warehouse in warehouses:
+                batch_range = self._cutter.cut(warehouse, worker)
+                if batch_range is not None:
+                    return self._begin(batch_range)
+            self._prestage_next(warehouses)
+        finally:
+            self._busy.release()
+        return None
+
+    def _begin(self, batch_range: BatchRange) -> dict[str, Any] | None:
+        try:
+            with self._kept(batch_range):
+                batch = self._process.stage(batch_range)
+        except CatalogError as error:
+            only = error.table if isinstance(error, CannotStage) else None
+            self.staging_error |= {
+                (batch_range.warehouse, table): error.message
+                for table in (batch_range.ranges if only is None else (only,))
+            }
+            self._metrics.failed("stage")
+            _log.warning(
+                "a batch cannot be staged", extra={"job": batch_range.job_id, "reason": error.message}
+            )
+            self._cutter.back_off(batch_range, only)
+            self._jobs.forget(batch_range.job_id, 1)
+            return None
+        except BaseException:
+            self._cutter.back_off(batch_range)
+            self._jobs.forget(batch_range.job_id, 1)
+            raise
+        for table in batch_range.ranges:
+            self.staging_error.pop((batch_range.warehouse, table), None)
+        return self._leased(batch_range, batch)
+
+    def _leased(self, batch_range: BatchRange, batch: StagedBatch) -> dict[str, Any] | None:
+        faults.reach("job.staged")
+        description = orjson.dumps(
+            {
+                "id": batch_range.job_id,
+                "kind": "commit",
+                "warehouse": batch_range.warehouse,
+                "batch-id": batch_range.job_id,
+                "commit-timestamp-us": batch.commit_us,
+                "lease-s": LEASE_S,
+                "tables": batch.tables,
+            }
+        )
+        landing = PublishPlan(batch.commit_us, batch.files, batch.steps).encode()
+        if not self._jobs.staged(batch_range.job_id, 1, description, landing, LEASE_S):
+            self._delete(batch.files)
+            self._dead_letters.discard(batch_range.job_id)
+            return None
+        self.prestaging.begun(batch_range, batch)
+        answer: dict[str, Any] = orjson.loads(description)
+        return answer | {"epoch": 1}
+
+    # -- a batch that was staged while the one before it was landed
+
+    def _prestaged_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """The batch that waited for a job, now that this is published."""
+        due, void = self.prestaging.take(warehouses)
+        if void is not None:
+            self._delete(void.batch.files)
+        if due is None:
+            return None
+        batch_range = due.batch_range
+        if not self._jobs.begin(
+            batch_range.job_id, batch_range.warehouse, worker, list(batch_range.ranges), STAGING_LEASE_S
+        ):
+            self._delete(due.batch.files)  # another server was quicker
+            return None
+        if self._is_still_current(due):
+            return self._leased(batch_range, due.batch)
+        self._jobs.forget(batch_range.job_id, 1)
+        self._delete(due.batch.files)
+        return None
+
+    def _is_still_current(self, due: PrestagedBatch) -> bool:
+        try:
+            return self._process.is_current(due.batch_range, due.batch)
+        except CatalogError as error:  # the staging process died, or a database: it is cut again
+            _log.warning("what was staged ahead is lost", extra={"reason": error.message})
+            return False
+        except BaseException:
+            self._jobs.forget(due.batch_range.job_id, 1)
+            raise
+
+    def _prestage_next(self, warehouses: Collection[str]) -> None:
+        """Nothing else is due: stage what waits behind a job that is being landed, if it is much."""
+        if self.prestaging.waiting is not None:
+            return
+        for running in self.prestaging.running(warehouses):
+            batch_range = self._cutter.cut_behind(
+                running.warehouse, {t: s.to_id for t, s in running.steps.items()}
+            )
+            if batch_range is None:
+                continue
+            try:
+                batch = self._process.prestage(batch_range, running.expected(batch_range.ranges))
+            except CatalogError as error:
+                # Its turn will come, and then it fails or succeeds by itself.
+                _log.info("not staged ahead", extra={"reason": error.message})
+                batch = None
+            if batch is None:
+                self.prestaging.ended(running.job_id)  # not again behind this one
+            else:
+                self.prestaging.waiting = PrestagedBatch(batch_range, batch, running)
+            return
+
+    @contextlib.contextmanager
+    def _kept(self, batch_range: BatchRange) -> Iterator[None]:
+        """The claim on the tables lasts as long as their files take."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(STAGING_LEASE_S / 4):
+                try:
+                    self._jobs.keep_staging(batch_range.job_id, 1, STAGING_LEASE_S)
+                except CatalogError as error:
+                    _log.warning(
+                        "a claim was not renewed", extra={"job": batch_range.job_id, "reason": error.message}
+                    )
+
+        keeper = threading.Thread(target=keep, name="staging-lease", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
