@@ -2,12 +2,14 @@
 
     python scripts/walk.py load            GET of a table
     python scripts/walk.py commit          POST of an append to a table, with a token and an Idempotency-Key
-    python scripts/walk.py change          POST of a change to /cdc, until it is acknowledged
+    python scripts/walk.py change          POST of a change to /cdc, the lease of its batch, and the publish
+    python scripts/walk.py debezium        the same for a change that Debezium sends
     python scripts/walk.py query           POST of SQL to /query: in the server, then in the query process
     python scripts/walk.py --plain load    the same without the fast paths
 
 The server runs in this process, on a temporary SQLite file and folder. A module counts if one of its
-functions runs; modules that only hold data are not listed.
+functions runs; modules that only hold data are not listed. Batches are staged in this process too, and this
+script answers for the worker: it commits a snapshot without files.
 """
 
 from __future__ import annotations
@@ -66,7 +68,80 @@ async def commit(client: httpx.AsyncClient) -> httpx.Response:
 
 
 async def change(client: httpx.AsyncClient) -> httpx.Response:
-    return await client.post("/cdc/walk/t", json=[{"id": 1}])
+    number = time.time_ns()
+    event = {"sequence": number, "timestamp": 1_790_000_000_000, "operation": "INSERT", "table": "walk.t"}
+    return await _landed(client, {"events": [{**event, "rowId": str(number), "after": {"id": number}}]})
+
+
+async def debezium(client: httpx.AsyncClient) -> httpx.Response:
+    number = time.time_ns()
+    source = {
+        "connector": "postgresql",
+        "name": "walk",
+        "db": "d",
+        "schema": "walk",
+        "table": "t",
+        "lsn": number,
+    }
+    event = {"op": "c", "before": None, "after": {"id": number}, "source": source, "ts_ms": 1_790_000_000_000}
+    return await _landed(client, [event])
+
+
+async def _landed(client: httpx.AsyncClient, body: Any) -> httpx.Response:
+    """Post changes, lease their batch, and publish it as a worker does."""
+    (await client.post("/cdc", json=body)).raise_for_status()
+    leased = await client.post("/lake/v1/jobs/lease", json={"worker": "walk", "wait-s": 20})
+    job = leased.json()
+    commits = [
+        _snapshot_commit(table["namespace"], name, state)
+        for table in job["tables"]
+        for name, state in table["states"].items()
+    ]
+    return await client.post(
+        f"/lake/v1/jobs/{job['id']}/publish", json={"epoch": job["epoch"], "table-changes": commits}
+    )
+
+
+def _snapshot_commit(namespace: list[str], name: str, state: dict[str, Any]) -> dict[str, Any]:
+    """A commit of a snapshot whose files are not there; a catalog does not open them."""
+    metadata = state["metadata"]
+    snapshot = {
+        "snapshot-id": uuid.uuid4().int >> 65,
+        "sequence-number": metadata["last-sequence-number"] + 1,
+        "timestamp-ms": max(metadata["last-updated-ms"], time.time_ns() // 1_000_000),
+        "manifest-list": f"{metadata['location']}/metadata/{uuid.uuid4().hex}.avro",
+        "summary": {"operation": "append"},
+        "schema-id": metadata["current-schema-id"],
+    }
+    if metadata.get("current-snapshot-id") not in (None, -1):
+        snapshot["parent-snapshot-id"] = metadata["current-snapshot-id"]
+    ref = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+    updates = [
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {**ref, "snapshot-id": snapshot["snapshot-id"]},
+    ]
+    return {
+        "identifier": {"namespace": namespace, "name": name},
+        "requirements": state["requirements"],
+        "updates": [*state["updates"], *updates],
+    }
+
+
+def stage_here() -> None:
+    """Stage batches in this process, so that their modules are seen."""
+    from calve import bootstrap
+    from ingest.staging import process
+
+    class StagingHere(process.StagingProcess):
+        def __init__(self, open_context: Callable[[], Any]) -> None:
+            super().__init__(open_context)
+            self._open = open_context
+
+        def _done(self, work: Callable[..., Any], *given: object) -> Any:
+            process._context = process._context or self._open()  # noqa: SLF001 - as in its own process
+            return work(*given)
+
+    vars(bootstrap)["StagingProcess"] = StagingHere
 
 
 async def query(client: httpx.AsyncClient) -> httpx.Response:
@@ -77,6 +152,7 @@ REQUESTS: dict[str, Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]] = 
     "load": load,
     "commit": commit,
     "change": change,
+    "debezium": debezium,
     "query": query,
 }
 # Run by a query process before anything else: it notes each call of a function of the project.
@@ -153,9 +229,12 @@ async def running(home: Path, *, fast_paths: bool) -> AsyncIterator[httpx.AsyncC
 
     from calve.app import create_app
     from calve.settings import ExplicitSettings
+    from ingest.landing import housekeeping
     from query import sharing
 
-    sharing.TURN_S = 3600.0  # what the server does beside requests is not on their way
+    # What the server does beside requests is not on their way.
+    sharing.TURN_S = housekeeping.EVERY_S = 3600.0
+    stage_here()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         settings = ExplicitSettings(
@@ -165,6 +244,8 @@ async def running(home: Path, *, fast_paths: bool) -> AsyncIterator[httpx.AsyncC
             worker=False,
             log_level="error",
             query_processes_max=1,  # another would start beside the query
+            flush_events=1,
+            freshness_target_ms=0,
         )
         server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
         serving = asyncio.create_task(server.serve([listener]))
@@ -192,7 +273,9 @@ async def walk(name: str, *, fast_paths: bool) -> list[str]:
             else:
                 response = await commit(client)
             found = list(_seen)
-            if name == "query":
+            if name in ("change", "debezium"):  # publishes are heard by all that read the catalog
+                found = [module for module in found if module.startswith("ingest/")]
+            elif name == "query":
                 found = list(dict.fromkeys([*found, *child_modules(notes, since_s)]))
             else:  # the service of queries does its rounds beside other requests
                 found = [module for module in found if not module.startswith("query/")]
