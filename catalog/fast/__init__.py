@@ -8,7 +8,8 @@ docs/decisions/0001-speed-in-one-folder.md.
     part              replaces                   earns, at 1 / 8 clients
     reads, readers    FastAPI                    loadTable 6.4 / 9.0 on SQLite, 4.8 / 4.7 on PostgreSQL;
                                                  listTables 16 / 13 and 16 / 9
-    group_commit      a transaction each write   create + drop 1.15 / 1.45
+    group_commit      a transaction each write   create + drop 1.02 / 1.38 on SQLite
+    one_round_trip    a statement each step      create + drop 1.19 / 1.56 on PostgreSQL
     commit_queue      no order                   commits to one table - / 2.0, p99 97 instead of 1,550 ms
     document_cache    parsing each time          commit to a table of 1,000 snapshots 1.7 / -
 """
