@@ -216,12 +216,13 @@ class MaintenanceStep:
         arguments: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        parts = [f"table => '{_escaped(quoted(*job.namespace, job.name))}'"]
+        catalog = self.catalog(job.warehouse)
+        # With the catalog in the name, Iceberg does not try the namespace as a catalog first.
+        parts = [f"table => '{_escaped(quoted(catalog, *job.namespace, job.name))}'"]
         parts += [arguments] if arguments else []
         if options:
             pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
             parts.append(f"options => map({pairs})")
-        catalog = self.catalog(job.warehouse)
         return self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({', '.join(parts)})").collect()
 
     @property

@@ -37,6 +37,7 @@ def run(folder: Path, batches: int, rows: int, say: Callable[[str], None]) -> di
         client = Server(server.url)
         slot = SlotSession(spark, client, Stores(client, None), "bench", 0)
         step = maintenance.MaintenanceStep(client, slot)
+        maintenance.warm_up(spark)
         found = {name: {"rewritten-bytes": 0, "ms": 0, "steps": 0, "longest-ms": 0} for name in tables}
 
         def by_calve() -> tuple[int, int]:
@@ -47,7 +48,7 @@ def run(folder: Path, batches: int, rows: int, say: Callable[[str], None]) -> di
             started_s = time.monotonic()
             name = quoted(step.catalog("main"))
             (row,) = slot.spark.sql(
-                f"CALL {name}.system.rewrite_data_files(table => 'bench.iceberg')"
+                f"CALL {name}.system.rewrite_data_files(table => '{name}.bench.iceberg')"
             ).collect()
             return row["rewritten_bytes_count"], round((time.monotonic() - started_s) * 1000)
 
