@@ -39,6 +39,7 @@ from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
 from ingest.sources import api as sources_api
+from ingest.sources import tables_api
 from ingest.sources.store import SourceStore
 from ingest.staging.context import StagingContext
 from ingest.staging.process import StagingProcess
@@ -197,7 +198,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses)
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
-    landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service)
+    landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service, sources.pauses)
     housekeeping = Housekeeping(catalog, journal, tables, jobs, sources)
     api = ApiContext(journal, landing_status, identity, catalog, api_settings(settings), sources.rules)
     return Ingest(
@@ -215,7 +216,14 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
 
 
 def ingest_routers() -> tuple[APIRouter, ...]:
-    return (*routers(), jobs_api.router, table_settings.router, dead_letters.router, sources_api.router)
+    return (
+        *routers(),
+        jobs_api.router,
+        table_settings.router,
+        dead_letters.router,
+        sources_api.router,
+        tables_api.router,
+    )
 
 
 def migrate_ingest(settings: Settings, database: Database) -> None:

@@ -35,6 +35,8 @@ COMMANDS = {
     "tail": "Print changes as they become visible.",
     "status": "Show what waits, and how far each table is.",
     "maintenance": "Show the health of all tables, and what runs next and why.",
+    "sources": "Show the sources of changes; choose what is stored; pause and resume.",
+    "table": "Pause and resume the changes of a table; skip what cannot land.",
     "load": "Load CSV, JSON and Parquet files into a table, also from S3.",
     "export": "Copy a table at one moment into a local file.",
     "flush": "Make everything that was acknowledged visible now.",

@@ -96,6 +96,20 @@ class AsyncTable:
         """
         return await self._connection.run(self._operations.rollback(moment, snapshot_id, dry_run))
 
+    async def pause(self, reason: str | None = None) -> Document:
+        """Acknowledge changes of the table and land none of them, until it is resumed."""
+        return await self._connection.run(self._operations.pause(reason))
+
+    async def resume(self) -> Document:
+        """Land what has waited, and what comes."""
+        return await self._connection.run(self._operations.resume())
+
+    async def skip(self, up_to: int | None = None) -> Document:
+        """Make dead letters of the changes that wait first, or of all up to a journal id. The table must be
+        paused.
+        """
+        return await self._connection.run(self._operations.skip(up_to))
+
     async def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return await self._connection.run(self._operations.maintenance())

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx
 
-from calve.client import operations, subscriptions, transactions
+from calve.client import operations, source_operations, subscriptions, transactions
 from calve.client.calls import Connection, client_arguments
 from calve.client.files import rows_of_data
 from calve.client.names import TableName, levels_of
@@ -137,6 +137,35 @@ class Lake:
         """Set the policy of the warehouse: `kept_moments`, `compact`, `small_files_min` and so on."""
         given = {name.replace("_", "-"): value for name, value in policy.items()}
         return self._connection.run(operations.set_maintenance(self._address, given))
+
+    def sources(self) -> list[dict[str, Any]]:
+        """The sources of changes: their rules, whether they are paused, how far each has landed."""
+        return self._connection.run(source_operations.sources(self._address))
+
+    def source(self, name: str) -> dict[str, Any]:
+        """One source."""
+        return self._connection.run(source_operations.source(self._address, name))
+
+    def set_source(self, name: str, **rules: Any) -> dict[str, Any]:
+        """Set which tables and columns of a source are stored: `include`, `exclude`, `route`, `drop_columns`,
+        `hash_columns`.
+
+        >>> lake.set_source("shop", hash_columns={"*.customers": ["email"]})
+        """
+        given = {rule.replace("_", "-"): value for rule, value in rules.items()}
+        return self._connection.run(source_operations.set_source(self._address, name, given))
+
+    def delete_source(self, name: str) -> None:
+        """Delete the rules of a source: everything that it sends is stored."""
+        self._connection.run(source_operations.delete_source(self._address, name))
+
+    def pause_source(self, name: str, reason: str | None = None) -> dict[str, Any]:
+        """Acknowledge the changes of a source and land none of them, until it is resumed."""
+        return self._connection.run(source_operations.pause_source(self._address, name, reason))
+
+    def resume_source(self, name: str) -> dict[str, Any]:
+        """Land what has waited, and what comes."""
+        return self._connection.run(source_operations.resume_source(self._address, name))
 
     def events(self, after: int = 0, *, limit: int = 100, wait_s: float = 0) -> dict[str, Any]:
         """Commits after a number, in order; with `wait_s`, wait that long for the next one.

@@ -92,6 +92,20 @@ class Table:
         """
         return self._connection.run(self._operations.rollback(moment, snapshot_id, dry_run))
 
+    def pause(self, reason: str | None = None) -> Document:
+        """Acknowledge changes of the table and land none of them, until it is resumed."""
+        return self._connection.run(self._operations.pause(reason))
+
+    def resume(self) -> Document:
+        """Land what has waited, and what comes."""
+        return self._connection.run(self._operations.resume())
+
+    def skip(self, up_to: int | None = None) -> Document:
+        """Make dead letters of the changes that wait first, or of all up to a journal id. The table must be
+        paused.
+        """
+        return self._connection.run(self._operations.skip(up_to))
+
     def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return self._connection.run(self._operations.maintenance())

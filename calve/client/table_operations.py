@@ -124,6 +124,15 @@ class TableOperations:
             body["snapshot_id"] = snapshot_id
         return (yield from self._post("/rollback", body))
 
+    def pause(self, reason: str | None) -> Steps[Document]:
+        return (yield from self._post("/ingest/pause", {} if reason is None else {"reason": reason}))
+
+    def resume(self) -> Steps[Document]:
+        return (yield from self._post("/ingest/resume", {}))
+
+    def skip(self, up_to: int | None) -> Steps[Document]:
+        return (yield from self._post("/ingest/skip", {} if up_to is None else {"up-to": up_to}))
+
     def maintenance(self) -> Steps[Document]:
         return (yield from self._get("/maintenance"))
 

@@ -12,7 +12,7 @@ from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
 from ingest.landing.status import LandingStatus
-from ingest.store.table_settings import AfterReject, Mode, Policy, TableSettings
+from ingest.store.table_settings import AfterReject, Deletes, Mode, Policy, TableSettings, Truncate
 from ingest.store.tables import LandingTables
 
 router = APIRouter(prefix="/lake/v1", tags=["Changes"])
@@ -25,6 +25,12 @@ class SettingsBody(BaseModel):
     policy: Policy = Field("evolve", description="What happens to columns that the table does not have")
     after_reject: AfterReject = Field(
         "pass", alias="after-reject", description="Later changes of a key whose change was rejected"
+    )
+    truncate: Truncate = Field(
+        "apply", description="A truncate empties the mirror, is ignored, or holds the table until this is set"
+    )
+    deletes: Deletes = Field(
+        "hard", description="soft: a deleted row stays in the mirror, with `_is_deleted` true"
     )
     partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
     changes_partition: list[str] | None = Field(None, alias="changes-partition")

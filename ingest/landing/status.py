@@ -7,7 +7,7 @@ server; its row names that worker and says why it does not run, or has no reason
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -18,8 +18,10 @@ from catalog.services.warehouse_state import CurrentState
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.journal.journal import Journal
+from ingest.journal.receipts import Pending
 from ingest.landing.batches import BatchCutter
 from ingest.landing.job_service import JobService
+from ingest.sources.store import Pause, Pauses
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandedTable, LandingTables
 
@@ -84,7 +86,9 @@ class LandingStatus:
         jobs: Jobs,
         cutter: BatchCutter,
         job_service: JobService,
+        pauses: Callable[[str], Pauses] | None = None,
     ) -> None:
+        self._pauses = pauses
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
@@ -149,14 +153,17 @@ class LandingStatus:
             if table in pending
         }
         staging_error = [failed[table] for table in sorted(failed)]
+        paused = self._pauses(warehouse) if self._pauses is not None else Pauses({}, {})
+        limited = self._cutter.limits(warehouse)
         tables = {
             ".".join(table) or "(no table)": {
                 **_landed(rows.get(table)),
                 **_waiting(pending.get(table), rows.get(table), now_ms),
                 "watermarks": marks.get(table, {}),
                 **({"stalled": failed[table]} if table in failed else {}),
+                **_held(table, paused, limited, pending.get(table)),
             }
-            for table in sorted({*rows, *pending})
+            for table in sorted({*rows, *pending, *paused.tables})
         }
         jobs = [job for job in self._jobs.newest(warehouse, 50) if job["state"] != "done"]
         workers = self._jobs.workers()
@@ -172,6 +179,10 @@ class LandingStatus:
             "last-publish-ms": max(published, default=None),
             "next-cut-ms": now_ms + wait_ms if wait_ms is not None else None,
             "stalled": self._stalled(worker, bool(pending), staging_error, jobs),
+            "paused": {
+                "sources": {name: _paused(pause) for name, pause in sorted(paused.sources.items())},
+                "tables": {".".join(name): _paused(pause) for name, pause in sorted(paused.tables.items())},
+            },
             "dead-letters": {
                 ".".join(table) or "(no table)": counts
                 for table, counts in self._journal.dead_letters.counts(warehouse).items()
@@ -193,6 +204,21 @@ class LandingStatus:
         if failing:
             return f"a job has failed {failing[0]['attempts']} times: {failing[0]['error'][:300]}"
         return None
+
+
+def _paused(pause: Pause) -> dict[str, Any]:
+    return {"reason": pause.reason, "since-ms": pause.since_ms}
+
+
+def _held(
+    table: TableName, paused: Pauses, limited: Mapping[TableName, int], pending: Pending | None
+) -> dict[str, Any]:
+    """Why changes of a table wait, if they have to."""
+    if table in paused.tables:
+        return {"paused": _paused(paused.tables[table])}
+    if pending is None or pending.last_id <= limited.get(table, pending.last_id):
+        return {}
+    return {"waits": "a source, or a table of the same source transactions, is paused or cannot be staged"}
 
 
 def _landed(row: LandedTable | None) -> dict[str, Any]:

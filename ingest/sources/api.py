@@ -1,13 +1,13 @@
-"""Sources over HTTP: list them, set what of them is stored."""
+"""Sources over HTTP: list them, set what of them is stored, pause and resume them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.api.dependencies import AdminWarehouse, ReaderWarehouse
+from catalog.api.dependencies import AdminWarehouse, ReaderWarehouse, WriterWarehouse
 from catalog.errors import Invalid
 from catalog.names import decode_segment
 from ingest.journal.encoded_request import name_key
@@ -46,6 +46,11 @@ class Rules(BaseModel):
     )
 
 
+class PauseRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    reason: str = Field("paused by a request", min_length=1, max_length=1000, description="Shown in /status")
+
+
 class SourceNumbers(BaseModel):
     count: int = Field(description="Events that were received")
     last: int = Field(description="The highest number")
@@ -70,6 +75,9 @@ class Source(BaseModel):
     last_position: str | None = Field(None, serialization_alias="last-position")
     last_time_ms: int | None = Field(None, serialization_alias="last-time-ms")
     last_landed_ms: int | None = Field(None, serialization_alias="last-landed-ms")
+    pending_events: int = Field(
+        0, serialization_alias="pending-events", description="Acknowledged and not visible yet"
+    )
     numbers: SourceNumbers | None = Field(None, description="If the source counts its events")
     tables: list[SourceTable] = Field(description="Where its changes are visible")
 
@@ -87,7 +95,7 @@ def _store(request: Request) -> SourceStore:
 def _overview(request: Request) -> SourceOverview:
     ingest = request.app.state.ingest
     tables: LandingTables = ingest.tables
-    return SourceOverview(ingest.journal.database, tables, ingest.sources)
+    return SourceOverview(ingest.journal, tables, ingest.sources)
 
 
 async def _source(
@@ -141,6 +149,31 @@ def delete_source(store: StoreOf, warehouse: AdminWarehouse, source: SourceOf) -
     store.delete_rules(warehouse, source)
 
 
+@router.post(_PATH + "/pause", operation_id="pauseSource", response_model=Source)
+def pause_source(
+    store: StoreOf,
+    overview: OverviewOf,
+    warehouse: WriterWarehouse,
+    source: SourceOf,
+    body: Annotated[PauseRequest | None, Body()] = None,
+) -> Any:
+    """Pause a source: its changes are acknowledged and kept in the journal, and none of them lands until it
+    is resumed. A table that other sources feed too lands up to the first change that waits. A batch that is
+    being landed is finished.
+    """
+    store.pause_source(warehouse, source, (body or PauseRequest.model_validate({})).reason)
+    return _shown(_known(overview, warehouse, source))
+
+
+@router.post(_PATH + "/resume", operation_id="resumeSource", response_model=Source)
+def resume_source(store: StoreOf, overview: OverviewOf, warehouse: WriterWarehouse, source: SourceOf) -> Any:
+    """Land what has waited, and what comes."""
+    facts = _known(overview, warehouse, source)
+    store.resume_source(warehouse, source)
+    facts.pause = None
+    return _shown(facts)
+
+
 def _known(overview: SourceOverview, warehouse: str, source: str) -> SourceFacts:
     found = overview.all(warehouse).get(name_key(source))
     if found is None:
@@ -161,6 +194,7 @@ def _shown(facts: SourceFacts) -> dict[str, Any]:
         "last_position": None if newest is None else newest.position,
         "last_time_ms": None if newest is None else newest.time_ms,
         "last_landed_ms": max((mark.updated_ms for _, mark in marks), default=None),
+        "pending_events": facts.pending_events,
         "numbers": facts.numbers,
         "tables": [
             {

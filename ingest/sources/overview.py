@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from catalog.store.database import Database
-from ingest.change import TableName
+from ingest.change import SEPARATOR, TableName
+from ingest.journal.journal import Journal
 from ingest.journal.schema import ranges
 from ingest.sources.rules import SourceRules
 from ingest.sources.store import Pause, SourceStore
@@ -41,26 +41,38 @@ class SourceFacts:
     rules: SourceRules | None = None
     pause: Pause | None = None
     numbers: Numbers | None = None
+    pending_events: int = 0
     watermarks: dict[TableName, Watermark] = field(default_factory=dict)
 
 
 class SourceOverview:
-    def __init__(self, journal: Database, tables: LandingTables, store: SourceStore) -> None:
+    def __init__(self, journal: Journal, tables: LandingTables, store: SourceStore) -> None:
         self._journal = journal
         self._tables = tables
         self._store = store
 
     def all(self, warehouse: str) -> dict[str, SourceFacts]:
-        """Every source that has rules, is paused, has landed a change, or counts its events."""
+        """Every source that has rules, is paused, has sent a change, or counts its events."""
         return gathered(
             self._store.rules(warehouse).by_source,
             self._store.pauses(warehouse).sources,
             self._tables.watermarks(warehouse),
             {
                 row[0]: Numbers(int(row[1]), row[2], row[3] - 1)
-                for row in self._journal.fetch_all(_NUMBERS, {"w": warehouse})
+                for row in self._journal.database.fetch_all(_NUMBERS, {"w": warehouse})
             },
+            _pending(self._journal.pending_by_sources(warehouse)),
         )
+
+
+def _pending(rows: Sequence[tuple[TableName, str, int, int]]) -> dict[str, int]:
+    """Events by source. An entry with several sources counts for each of them."""
+    found: dict[str, int] = {}
+    for _, names, _, events in rows:
+        for name in names.split(SEPARATOR):
+            if name:
+                found[name] = found.get(name, 0) + events
+    return found
 
 
 def gathered(
@@ -68,9 +80,13 @@ def gathered(
     pauses: Mapping[str, Pause],
     watermarks: Sequence[Watermark],
     numbers: Mapping[str, Numbers],
+    pending: Mapping[str, int],
 ) -> dict[str, SourceFacts]:
-    names = sorted({*rules, *pauses, *numbers, *(mark.source for mark in watermarks)} - {""})
-    found = {name: SourceFacts(name, rules.get(name), pauses.get(name), numbers.get(name)) for name in names}
+    names = sorted({*rules, *pauses, *numbers, *pending, *(mark.source for mark in watermarks)} - {""})
+    found = {
+        name: SourceFacts(name, rules.get(name), pauses.get(name), numbers.get(name), pending.get(name, 0))
+        for name in names
+    }
     for mark in watermarks:
         if mark.source:
             found[mark.source].watermarks[mark.table] = mark

@@ -35,6 +35,7 @@ from ingest.staging.context import (
     metadata_of,
     staged_folder,
 )
+from ingest.staging.policies import under_policies
 from ingest.staging.rejects import (
     JournalPosition,
     RejectedChange,
@@ -132,7 +133,7 @@ class TableStaging:
                 for n, reject in enumerate(entry.rejects)
             ]  # fmt: skip
         _name_sources([item.change for item in arrived])
-        return arrived, refused
+        return under_policies(arrived, self._settings), refused
 
     def _write(
         self,

@@ -12,6 +12,10 @@ from ingest.formats.fields import RESERVED_SUFFIXES
 Mode = Literal["mirror+changes", "changes", "mirror", "append"]
 Policy = Literal["evolve", "freeze", "reject"]
 AfterReject = Literal["pass", "wait"]
+Truncate = Literal["apply", "ignore", "hold"]
+Deletes = Literal["hard", "soft"]
+
+IS_DELETED = "_is_deleted"  # Iceberg has reserved `_deleted`
 
 NAMES = {
     "operation": "_operation",
@@ -22,6 +26,13 @@ NAMES = {
     "transaction": "_transaction",
     "event-id": "_event_id",
     "before": "_before",
+}
+_CHOICES = {
+    "mode": Mode,
+    "policy": Policy,
+    "after_reject": AfterReject,
+    "truncate": Truncate,
+    "deletes": Deletes,
 }
 CHANGES_SUFFIX, REJECTS_SUFFIX = RESERVED_SUFFIXES
 
@@ -34,6 +45,8 @@ class TableSettings:
     key: tuple[str, ...] | None = None
     policy: Policy = "evolve"
     after_reject: AfterReject = "pass"  # later changes of a key whose change was rejected
+    truncate: Truncate = "apply"
+    deletes: Deletes = "hard"  # soft: the row stays, with IS_DELETED
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2
@@ -48,7 +61,7 @@ class TableSettings:
         for name in values:
             if name not in known:
                 raise Invalid(f"unknown table setting {name}: one of {', '.join(sorted(known))}")
-        for name, allowed in (("mode", Mode), ("policy", Policy), ("after_reject", AfterReject)):
+        for name, allowed in _CHOICES.items():
             if name in values and values[name] not in get_args(allowed):
                 raise Invalid(f"{name} must be one of {', '.join(get_args(allowed))}")
         for name in ("key", "partition", "changes_partition"):
@@ -60,6 +73,8 @@ class TableSettings:
             values["names"] = _names(values["names"])
         if "properties" in values:
             values["properties"] = _text_map("properties", values["properties"])
+        if values.get("deletes") == "soft" and values.get("policy", "evolve") != "evolve":
+            raise Invalid(f"deletes: soft adds the column {IS_DELETED}: set policy to evolve")
         return cls(**values)
 
     def as_json(self) -> dict[str, Any]:

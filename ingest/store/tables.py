@@ -52,6 +52,15 @@ _LAND = (
         notice=sa.bindparam("notice"),
     )
 )
+_SKIP = (
+    sa.update(landing_tables)
+    .where(
+        *_of_table,
+        landing_tables.c.landed_id == sa.bindparam("from_id"),
+        ~sa.exists().where(claims.c.warehouse == sa.bindparam("w"), claims.c.table_key == sa.bindparam("t")),
+    )
+    .values(landed_id=sa.bindparam("to_id"))
+)
 _of_source = (
     landing_watermarks.c.warehouse == sa.bindparam("w"),
     landing_watermarks.c.table_key == sa.bindparam("t"),
@@ -149,6 +158,17 @@ class LandingTables:
             connection.execute(_SET_SETTINGS, where | {"settings": text})
 
         self._database.write(work)
+
+    def skip(self, warehouse: str, table: TableName, from_id: int, to_id: int) -> bool:
+        """Move a table behind changes that are not going to land. False if a batch of it is being landed."""
+
+        def work(connection: sa.Connection) -> bool:
+            where = {"w": warehouse, "t": key_of(table)}
+            connection.execute(_ENSURE, where)
+            moved = connection.execute(_SKIP, where | {"from_id": from_id, "to_id": to_id})
+            return moved.rowcount == 1
+
+        return self._database.write(work)
 
     def forget_warehouse(self, warehouse: str) -> None:
         """Delete the rows of a warehouse that was dropped."""

@@ -1,4 +1,4 @@
-"""The examples of the pages about changes, subscriptions and the Python client are true."""
+"""The examples of the pages about changes, sources, subscriptions and the Python client are true."""
 
 from __future__ import annotations
 
@@ -31,3 +31,11 @@ def test_subscribe(pipeline: Pipeline) -> None:
     for block in blocks(ROOT / "docs" / "subscribe.md"):
         reader.run(block)
     assert reader.done == 6
+
+
+@pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
+def test_sources(pipeline: Pipeline) -> None:
+    reader = Reader(pipeline.stack)
+    for block in blocks(ROOT / "docs" / "sources.md"):
+        reader.run(block)
+    assert reader.done == 4

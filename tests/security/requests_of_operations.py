@@ -305,6 +305,13 @@ class Maker:
             hand.land(answer.json())
         raise AssertionError("batches do not end")
 
+    def paused_table(self) -> str:
+        name = self.name()
+        path = f"{self.warehouse}/namespaces/{self.namespace}/tables/{name}/ingest/pause"
+        answer = self.rest.lake("POST", path, json={})
+        assert answer.is_success, answer.text
+        return name
+
     def source(self) -> str:
         """A source that has rules."""
         name = self.name()
@@ -457,6 +464,11 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "loadSource": lambda m: {"source": m.source()},
     "setSource": lambda m: {"source": m.name(), "body": {"drop-columns": {"*": ["password"]}}},
     "deleteSource": lambda m: {"source": m.source()},
+    "pauseSource": lambda m: {"source": m.name(), "body": {"reason": "a test"}},
+    "resumeSource": lambda m: {"source": m.source()},
+    "pauseTable": lambda m: {"table": m.name(), "body": {"reason": "a test"}},
+    "resumeTable": lambda m: {"table": m.name()},
+    "skipChanges": lambda m: {"table": m.paused_table(), "body": {}},
     "leaseJob": lambda m: {"body": {"worker": m.name(), "wait-s": 0}},
     "listJobs": lambda m: {},
     "loadJob": lambda m: {"job": m.leased()[1]["id"]},

@@ -1,0 +1,62 @@
+"""`calve table`: the changes of one table under control."""
+
+from __future__ import annotations
+
+import click
+
+from calve.cli.connection import lake_options
+from calve.client import Lake
+
+
+@click.group()
+def command() -> None:
+    """Pause and resume the changes of a table; skip changes that cannot land.
+
+    \b
+    Examples:
+      calve table pause shop.orders --reason "the schema is being changed"
+      calve table skip shop.orders
+      calve table resume shop.orders
+    """
+
+
+@command.command()
+@click.argument("table")
+@click.option("--reason", metavar="TEXT", help="Shown in the status.")
+@lake_options
+def pause(lake: Lake, table: str, reason: str | None) -> None:
+    """Pause a table: its changes are acknowledged and wait, and so do source transactions that touch it.
+
+    \b
+    Example:
+      calve table pause shop.orders
+    """
+    click.echo(f"{table} is {lake.table(table).pause(reason)['state']}")
+
+
+@command.command()
+@click.argument("table")
+@lake_options
+def resume(lake: Lake, table: str) -> None:
+    """Resume a table: what has waited lands.
+
+    \b
+    Example:
+      calve table resume shop.orders
+    """
+    click.echo(f"{table} is {lake.table(table).resume()['state']}")
+
+
+@command.command()
+@click.argument("table")
+@click.option("--up-to", type=click.IntRange(min=1), metavar="ID", help="Up to this id of the journal.")
+@lake_options
+def skip(lake: Lake, table: str, up_to: int | None) -> None:
+    """Make dead letters of the changes of a paused table that wait first, so that it goes on behind them.
+
+    \b
+    Example:
+      calve table skip shop.orders
+    """
+    found = lake.table(table).skip(up_to)
+    click.echo(f"{found['skipped']} events of {table} are dead letters now")
