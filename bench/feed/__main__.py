@@ -35,6 +35,7 @@ IDLE_S = 10.0
 COMMITS = 5
 WRITES = 200
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PING, PONG = 0x89, 0x8A
 SUBSCRIBE = json.dumps({"type": "subscribe", "id": "b"}).encode()
 
 
@@ -75,7 +76,8 @@ class Clients:
         if self.protocol == "ws":
             writer.write(_frame(SUBSCRIBE))
         client = Client(writer)
-        client.reading = asyncio.create_task(_read(reader, client))
+        read = _read_events if self.protocol == "sse" else _read_frames
+        client.reading = asyncio.create_task(read(reader, client))
         while client.heard == 0:  # noqa: ASYNC110 - the first progress: it is subscribed
             await asyncio.sleep(0.005)
         return client
@@ -87,9 +89,21 @@ class Clients:
             client.writer.transport.abort()
 
 
-async def _read(reader: asyncio.StreamReader, client: Client) -> None:
+async def _read_events(reader: asyncio.StreamReader, client: Client) -> None:
     while data := await reader.read(2**16):
-        client.heard += data.count(b'progress"') + data.count(b"event: progress")
+        client.heard += data.count(b"event: progress")
+
+
+async def _read_frames(reader: asyncio.StreamReader, client: Client) -> None:
+    """Frames of the server, which ends connections that do not answer its pings."""
+    while True:
+        kind, size = await reader.readexactly(2)
+        if size == 126:
+            size = int.from_bytes(await reader.readexactly(2), "big")
+        data = await reader.readexactly(size)
+        if kind == PING:
+            client.writer.write(bytes((PONG, 0x80 | size)) + bytes(4) + data)
+        client.heard += data.count(b'"type":"progress"')
 
 
 def _cpu_s(pid: int) -> float:
