@@ -28,13 +28,14 @@ from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch, migrate, require_current
 from catalog.store.migrations import version as schema_version
 from catalog.store.warehouses import WarehouseStore
-from ingest.api import ApiContext, ApiSettings, dead_letters, routers, table_settings
+from ingest.api import ApiContext, ApiSettings, dead_letters, epochs, routers, table_settings
 from ingest.api import jobs as jobs_api
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
 from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
+from ingest.landing.journals import Mismatch, find_mismatches
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
@@ -193,6 +194,10 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     except SchemaMismatch as error:
         raise StartupError(str(error)) from error
     journal = open_journal(settings)
+    mismatches = journal_mismatches(catalog, journal)
+    if mismatches:
+        journal.database.close()
+        raise StartupError(f"Warehouse {mismatches[0].warehouse}: {mismatches[0].reason}")
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     sources = SourceStore(catalog.database)
     cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses)
@@ -215,6 +220,12 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     )
 
 
+def journal_mismatches(catalog: Catalog, journal: Journal) -> list[Mismatch]:
+    """Why the journal and the database do not fit together, for each warehouse where they do not."""
+    names = [warehouse.name for warehouse in catalog.warehouses.all()]
+    return find_mismatches(catalog.database, journal, LandingTables(catalog.database), names)
+
+
 def ingest_routers() -> tuple[APIRouter, ...]:
     return (
         *routers(),
@@ -223,6 +234,7 @@ def ingest_routers() -> tuple[APIRouter, ...]:
         dead_letters.router,
         sources_api.router,
         tables_api.router,
+        epochs.router,
     )
 
 

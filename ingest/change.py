@@ -66,6 +66,7 @@ class Change:
     transaction_ends: bool = False  # surely the last of its transaction
     time_ms: int | None = None  # when it happened at the source
     declared: Declared | None = None
+    origin: str = ""  # the server whose log the position belongs to, where the producer says so
     moved_from: Row | None = None  # an insert that was half of a key change: the key of the row before
 
 
@@ -149,6 +150,7 @@ class ParsedRequest:
         "begins",
         "columns",
         "ends",
+        "epoch",
         "events",
         "excluded",
         "format",
@@ -175,6 +177,7 @@ class ParsedRequest:
         self.ignored: dict[int, str] = {}  # index -> why (heartbeat, DDL, ...)
         self.batch: BatchName | None = None  # where events are identified by it
         self.excluded: list[Change] = []  # by the rules of the source; received, and not stored
+        self.epoch: str | None = None  # the name of the source's history
 
     @property
     def changes(self) -> list[Change]:
@@ -215,6 +218,7 @@ class RequestContext:
     batch: str | None = None  # Idempotency-Key, webhook-id, or X-Source-Id with X-Batch-Seq
     namespace: tuple[str, ...] = ("default",)  # where a table without a namespace belongs
     topic: str | None = None  # of the Kafka REST alias /topics/{topic}
+    epoch: str | None = None  # X-Source-Epoch: the name of the source's history
 
 
 def position_of(*parts: int | str) -> str:

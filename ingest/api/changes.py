@@ -87,6 +87,11 @@ class ChangeHeaders(BaseModel):
     x_source_id: str | None = Field(
         None, description="The source, which numbers its events without gaps", json_schema_extra=NAME_SCHEMA
     )
+    x_source_epoch: str | None = Field(
+        None,
+        description="The name of the source's history: a new name begins a new count of its positions",
+        json_schema_extra=NAME_SCHEMA,
+    )
     x_batch_seq: str | None = Field(
         None, description="The number of the request in its source", json_schema_extra=NAME_SCHEMA
     )
@@ -134,6 +139,7 @@ async def _parameters(
             key=_key(query.key),
             batch=_batch(headers, source),
             namespace=settings.default_namespace,
+            epoch=_name("X-Source-Epoch", headers.x_source_epoch),
         ),
         wait=query.wait or query.ack or "journal",
         timeout_s=min(timeout_s, settings.commit_wait_s_max),

@@ -80,6 +80,11 @@ def full_status(api: ApiContext, warehouse: str) -> dict[str, Any]:
             "maxEventSize": settings.event_bytes_max,
         },
         "landing": landing,
+        "heldSources": {
+            name: {"reason": state.held, "since": state.held_ms, "epoch": state.epoch}
+            for name, state, _ in api.journal.sources(warehouse)
+            if state.held is not None
+        },
     }
 
 

@@ -391,7 +391,9 @@ def _append(
                 correlation=batch.correlation,
                 size=(event_bytes_max, size),
             )
-    context = RequestContext(format=FORMAT, source=batch.source, namespace=api.settings.default_namespace)
+    context = RequestContext(
+        format=FORMAT, source=batch.source, namespace=api.settings.default_namespace, epoch=batch.epoch
+    )
     if is_plain and not (may_be_deep(raw) and not is_sound(message["events"])):
         parsed = parse_events(message["events"], context)
     else:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from catalog.errors import (
     CatalogError,
     CommitStateUnknown,
+    Conflict,
     Forbidden,
     Invalid,
     NotAuthorized,
@@ -78,6 +79,7 @@ class Batch:
     source: str
     sequence: int
     correlation: str | None
+    epoch: str | None = None  # the name of the source's history
 
 
 def parse(raw: bytes) -> tuple[Json, bool]:
@@ -114,7 +116,10 @@ def batch_of(message: Json, client: str | None = None, shard: str | None = None)
     if not _is_count(number):
         raise refusal(message, "invalid_format", "sequenceNumber must be a whole number")
     _check_borders(message, events)
-    return Batch(source, int(message["sequenceNumber"]), correlation_of(message))
+    epoch = message.get("epoch")
+    if epoch is not None and not _is_name(epoch):
+        raise refusal(message, "invalid_format", "epoch must be a text")
+    return Batch(source, int(message["sequenceNumber"]), correlation_of(message), epoch)
 
 
 def source_of(message: Json, client: str | None = None, shard: str | None = None) -> str:
@@ -256,6 +261,8 @@ def nack_reason(error: CatalogError, priority: int, settings: ApiSettings) -> tu
         return "payload_too_large", None
     if isinstance(error, Invalid):
         return "invalid_format", None
+    if isinstance(error, Conflict):
+        return "invalid_sequence", None
     if isinstance(error, CommitStateUnknown):
         return "internal_error", 0
     return "internal_error", None if isinstance(error, LOST_RIGHTS) else RETRY_MS

@@ -28,7 +28,13 @@ from ingest.change import (
     TransactionBegin,
     TransactionEnd,
 )
-from ingest.formats.debezium_position import LogPosition, log_position, transaction_id, transaction_of
+from ingest.formats.debezium_position import (
+    LogPosition,
+    log_position,
+    origin_of,
+    transaction_id,
+    transaction_of,
+)
 from ingest.formats.debezium_schema import Block, block_of_envelope
 from ingest.formats.fields import Refused, fingerprint, reject, table_of, whole_number
 from ingest.formats.json_body import NotJson, decode, is_sound
@@ -199,6 +205,7 @@ def add_change(
         table = _table(envelope.source, context)
         change = _change(index, envelope, table, context)
         change.source, change.position, change.transaction = source, where.position, transaction
+        change.origin = origin_of(envelope.source)
         change.identity = identity_of(envelope, source, table, where, repeats)
         parsed.changes.append(change)
     except Refused as refused:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ingest.change import Change, Declared, Operation, ParsedRequest, RequestContext, Row
 from ingest.formats.debezium import OPERATIONS, Envelope, identity_of, row_of_image
-from ingest.formats.debezium_position import log_position, transaction_of
+from ingest.formats.debezium_position import log_position, origin_of, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_row
 from ingest.formats.fields import Refused, reject, table_of, whole_number
 
@@ -110,6 +110,7 @@ def _change(
         transaction=number,
         time_ms=whole_number(source.get("ts_ms")),
         declared=block.declared if block is not None else None,
+        origin=origin_of(source),
     )
 
 

@@ -52,6 +52,14 @@ def log_position(
     return LogPosition(position_of(moment), None) if moment else _NOWHERE
 
 
+def origin_of(source: Source) -> str:
+    """The MySQL server that wrote the event into its log: its id, or the first half of the GTID."""
+    if source.get("pos") is None:
+        return ""
+    server = whole_number(source.get("server_id"))
+    return str(server) if server else _text(source.get("gtid")).partition(":")[0]
+
+
 def transaction_of(block: object) -> tuple[str | None, int | None]:
     """The transaction's id and the event's number in it, of a `transaction` block."""
     if not isinstance(block, Mapping):

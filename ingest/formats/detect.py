@@ -132,6 +132,7 @@ def _parse(
         _add_unread(events, context, parsed)
     if parsed.rejects:
         _keep_context(parsed, context)
+    parsed.epoch = context.epoch
     return parsed
 
 

@@ -76,6 +76,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
             transaction=None if xid is None else str(xid),
             transaction_ends=xid is not None and event.get("commit") is True,
             time_ms=None if time_s is None else time_s * 1000,
+            origin=str(given.number_of(event.get("server_id")) or ""),
         )
     )
 

@@ -8,7 +8,7 @@ which PostgreSQL cannot store, is replaced, and a long name ends in a digest of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeGuard
@@ -26,6 +26,7 @@ from ingest.change import (
     TransactionEnd,
     table_key,
 )
+from ingest.epochs import Run, runs_of
 from ingest.journal.encoding import encode, encode_columns
 
 NAME_CHARACTERS_MAX = 200
@@ -114,6 +115,10 @@ class EncodedRequest:
     begins: list[TransactionBegin] = field(default_factory=list)
     batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
     has_excluded: bool = False  # events that are known from now on, and have no entry
+    runs: list[Run] = field(default_factory=list)
+    epoch: str | None = None  # that the request names
+    # Set in each attempt to append it: of (source, origin), where it is not the first epoch.
+    epochs: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def encode_request(
@@ -122,7 +127,7 @@ def encode_request(
     """Invalid if something in it cannot be kept."""
     columns = parsed.columns
     if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
-        return _encode_columns(warehouse, columns, priority, deduplicate=deduplicate)
+        return _encode_columns(warehouse, columns, priority, parsed.epoch, deduplicate=deduplicate)
     events: Sequence[Change | Reject] = [*parsed.changes, *parsed.rejects, *parsed.excluded]
     try:
         entries = _entries(parsed)
@@ -145,6 +150,9 @@ def encode_request(
             for begin in parsed.begins
         ],
     )
+    if parsed.format != "replay":  # which has positions of its epoch already
+        encoded.runs = [replace(run, source=name_key(run.source)) for run in runs_of(parsed.changes)]
+    encoded.epoch = parsed.epoch
     if deduplicate and events:
         _claim(encoded, events)
         encoded.batch = _batch(warehouse, parsed, events[0].source)
@@ -160,7 +168,7 @@ def _batch(warehouse: str, parsed: ParsedRequest, source: str) -> tuple[bytes, b
 
 
 def _encode_columns(
-    warehouse: str, columns: ChangeColumns, priority: int, *, deduplicate: bool
+    warehouse: str, columns: ChangeColumns, priority: int, epoch: str | None, *, deduplicate: bool
 ) -> EncodedRequest:
     """Of a source that counts, and nothing but changes of one table."""
     try:
@@ -175,9 +183,12 @@ def _encode_columns(
         stored_bytes=len(blob),
         indexes=list(range(columns.first_index, columns.first_index + columns.size)),
     )
+    source = name_key(columns.same["source"])
     if deduplicate:
-        source = name_key(columns.same["source"])
         encoded.numbered = [NumberedEvents(source, columns.different["number"], slots)]
+    positions, times = columns.different["position"], columns.different["time_ms"]
+    encoded.runs = [Run(source, "", min(positions), max(positions), min(times), max(times), is_counted=True)]
+    encoded.epoch = epoch
     return encoded
 
 
@@ -252,10 +263,17 @@ def _claim(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
         if numbers.count(None) == len(numbers):
             identities = [event.identity for event in events]
             if "" not in identities:
-                encoded.digests = identity_digests(encoded.warehouse, sources[0], identities)
+                encoded.digests = identity_digests(
+                    encoded.warehouse, _in_named(encoded, sources[0]), identities
+                )
                 encoded.digest_slots = range(len(identities))
                 return
     _claim_mixed(encoded, events)
+
+
+def _in_named(encoded: EncodedRequest, source: str) -> str:
+    """Identities count within the history that the request names."""
+    return source if encoded.epoch is None else f"{source}~{encoded.epoch}"
 
 
 def _claim_mixed(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
@@ -276,7 +294,7 @@ def _claim_mixed(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> 
     ]
     digest_slots: list[int] = []
     for source, (identities, slots) in named.items():
-        encoded.digests += identity_digests(encoded.warehouse, source, identities)
+        encoded.digests += identity_digests(encoded.warehouse, _in_named(encoded, source), identities)
         digest_slots += slots
     encoded.digest_slots = digest_slots
 

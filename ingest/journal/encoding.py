@@ -43,6 +43,7 @@ USUAL: dict[str, Any] = {
     "transaction_ends": False,
     "time_ms": None,
     "declared": None,
+    "origin": "",
 }
 _ROWS = {"before", "after"}  # too dear to compare
 _COUNTED = {"index", "number"}
@@ -117,6 +118,7 @@ def _columns(changes: Sequence[Change]) -> tuple[list[Any], ...]:
         [change.transaction_ends for change in changes],
         [change.time_ms for change in changes],
         [change.declared for change in changes],
+        [change.origin for change in changes],
     )
 
 

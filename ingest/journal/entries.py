@@ -6,7 +6,7 @@ smaller ones. Trimming works in small steps, and appends run between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,9 +16,11 @@ import sqlalchemy as sa
 
 from catalog import faults
 from catalog.store.database import Database
-from ingest.change import TableName, table_key, table_name
+from ingest.change import Change, TableName, table_key, table_name
+from ingest.epochs import put_in_epoch
 from ingest.journal import table_groups
 from ingest.journal.cut_points import landed_groups, landed_transactions
+from ingest.journal.encoded_request import name_key
 from ingest.journal.encoding import decode
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
@@ -30,8 +32,10 @@ from ingest.journal.schema import (
     listed,
     ranges,
     shared,
+    sources,
     transactions,
 )
+from ingest.journal.source_states import expire_states
 from ingest.journal.transactions import (
     delete_empty_transactions,
     delete_unchanged_transactions,
@@ -52,6 +56,18 @@ _ADVANCE = (
     )
     .returning(counters.c.id, counters.c.events, counters.c.bytes)
 )
+_SET_TRIMMED = (
+    sa.update(counters)
+    .where(
+        _of_warehouse,
+        sa.or_(
+            counters.c.trimmed_id < sa.bindparam("trimmed"),
+            sa.bindparam("trimmed", type_=sa.BigInteger) == 0,
+        ),
+    )
+    .values(trimmed_id=sa.bindparam("trimmed"))
+)
+_TRIMMED = sa.select(counters.c.trimmed_id).where(_of_warehouse)
 _SUM = sa.select(
     sa.func.coalesce(sa.func.sum(counters.c.events), 0), sa.func.coalesce(sa.func.sum(counters.c.bytes), 0)
 )
@@ -109,6 +125,16 @@ def warehouses(database: Database) -> list[str]:
     return [row[0] for row in database.fetch_all(_HELD, {})]
 
 
+def set_trimmed(connection: sa.Connection, warehouse: str, trimmed_id: int) -> None:
+    """The newest id that was deleted because it has landed; 0 begins anew."""
+    connection.execute(_SET_TRIMMED, {"w": warehouse, "trimmed": trimmed_id})
+
+
+def trimmed_to(database: Database, warehouse: str) -> int:
+    row = database.fetch_one(_TRIMMED, {"w": warehouse})
+    return row[0] if row is not None else 0
+
+
 # -- reading
 
 ENTRIES_AT_A_TIME = 64
@@ -136,7 +162,14 @@ _PENDING = (
     .group_by(entries.c.table_key)
 )
 _READ = (
-    sa.select(entries.c.id, entries.c.received_ms, entries.c.events, entries.c.skips, entries.c.blob)
+    sa.select(
+        entries.c.id,
+        entries.c.received_ms,
+        entries.c.events,
+        entries.c.skips,
+        entries.c.blob,
+        entries.c.epochs,
+    )
     .where(*_inside)
     .order_by(entries.c.id)
     .limit(ENTRIES_AT_A_TIME)
@@ -166,8 +199,10 @@ def read_entries(
     while True:
         params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
         rows = database.fetch_all(_READ, params)
-        for journal_id, received_ms, count, skips, blob in rows:
+        for journal_id, received_ms, count, skips, blob, epochs in rows:
             changes, rejects = decode(blob, table, orjson.loads(skips) if skips else ())
+            if epochs:
+                _put_in_epochs(changes, epochs)
             yield JournalEntry(journal_id, received_ms, changes, rejects)
             events += count
             if events_max is not None and events >= events_max:
@@ -175,6 +210,14 @@ def read_entries(
             after = journal_id
         if len(rows) < ENTRIES_AT_A_TIME:
             return
+
+
+def _put_in_epochs(changes: Sequence[Change], text: str) -> None:
+    epochs = {(source, origin): epoch for source, origin, epoch in orjson.loads(text)}
+    for change in changes:
+        epoch = epochs.get((name_key(change.source), change.origin), 0)
+        if epoch:
+            put_in_epoch(change, epoch)
 
 
 def batch_end(
@@ -298,6 +341,7 @@ def _trim_some(connection: sa.Connection, warehouse: str, table: TableName, up_t
         return False
     connection.execute(_DELETE_ENTRIES, where | {"first": rows[0][0], "last": rows[-1][0]})
     advance_counter(connection, warehouse, 0, -sum(row[1] for row in rows), -sum(row[2] for row in rows))
+    set_trimmed(connection, warehouse, rows[-1][0])
     return len(rows) == TRIMMED_AT_A_TIME
 
 
@@ -312,9 +356,10 @@ def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], b
         head = lock_counter(connection, warehouse)
         if not is_gone():
             return 0
-        for table in (entries, digests, ranges, transactions, shared, dead_letters):
+        for table in (entries, digests, ranges, transactions, shared, dead_letters, sources):
             connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
         advance_counter(connection, warehouse, 0, -head.events, -head.stored_bytes)
+        set_trimmed(connection, warehouse, 0)
         return head.events
 
     return database.write(work)
@@ -325,6 +370,7 @@ def expire(database: Database, now_ms: int) -> None:
     while database.write(lambda connection: _expire_digests(connection, now_ms)):
         faults.reach("journal.swept-some")
     database.write(lambda connection: delete_empty_transactions(connection, now_ms - SILENT_ENDS_MS))
+    database.write(lambda connection: expire_states(connection, now_ms))
 
 
 def _expire_digests(connection: sa.Connection, now_ms: int) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 import orjson
 import sqlalchemy as sa
+from prometheus_client import Counter as MetricCounter
 
 from catalog import faults
 from catalog.errors import CatalogError, Invalid, Unavailable
@@ -31,8 +32,9 @@ from ingest.change import table_name
 from ingest.journal import table_groups
 from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
 from ingest.journal.entries import Counter, advance_counter, lock_counter, pending_in_transaction
-from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull
+from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull, SourceHeld
 from ingest.journal.schema import entries, is_about_data, root_cause, run_many
+from ingest.journal.source_states import SourceStates
 from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
 from ingest.journal.transactions import TransactionLedger, load_transactions, new_steps, store_transactions
 from ingest.settings import JournalLimits
@@ -40,6 +42,10 @@ from ingest.settings import JournalLimits
 _INSERT_ENTRY = sa.insert(entries)
 
 PENDING_READ_EVERY_S = 0.25  # how much others have appended and trimmed
+
+_holds = MetricCounter(
+    "calve_source_holds_total", "Requests that were refused because their changes cannot be put in order."
+)
 
 Answer = AppendReceipt | CatalogError
 
@@ -169,13 +175,22 @@ class _OneWarehouse:
         if not requests:
             return []
         began = self._id
-        numbers = GroupNumbers(self._connection, self._warehouse, requests)
-        digests = self._group_digests(requests, window)
-        self._learn_transactions(requests)
-        receipts = [self._one(request, numbers, digests) for request in requests]
+        names = {run.source for request in requests for run in request.runs}
+        states = SourceStates(self._connection, self._warehouse, names) if names else None
+        held = [states.assign(request, self._now_ms) if states is not None else None for request in requests]
+        stored = [request for request, refusal in zip(requests, held, strict=True) if refusal is None]
+        numbers = GroupNumbers(self._connection, self._warehouse, stored)
+        digests = self._group_digests(stored, window)
+        self._learn_transactions(stored)
+        receipts = [
+            self._one(request, numbers, digests) if refusal is None else refusal
+            for request, refusal in zip(requests, held, strict=True)
+        ]
         run_many(_INSERT_ENTRY, self._connection, self._rows)
         faults.reach("journal.entries-written")
         numbers.store()
+        if states is not None:
+            states.store(self._now_ms)
         faults.reach("journal.numbers-written")
         if digests is not None:
             digests.store(self._id, expires_ms)
@@ -217,7 +232,9 @@ class _OneWarehouse:
         duplicates = set(numbers.take(request))
         if digests is not None:
             duplicates.update(digests.take(request))
-        rows = [row for entry in request.entries if (row := self._row(entry, duplicates)) is not None]
+        epochs = [[*key, epoch] for key, epoch in request.epochs.items()]
+        text = orjson.dumps(epochs).decode() if epochs else None
+        rows = [row for entry in request.entries if (row := self._row(entry, duplicates, text)) is not None]
         first = None
         if rows or (request.has_excluded and len(duplicates) < len(request.indexes)):
             self._id += 1  # what is known of excluded events has an id as well
@@ -237,7 +254,7 @@ class _OneWarehouse:
             head=self._id,
         )
 
-    def _row(self, entry: EncodedEntry, duplicates: set[int]) -> dict[str, Any] | None:
+    def _row(self, entry: EncodedEntry, duplicates: set[int], epochs: str | None) -> dict[str, Any] | None:
         skips = [index for index, slot in enumerate(entry.slots) if slot in duplicates] if duplicates else []
         if len(skips) == len(entry.slots):
             return None
@@ -250,6 +267,7 @@ class _OneWarehouse:
             "skips": orjson.dumps(skips) if skips else None,
             "blob": entry.blob,
             "sources": entry.sources,
+            "epochs": epochs,
         }
 
 
@@ -341,6 +359,9 @@ class GroupCommit:
         self._on_commit(result)
         for (_, future), answer in zip(group, result.answers, strict=True):
             if isinstance(answer, CatalogError):
+                if isinstance(answer, SourceHeld):
+                    _holds.inc()
+                    log.warning("a source is held", extra={"source": answer.source, "reason": answer.reason})
                 _fail(future, answer)
             elif future.set_running_or_notify_cancel():
                 future.set_result(answer)

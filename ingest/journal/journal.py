@@ -9,14 +9,18 @@ What has landed is trimmed. Any number of processes may use one database at a ti
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 
+import sqlalchemy as sa
+
 from catalog.errors import TooLarge
 from catalog.store.database import Database
 from ingest.change import ParsedRequest, TableName
+from ingest.epochs import SourceState
 from ingest.journal import schema, table_groups
 from ingest.journal.cut_points import cut_point, first_behind
 from ingest.journal.dead_letters import DeadLetters
@@ -32,16 +36,21 @@ from ingest.journal.entries import (
     read_entries,
     size_between,
     trim_entries,
+    trimmed_to,
     warehouses,
 )
 from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
+from ingest.journal.source_states import all_states, change_state, load_state
 from ingest.journal.table_groups import SharedSpan
 from ingest.settings import JournalLimits
 
 USAGE_AGE_S_MAX = 0.25  # others append and trim too
 FULL_AGE_S_MAX = 0.02  # before somebody is refused
 NEARLY_FULL = 0.8  # part of the bytes at which requests of the usual priority are refused
+
+
+_IDENTITY = sa.select(schema.identity.c.id)
 
 
 class Journal:
@@ -198,6 +207,30 @@ class Journal:
         forgotten = forget_warehouse(self._database, warehouse, is_gone)
         self._set_usage(pending_totals(self._database))
         return forgotten
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Of this journal; another one has another."""
+        [row] = self._database.fetch_all(_IDENTITY, {})
+        return str(row[0])
+
+    def trimmed(self, warehouse: str) -> int:
+        """The newest id that was deleted because it has landed."""
+        return trimmed_to(self._database, warehouse)
+
+    def sources(self, warehouse: str, limit: int = 1000) -> list[tuple[str, SourceState, int]]:
+        """(source, state, last append) of the sources that name themselves."""
+        return all_states(self._database, warehouse, limit)
+
+    def source(self, warehouse: str, source: str) -> SourceState:
+        """NotFound if the source has not sent changes."""
+        return load_state(self._database, warehouse, source)
+
+    def change_source(
+        self, warehouse: str, source: str, change: Callable[[SourceState], SourceState]
+    ) -> SourceState:
+        """Under the lock of the appends. NotFound if the source is not known."""
+        return change_state(self._database, warehouse, source, change, self._clock())
 
     def expire(self, now_ms: int) -> None:
         """Forget identities whose window is over. To be called every few seconds, by any process."""

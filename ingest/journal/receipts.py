@@ -82,3 +82,17 @@ class BatchChanged(Conflict):
             "another body was stored under this Idempotency-Key, Webhook-Id or X-Batch-Seq: send each body "
             "under a key of its own"
         )
+
+
+class SourceHeld(Conflict):
+    """Nothing of the request was stored: its changes cannot be put in order."""
+
+    def __init__(self, warehouse: str, source: str, reason: str) -> None:
+        super().__init__(
+            f"the source {source} is held: {reason}. If it has a new history (a failover, a restored or "
+            f"recreated database), send X-Source-Epoch with a new name, or POST "
+            f"/lake/v1/{warehouse}/sources/{{source}}/epoch; if its history is the same, POST there with "
+            '{"same-history": true}'
+        )
+        self.source = source
+        self.reason = reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from catalog.store.database import Database, lift_time_limits
 from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
-VERSION = 4
+VERSION = 5
 LOCK = 4205339  # of PostgreSQL, for those who migrate at the same time
 
 metadata = sa.MetaData()
@@ -32,6 +33,22 @@ counters = sa.Table(
     sa.Column("id", sa.BigInteger, nullable=False),
     sa.Column("events", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("trimmed_id", sa.BigInteger, nullable=False, server_default="0"),  # the newest that has landed
+)
+
+# Another journal has another id: a catalog knows by it whether this is the one that it has landed from.
+identity = sa.Table("journal_identity", metadata, sa.Column("id", Text, primary_key=True))
+
+# What is known of each source, as JSON (`SourceState`): its epoch, its newest position, why it is held.
+sources = sa.Table(
+    "journal_sources",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("source", Text, primary_key=True),
+    sa.Column("state", Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.Index("journal_sources_by_age", "updated_ms"),
 )
 
 # What one request brought for one table. All tables of a request share its id.
@@ -47,6 +64,7 @@ entries = sa.Table(
     sa.Column("skips", sa.LargeBinary),  # which of the blob's events were duplicates
     sa.Column("blob", sa.LargeBinary, nullable=False),
     sa.Column("sources", Text),  # their names, each between two 0x1F
+    sa.Column("epochs", Text),  # JSON: [source, origin, epoch] of changes that are not in the first epoch
     # Answers what is pending without a look at the blobs.
     sa.Index(
         "journal_entries_pending",
@@ -170,6 +188,10 @@ _UPGRADES = {
             " (warehouse, table_key, id, events, stored_bytes, received_ms, sources)"
         ),
     ),
+    4: (
+        "ALTER TABLE journal_heads ADD COLUMN trimmed_id BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE journal_entries ADD COLUMN epochs TEXT",
+    ),
 }
 
 
@@ -195,6 +217,9 @@ def migrate(database: Database) -> tuple[int, int]:
                 binary = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
                 connection.execute(sa.text(statement.format(binary=binary)))
             connection.execute(sa.update(journal_version).values(version=step + 1))
+        metadata.create_all(connection)
+        if connection.execute(sa.select(identity.c.id)).first() is None:
+            connection.execute(sa.insert(identity).values(id=uuid.uuid4().hex))
         return before, VERSION
 
     return database.write(work)

@@ -194,8 +194,9 @@ class GroupNumbers:
         for request in requests:
             for one in request.numbered:
                 low, high = min(one.numbers), max(one.numbers)
-                known = spans.get(one.source, (low, high))
-                spans[one.source] = (min(low, known[0]), max(high, known[1]))
+                counter = _counter(request, one.source)
+                known = spans.get(counter, (low, high))
+                spans[counter] = (min(low, known[0]), max(high, known[1]))
         for source, (low, high) in sorted(spans.items()):
             params = {"w": warehouse, "s": source, "low": low - 1, "high": high + 1}
             found = [(row[0], row[1]) for row in connection.execute(_NEAR, params).fetchall()]
@@ -205,7 +206,9 @@ class GroupNumbers:
     def take(self, request: EncodedRequest) -> list[int]:
         """The slots of the request whose numbers were seen; the others now are."""
         return [
-            one.slots[index] for one in request.numbered for index in self._now[one.source].take(one.numbers)
+            one.slots[index]
+            for one in request.numbered
+            for index in self._now[_counter(request, one.source)].take(one.numbers)
         ]
 
     def store(self) -> None:
@@ -218,6 +221,12 @@ class GroupNumbers:
             ]
         run_many(_DELETE_RANGE, self._connection, gone)
         run_many(_SET_RANGE, self._connection, grown)
+
+
+def _counter(request: EncodedRequest, source: str) -> str:
+    """Under which name the numbers of a source are kept: each epoch counts anew."""
+    epoch = request.epochs.get((source, ""), 0)
+    return f"{source}~{epoch}" if epoch else source
 
 
 class GroupDigests:

@@ -21,6 +21,7 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
 from ingest.landing.job_staging import LEASE_S, JobStaging
+from ingest.landing.journals import remember
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.wakeup import Wakeup
 from ingest.landing.work import Work, with_states
@@ -193,9 +194,11 @@ class JobService:
         job = self._held(job_id, epoch)
         landing = PublishPlan.decode(job.landing)
         found = work.snapshots(self._catalog, job.warehouse)
+        journal_id, head = self._journal.id, self._journal.head(job.warehouse)
 
         def in_transaction(connection: sa.Connection, number: int) -> None:
             finish(connection, job_id, epoch, number, metrics)
+            remember(connection, job.warehouse, journal_id, head)
             for step in landing.steps:
                 full_name = step.table or UNROUTED
                 space, name = full_name[:-1], full_name[-1]

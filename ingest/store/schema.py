@@ -9,7 +9,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 metadata = sa.MetaData()
-VERSION = 2
+VERSION = 3
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -97,6 +97,15 @@ claims = sa.Table(
     sa.Index("landing_claims_by_job", "job_id"),
 )
 
+# The journal that changes of a warehouse landed from, and its newest id at the last publish.
+landing_journals = sa.Table(
+    "landing_journals",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("journal_id", Text, nullable=False),
+    sa.Column("head", sa.BigInteger, nullable=False),
+)
+
 workers = sa.Table(
     "landing_workers",
     metadata,
@@ -114,7 +123,7 @@ def migrate(database: Database) -> None:
             lift_time_limits(connection)
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(4205338)"))
         before = _version(connection)
-        metadata.create_all(connection)  # what version 2 adds are tables
+        metadata.create_all(connection)  # later versions have more tables
         if before == 0:
             connection.execute(sa.insert(landing_version).values(version=VERSION))
         elif before < VERSION:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from catalog.errors import CommitFailed
 from catalog.store.database import Database
 from ingest.change import TableName
-from ingest.store.schema import claims, jobs, landing_tables, landing_watermarks
+from ingest.store.schema import claims, jobs, landing_journals, landing_tables, landing_watermarks
 from ingest.store.table_settings import TableSettings
 
 _of_table = (
@@ -174,7 +174,7 @@ class LandingTables:
         """Delete the rows of a warehouse that was dropped."""
 
         def work(connection: sa.Connection) -> None:
-            for table in (landing_tables, landing_watermarks, claims):
+            for table in (landing_tables, landing_watermarks, landing_journals, claims):
                 connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
             connection.execute(sa.delete(jobs).where(jobs.c.warehouse == warehouse, jobs.c.state != "done"))
 

@@ -229,9 +229,15 @@ class Maker:
         ]
         return {"events": events}
 
-    def post(self, body: dict[str, Any]) -> str:
+    def sender(self) -> str:
+        """A source that has sent changes."""
+        name = uuid.uuid4().hex
+        self.post(self.changes(), source=name)
+        return name
+
+    def post(self, body: dict[str, Any], source: str | None = None) -> str:
         """Append changes; the token of their position."""
-        headers = {"X-Source-Id": uuid.uuid4().hex}
+        headers = {"X-Source-Id": source or uuid.uuid4().hex}
         path = f"/cdc?warehouse={self.warehouse}"
         answer = self.rest.call("POST", path, json=body, headers=headers)
         assert answer.is_success, answer.text
@@ -476,6 +482,8 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "failJob": lambda m: m.held(error="a test"),
     "publishJob": Maker.worked_on,
     "completeJob": Maker.maintained,
+    "loadEpoch": lambda m: {"source": m.sender()},
+    "beginEpoch": lambda m: {"source": m.sender(), "body": {"same-history": True}},
     "listDeadLetters": lambda m: {},
     "loadDeadLetter": lambda m: {"letter": m.letter()},
     "fixDeadLetter": lambda m: {"letter": m.letter(), "body": {"event": m.changes()["events"][0]}},

@@ -57,6 +57,10 @@ def test_an_older_one_is_brought_up(url: str) -> None:
             "DROP INDEX journal_transactions_open",
             "ALTER TABLE journal_transactions DROP COLUMN announced",
             "CREATE INDEX journal_transactions_open ON journal_transactions (warehouse, source, is_open)",
+            "DROP TABLE journal_sources",
+            "DROP TABLE journal_identity",
+            "ALTER TABLE journal_heads DROP COLUMN trimmed_id",
+            "ALTER TABLE journal_entries DROP COLUMN epochs",
             "ALTER TABLE journal_dead_letters DROP COLUMN change",
             "ALTER TABLE journal_dead_letters DROP COLUMN context",
             "ALTER TABLE journal_dead_letters DROP COLUMN job_id",
@@ -66,7 +70,7 @@ def test_an_older_one_is_brought_up(url: str) -> None:
                 " group_key TEXT NOT NULL, PRIMARY KEY (warehouse, table_key))"
             ),
             "INSERT INTO journal_companions VALUES ('main', 'a', 'a'), ('main', 'b', 'a')",
-            "INSERT INTO journal_heads VALUES ('main', 7, 0, 0)",
+            "INSERT INTO journal_heads (warehouse, id, events, bytes) VALUES ('main', 7, 0, 0)",
             "DROP INDEX journal_entries_pending",
             "ALTER TABLE journal_entries DROP COLUMN sources",
             (
