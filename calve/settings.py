@@ -166,16 +166,12 @@ class Settings(BaseSettings):
         "zttp", description="Parser of HTTP requests: `zttp` is faster and stricter; `h11` is pure Python."
     )
 
-    maintenance: bool = Field(
-        True, description="Tables are maintained: snapshots expire, small files are joined."
-    )
+    maintenance: bool = Field(True, description="Snapshots expire and small files are joined.")
     kept_moments: Text = Field(
         "all:10m, 1m:6h, 1h:7d, 1d:365d",
         description="Which past moments of a warehouse can be read: all of the last 10 minutes, and so on.",
     )
-    maintenance_interval_s: Seconds = Field(
-        10.0, ge=0.1, description="Time between two rounds of maintenance."
-    )
+    maintenance_interval_s: Seconds = Field(10.0, ge=0.1, description="Time between rounds of maintenance.")
     reader_pin_s: int = Field(
         3600, ge=1, description="A moment that a client reads stays readable for this time after a request."
     )

@@ -45,6 +45,8 @@ LIFETIMES = {
     "landing_version": "one row",
     "landing_tables": "one row for each table that changes land in",
     "landing_watermarks": "one row for each table and source",
+    "landing_sources": "one row for each source with rules, until they are deleted",
+    "landing_pauses": "one row for each paused source or table, until it goes on",
     "landing_jobs": "finished jobs are deleted after an hour",
     "landing_claims": "deleted with the end of their job",
     "landing_workers": "deleted ten minutes after a worker was seen last",
@@ -55,7 +57,7 @@ LIFETIMES = {
     "journal_ranges": f"one row for each gap; the newest {RANGES_MAX:,} of each source",
     "journal_marks": "deleted when `deduplication_window_ms` has passed",
     "journal_transactions": "deleted when all of their changes have landed",
-    "journal_companions": "one row for each table that shares source transactions with others",
+    "journal_shared": "deleted when all of their changes have landed",
     "journal_dead_letters": (
         f"30 days after they were replayed or dropped; the newest {LETTERS_MAX:,} of a table and reason"
     ),
