@@ -12,7 +12,15 @@ from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
 from ingest.landing.status import LandingStatus
-from ingest.store.table_settings import AfterReject, Deletes, Mode, Policy, TableSettings, Truncate
+from ingest.store.table_settings import (
+    AfterReject,
+    Deletes,
+    MirrorChanged,
+    Mode,
+    Policy,
+    TableSettings,
+    Truncate,
+)
 from ingest.store.tables import LandingTables
 
 router = APIRouter(prefix="/lake/v1", tags=["Changes"])
@@ -31,6 +39,11 @@ class SettingsBody(BaseModel):
     )
     deletes: Deletes = Field(
         "hard", description="soft: a deleted row stays in the mirror, with `_is_deleted` true"
+    )
+    mirror_changed: MirrorChanged = Field(
+        "pause",
+        alias="mirror-changed",
+        description="If others rolled the mirror back, emptied or dropped it: stop landing, or go on with it",
     )
     partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
     changes_partition: list[str] | None = Field(None, alias="changes-partition")

@@ -83,6 +83,9 @@ class StagedBatch:
 # -- the state of a table
 
 Metadata = dict[str, Any]
+_ACCEPT = 'or set {"mirror-changed": "accept"} with PUT .../ingest to go on with it as it is'
+_AFTER_DROP = f"undrop it, or drop its changes table too to begin anew, {_ACCEPT}"
+_AFTER_ROLLBACK = f"set it to its newest snapshot again, {_ACCEPT}"
 # The parts of a table's metadata that a batch is made for.
 _SHAPE = ("table-uuid", "format-version", "schemas", "current-schema-id", "last-column-id")
 
@@ -128,6 +131,32 @@ def _table_state(state: CurrentState, landed: LandedTable, marks: dict[str, str]
         has_namespace=state.entry(namespace, "") is not None,
         has_rejects=_is_table(state, namespace, name + REJECTS_SUFFIX),
     )
+
+
+def why_paused(state: TableState) -> str | None:
+    """Why nothing may be landed into a mirror: it is not the one that the last batch left. None if it is.
+
+    Later snapshots of others do not count, so compaction goes on. An expired snapshot cannot be found.
+    """
+    known, mirror = state.landed.mirror_snapshot_id, state.mirror
+    settings = state.landed.settings
+    if known is None or settings.mirror_changed == "accept" or settings.mode == "changes":
+        return None
+    if mirror is None:
+        # Without its changes table, too, the table begins anew.
+        return None if state.changes is None else f"the mirror was dropped: {_AFTER_DROP}"
+    current = mirror.get("current-snapshot-id")
+    if current in (None, -1):
+        return f"the mirror was emptied or made anew: {_AFTER_ROLLBACK}"
+    parents = {
+        snapshot["snapshot-id"]: snapshot.get("parent-snapshot-id")
+        for snapshot in mirror.get("snapshots") or ()
+    }
+    if known not in parents:
+        return None
+    while current is not None and current != known:
+        current = parents.get(current)
+    return None if current == known else f"the mirror was rolled back: {_AFTER_ROLLBACK}"
 
 
 def metadata_of(context: StagingContext, warehouse: str, table: TableName) -> Metadata | None:
@@ -181,6 +210,7 @@ def _digest_input(table: TableName, table_state: TableState) -> list[Any]:
             table_state.is_empty,
             table_state.has_namespace,
             table_state.has_rejects,
+            why_paused(table_state),
         ],
     ]
 

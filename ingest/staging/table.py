@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog.errors import Conflict
 from ingest.change import Change, TableName, original_of
 from ingest.identity import (
     ArrivedChange,
@@ -34,6 +35,7 @@ from ingest.staging.context import (
     TableState,
     metadata_of,
     staged_folder,
+    why_paused,
 )
 from ingest.staging.policies import under_policies
 from ingest.staging.rejects import (
@@ -93,6 +95,7 @@ class TableStaging:
         described["requests"] = []
         notice = None
         if ordered:
+            self._require_unchanged()
             changes = [item.change for item in ordered]
             found = plan_table(table, self._settings, self._state.mirror, self._state.changes, changes)
             notice = found.notice
@@ -119,6 +122,13 @@ class TableStaging:
                 self._oldest_ms,
             )
         )
+
+    def _require_unchanged(self) -> None:
+        reason = why_paused(self._state)
+        if reason is not None and self._prestaging:
+            raise CannotPrestage
+        if reason is not None:
+            raise Conflict(reason)
 
     def _read(
         self, table: TableName, span: tuple[int, int]

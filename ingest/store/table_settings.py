@@ -14,6 +14,7 @@ Policy = Literal["evolve", "freeze", "reject"]
 AfterReject = Literal["pass", "wait"]
 Truncate = Literal["apply", "ignore", "hold"]
 Deletes = Literal["hard", "soft"]
+MirrorChanged = Literal["pause", "accept"]
 
 IS_DELETED = "_is_deleted"  # Iceberg has reserved `_deleted`
 
@@ -33,6 +34,7 @@ _CHOICES = {
     "after_reject": AfterReject,
     "truncate": Truncate,
     "deletes": Deletes,
+    "mirror_changed": MirrorChanged,
 }
 CHANGES_SUFFIX, REJECTS_SUFFIX = RESERVED_SUFFIXES
 
@@ -47,6 +49,7 @@ class TableSettings:
     after_reject: AfterReject = "pass"  # later changes of a key whose change was rejected
     truncate: Truncate = "apply"
     deletes: Deletes = "hard"  # soft: the row stays, with IS_DELETED
+    mirror_changed: MirrorChanged = "pause"  # a mirror that others rolled back, emptied or dropped
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2

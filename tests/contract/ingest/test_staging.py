@@ -185,3 +185,62 @@ def test_a_keyed_event_that_is_counted_anew_is_one_event(lake: StagingLake) -> N
         event = debezium("c", {"id": 1}, source=log, transaction={"id": "9:5", "total_order": order})
         lake.post(event, key=("id",))
     assert len(staged_rows(lake.land(), "t")) == 1
+
+
+# -- mirrors that others have changed
+
+
+def _land(lake: StagingLake, number: int) -> None:
+    log = {"connector": "postgresql", "lsn": number, "sequence": f'["{number}","{number}"]'}
+    lake.post(debezium("c", {"id": number}, source=log), key=("id",))
+    lake.land()
+
+
+def _post(lake: StagingLake, number: int) -> None:
+    log = {"connector": "postgresql", "lsn": number, "sequence": f'["{number}","{number}"]'}
+    lake.post(debezium("c", {"id": number}, source=log), key=("id",))
+
+
+def _stalled(lake: StagingLake) -> str:
+    assert lake.ingest.job_service.lease("w", [WAREHOUSE], {}, "anonymous") is None
+    return str(lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]["stalled"])
+
+
+def _mirror(lake: StagingLake) -> dict[str, Any]:
+    found: dict[str, Any] = lake.call("GET", "/v1/main/namespaces/shop/tables/t").json()["metadata"]
+    return found
+
+
+def test_a_mirror_that_was_rolled_back_is_not_landed_into(lake: StagingLake) -> None:
+    _land(lake, 1)
+    first = _mirror(lake)["current-snapshot-id"]
+    _land(lake, 2)
+    newest = _mirror(lake)["current-snapshot-id"]
+
+    def set_main(snapshot: int) -> None:
+        update = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot}
+        body = {"requirements": [], "updates": [update]}
+        answer = lake.call("POST", "/v1/main/namespaces/shop/tables/t", body)
+        assert answer.is_success, answer.text
+
+    set_main(first)
+    _post(lake, 3)
+    assert "rolled back" in _stalled(lake)
+    set_main(newest)
+    lake.land()
+    set_main(first)
+    _post(lake, 4)
+    path = "/lake/v1/main/namespaces/shop/tables/t/ingest"
+    assert lake.call("PUT", path, {"mirror-changed": "accept"}).is_success
+    lake.land()
+    assert [row["id"] for row in lake.rows()] == [1, 2, 3, 4]
+
+
+def test_a_mirror_that_was_dropped_alone_is_not_made_anew(lake: StagingLake) -> None:
+    _land(lake, 1)
+    assert lake.call("DELETE", "/v1/main/namespaces/shop/tables/t").is_success
+    _post(lake, 2)
+    assert "was dropped" in _stalled(lake)
+    assert lake.call("DELETE", "/v1/main/namespaces/shop/tables/t__changes").is_success
+    lake.land()  # both are gone: it begins anew
+    assert _mirror(lake)["current-snapshot-id"] is not None
