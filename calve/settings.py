@@ -308,6 +308,24 @@ class Settings(BaseSettings):
         "local[*]", description="Where Spark runs: `local[*]`, or the address of a cluster."
     )
     spark_memory: Text = Field("1g", description="Memory of the worker's Spark driver, such as `1g` or `4g`.")
+    spark_driver_host: Text | None = Field(
+        None, description="Address of the driver for executors elsewhere, where Spark does not find it."
+    )
+    spark_driver_port: int | None = Field(
+        None, ge=1, le=65535, description="Fixed port of the driver, for a firewall."
+    )
+    spark_block_manager_port: int | None = Field(
+        None, ge=1, le=65535, description="Fixed port through which the driver and executors exchange blocks."
+    )
+    spark_shuffle_partitions: int | None = Field(
+        None, ge=1, description="Partitions of a shuffle, which only MERGE has. Default: 2."
+    )
+    spark_executors_max: int | None = Field(
+        None, ge=1, description="Let Spark add and remove executors by need, up to so many."
+    )
+    spark_event_log_dir: Text | None = Field(
+        None, description="Folder for Spark's event logs, such as `file:///var/log/spark`."
+    )
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -50,7 +50,29 @@ def command(settings: Settings, uri: str, *, parent_pid: int | None = None) -> l
     words = [sys.executable, "-m", "spark_jobs.worker", "--uri", uri]
     words += ["--master", settings.spark_master, "--memory", settings.spark_memory]
     words += ["--slots", str(settings.worker_slots)]
+    words += [word for name, value in spark_conf(settings).items() for word in ("--conf", f"{name}={value}")]
     return words if parent_pid is None else [*words, "--parent-pid", str(parent_pid)]
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """The settings of Spark that have a name of their own here. `--conf` sets any other, and wins."""
+    given = {
+        "spark.driver.host": settings.spark_driver_host,
+        "spark.driver.port": settings.spark_driver_port,
+        "spark.blockManager.port": settings.spark_block_manager_port,
+        "spark.sql.shuffle.partitions": settings.spark_shuffle_partitions,
+        "spark.dynamicAllocation.maxExecutors": settings.spark_executors_max,
+        "spark.eventLog.dir": settings.spark_event_log_dir,
+    }
+    if settings.spark_driver_host is not None:
+        given["spark.driver.bindAddress"] = "0.0.0.0"
+    if settings.spark_executors_max is not None:
+        # Without an external shuffle service, an executor that has shuffle files is kept.
+        given |= {"spark.dynamicAllocation.enabled": "true"}
+        given |= {"spark.dynamicAllocation.shuffleTracking.enabled": "true"}
+    if settings.spark_event_log_dir is not None:
+        given["spark.eventLog.enabled"] = "true"
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def environment(settings: Settings) -> dict[str, str]:

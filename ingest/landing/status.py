@@ -7,7 +7,7 @@ server; its row names that worker and says why it does not run, or has no reason
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -155,9 +155,12 @@ class LandingStatus:
         staging_error = [failed[table] for table in sorted(failed)]
         paused = self._pauses(warehouse) if self._pauses is not None else Pauses({}, {})
         limited = self._cutter.limits(warehouse)
+        newest = self._jobs.newest(warehouse, 50)
+        written = _written(newest)
         tables = {
             ".".join(table) or "(no table)": {
                 **_landed(rows.get(table)),
+                **written.get(".".join(table), {}),
                 **_waiting(pending.get(table), rows.get(table), now_ms),
                 "watermarks": marks.get(table, {}),
                 **({"stalled": failed[table]} if table in failed else {}),
@@ -165,7 +168,7 @@ class LandingStatus:
             }
             for table in sorted({*rows, *pending, *paused.tables})
         }
-        jobs = [job for job in self._jobs.newest(warehouse, 50) if job["state"] != "done"]
+        jobs = [job for job in newest if job["state"] != "done"]
         workers = self._jobs.workers()
         worker = worker_state(workers, now_ms)
         published = [row.commit_us // 1000 for row in rows.values() if row.number is not None]
@@ -219,6 +222,18 @@ def _held(
     if pending is None or pending.last_id <= limited.get(table, pending.last_id):
         return {}
     return {"waits": "a source, or a table of the same source transactions, is paused or cannot be staged"}
+
+
+def _written(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By which way each table was written lately: by Spark `tasks`, or by `merge` and why."""
+    found: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        tables = orjson.loads(job["progress"]).get("tables") if job["state"] == "done" else None
+        for name, facts in tables.items() if isinstance(tables, dict) else ():
+            if isinstance(facts, dict) and "by" in facts:
+                shown = {"written-by": facts["by"]}
+                found.setdefault(name, shown | ({"merge-reason": facts["why"]} if "why" in facts else {}))
+    return found
 
 
 def _landed(row: LandedTable | None) -> dict[str, Any]:

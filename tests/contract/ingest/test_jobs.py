@@ -125,6 +125,21 @@ def test_a_job_whose_table_was_made_by_somebody_else_is_cut_again(desk: Stack) -
     assert landed(desk, f"{space}.t")["events"] == 1
 
 
+def test_the_status_says_by_which_way_a_table_was_written(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    told: list[dict[str, Any]] = [
+        {"by": "tasks", "tasks": 1},
+        {"by": "merge", "why": "the table has equality deletes"},
+    ]
+    for number, facts in enumerate(told):
+        hand.post(f"{space}.t", {"id": number})
+        job = hand.lease(space)
+        hand.work(job)
+        assert hand.publish(job, metrics={"tables": {f"{space}.t": facts}}).status_code == 200
+        shown = landed(desk, f"{space}.t")
+        assert (shown["written-by"], shown.get("merge-reason")) == (facts["by"], facts.get("why"))
+
+
 def test_the_next_worker_takes_over_when_a_lease_is_over_and_the_first_can_do_nothing(desk: Stack) -> None:
     space, zombie, heir = fresh(), Hand(desk.url), Hand(desk.url)
     zombie.post(f"{space}.t", {"id": 1})

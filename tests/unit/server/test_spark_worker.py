@@ -7,6 +7,7 @@ import os
 import queue
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,25 @@ def test_a_local_spark_does_not_look_up_the_host_name(monkeypatch: pytest.Monkey
     assert "SPARK_LOCAL_IP" not in environment(Settings(spark_master="spark://spark.example:7077"))
     monkeypatch.setenv("SPARK_LOCAL_IP", "192.0.2.7")
     assert environment(Settings())["SPARK_LOCAL_IP"] == "192.0.2.7"
+
+
+def test_settings_of_spark_reach_the_worker() -> None:
+    settings = Settings(
+        spark_driver_host="10.0.0.7",
+        spark_driver_port=7078,
+        spark_executors_max=8,
+        spark_event_log_dir="file:///var/log/spark",
+    )
+    words = spark_worker.command(settings, "http://lake:8181")
+    given = dict(word.split("=", 1) for before, word in pairwise(words) if before == "--conf")
+    assert given == {
+        "spark.driver.host": "10.0.0.7",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.driver.port": "7078",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.maxExecutors": "8",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": "file:///var/log/spark",
+    }
+    assert "--conf" not in spark_worker.command(Settings(), "http://lake:8181")
