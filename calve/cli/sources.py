@@ -15,7 +15,7 @@ from calve.client import Lake
 
 @click.group()
 def command() -> None:
-    """Show the sources of changes, choose what of them is stored, pause and resume them.
+    """Choose what of a source is stored, pause and resume sources.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def set_(
     Examples:
       calve sources set shop --include 'public.*' --route 'public.*=shop.*'
       calve sources set shop --drop '*:password' --hash 'shop.customers:email'
-      calve sources set shop --file rules.json
+      calve sources set shop --file -
     """
     rules: dict[str, Any] = {
         "include": list(include),

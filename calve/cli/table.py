@@ -10,7 +10,7 @@ from calve.client import Lake
 
 @click.group()
 def command() -> None:
-    """Pause and resume the changes of a table; skip changes that cannot land.
+    """Pause and resume the changes of a table.
 
     \b
     Examples:
