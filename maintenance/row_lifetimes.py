@@ -50,9 +50,12 @@ LIFETIMES = {
     "landing_jobs": "finished jobs are deleted after an hour",
     "landing_claims": "deleted with the end of their job",
     "landing_workers": "deleted ten minutes after a worker was seen last",
+    "landing_journals": "one row for each warehouse",
     # the journal
     "journal_version": "one row",
+    "journal_identity": "one row",
     "journal_heads": "one row for each warehouse",
+    "journal_sources": "one row for each source; forgotten when it is silent and has begun no epoch",
     "journal_entries": "deleted when they have landed; `buffer_bytes_max` bounds what waits",
     "journal_ranges": f"one row for each gap; the newest {RANGES_MAX:,} of each source",
     "journal_marks": "deleted when `deduplication_window_ms` has passed",

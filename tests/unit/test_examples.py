@@ -22,6 +22,8 @@ RUN_PAGES = frozenset(
         "maintenance.md",
         "python.md",
         "query.md",
+        "sources.md",
+        "subscribe.md",
         "tables.md",
         "time-travel-and-transactions.md",
     }
@@ -43,6 +45,7 @@ NOT_RUN = {
     ("query.md", "json"): "an answer, not a request",
     ("reliability.md", "bash"): "runs the tests",
     ("settings.md", "toml"): "tests/unit/test_settings.py reads every setting",
+    ("subscribe.md", "json"): "what a webhook receives, not a request",
     ("time-travel-and-transactions.md", "properties"): "run: they are for Spark",
 }
 
