@@ -7,7 +7,6 @@ variables CALVE_*, the TOML file, the default. A `Settings` that exists is valid
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import sys
@@ -19,7 +18,16 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from calve.settings_sources import PREFIX, Environment, TomlFile, as_text, sentence, variable
+from calve.settings_sources import (
+    PREFIX,
+    Environment,
+    TomlFile,
+    as_text,
+    is_loopback,
+    passwords,
+    sentence,
+    variable,
+)
 from calve.startup import SettingsError
 
 
@@ -354,13 +362,9 @@ class Settings(BaseSettings):
                 "set auth=tokens, or host=127.0.0.1."
             )
         if self.database.startswith("sqlite:") != self.journal.startswith("sqlite:"):
-            raise SettingsError(
-                "journal and database must be of one kind: both SQLite files or both PostgreSQL."
-            )
+            raise SettingsError("journal and database must be of one kind: both SQLite or both PostgreSQL.")
         if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
-            raise SettingsError(
-                "s3_access_key_id and s3_secret_access_key belong together: set both or none."
-            )
+            raise SettingsError("Set both of s3_access_key_id and s3_secret_access_key, or none.")
         return self
 
     @property
@@ -378,10 +382,7 @@ class Settings(BaseSettings):
         """Texts that must never be logged or shown."""
         values = [getattr(self, name) for name in type(self).model_fields]
         found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
-        for address in (self.database, self.journal):
-            for password in re.findall(r"://[^:/@\s]*:([^@/\s]+)@|[?&]password=([^&\s]+)", address):
-                text = "".join(password)
-                found |= {text, unquote(text)}
+        found |= passwords(self.database) | passwords(self.journal)
         return frozenset(text for text in found if text)
 
     def as_environment(self, *names: str) -> dict[str, str]:
@@ -406,13 +407,3 @@ class ExplicitSettings(Settings):
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name can be any address

@@ -5,12 +5,14 @@ setting as its source spells it, in one sentence.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import unquote
 
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -170,3 +172,20 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or a full stop if no known name is similar."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else "."
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name can be any address
+
+
+def passwords(address: str) -> set[str]:
+    """The password in the address of a database, as it is written and as it is meant."""
+    found = re.findall(r"://[^:/@\s]*:([^@/\s]+)@|[?&]password=([^&\s]+)", address)
+    texts = {"".join(groups) for groups in found}
+    return texts | {unquote(text) for text in texts}

@@ -10,7 +10,12 @@ from calve.settings import Settings
 
 @click.group()
 def command() -> None:
-    """Look after the journal, which holds acknowledged changes until they land."""
+    """Look after the journal, which holds acknowledged changes until they land.
+
+    \b
+    Example:
+      calve journal adopt
+    """
 
 
 @command.command()

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from calve.http.responses import refuse_unread
-from calve.settings import Settings, is_loopback
+from calve.settings import Settings
+from calve.settings_sources import is_loopback
 from catalog.api.errors import error_body
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")

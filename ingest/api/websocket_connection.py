@@ -34,7 +34,6 @@ from ingest.formats.json_body import is_sound, may_be_deep
 from ingest.journal.receipts import AppendReceipt
 
 log = logging.getLogger(__name__)
-
 Receive = Callable[[], Awaitable[Message]]
 
 QUEUE_MAX = 256

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from calve.settings import Settings, is_loopback
-from calve.settings_sources import MASK, default_text, kind_of, origin, variable
+from calve.settings import Settings
+from calve.settings_sources import MASK, default_text, is_loopback, kind_of, origin, variable
 from calve.startup import SettingsError
 from tests.harness.components import ROOT
 

@@ -1,0 +1,120 @@
+"""Where the values come from that a partial row lacks: an earlier row of the batch, or a row of the mirror. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+Key = Hashable
+Absent = Sequence[str] | None
+Transaction = tuple[str, str]  # source and name
+
+
+@dataclass(slots=True)
+class Sources:
+    """`of[column][row]` says where the value of that column in that row stands: another row of the batch, or,
+    below zero, `bases[-1 - number]` (the key of a row of the mirror), or nowhere.
+
+    `hidden` are deletes of rows whose key another row has taken over.
+    """
+
+    of: dict[str, dict[int, int | None]] = field(default_factory=dict)
+    bases: list[Key] = field(default_factory=list)
+    hidden: set[int] = field(default_factory=set)
+
+
+def sources(
+    operations: Sequence[str],
+    keys: Sequence[Key],
+    roots: Sequence[Key | None],
+    absent: Sequence[Absent],
+    *,
+    mirror: bool,
+    transactions: Sequence[Transaction | None] | None = None,
+    living: frozenset[Key] = frozenset(),
+) -> Sources:
+    """`roots[row]` is the key that the row had before, None where it had its own. Without a mirror, what the
+    batch does not know is null. `living` are keys that the mirror has, of those that rows move to.
+    """
+    walk = _Walk(living, mirror=mirror)
+    for row, operation in enumerate(operations):
+        transaction = transactions[row] if transactions is not None else None
+        if operation == "truncate":
+            walk.empty()
+        elif operation == "delete":
+            walk.bury(row, keys[row], transaction)
+        else:
+            missing = absent[row]
+            if missing:
+                walk.complete(row, keys[row], roots[row], missing)
+            if roots[row] is not None and transaction is not None:
+                walk.hide(keys[row], transaction)
+            walk.live[keys[row]] = row
+    return walk.found
+
+
+class _Unseen:
+    """The state of a row that no event of the batch has touched: what the mirror has."""
+
+
+_UNSEEN = _Unseen()
+_State = int | _Unseen | None  # the event that wrote the row last; None: the row is gone
+
+
+class _Walk:
+    """The rows as they stand while the events go by."""
+
+    def __init__(self, living: frozenset[Key], *, mirror: bool) -> None:
+        self.live: dict[Key, _State] = {}
+        self._living = living
+        self._hidden: dict[tuple[Key, Transaction], list[_State]] = {}
+        self._left: dict[Key, _State] = {}  # the hidden row that the event before has deleted
+        self.found = Sources()
+        self._buried: dict[Key, _State] = {}
+        self._base_of: dict[Key, int] = {}
+        self._completed: dict[int, dict[str, int | None]] = {}
+        self._unseen: _State = _UNSEEN if mirror else None
+
+    def empty(self) -> None:
+        self.live.clear()
+        self._buried.clear()
+        self._hidden.clear()
+        self._unseen = None
+
+    def hide(self, key: Key, transaction: Transaction) -> None:
+        """A row moves to this key. If another row has it, that one leaves it later in the transaction."""
+        state = self.live.get(key, self._unseen)
+        if state is not None and (not isinstance(state, _Unseen) or key in self._living):
+            self._hidden.setdefault((key, transaction), []).append(state)
+
+    def bury(self, row: int, key: Key, transaction: Transaction | None) -> None:
+        hidden = self._hidden.get((key, transaction)) if transaction is not None else None
+        self._left = {key: hidden.pop(0)} if hidden else {}
+        if self._left:
+            self.found.hidden.add(row)
+            return
+        state = self.live.get(key, self._unseen)
+        if state is not None:  # deleted twice: the row that was there is the one to remember
+            self._buried[key] = state
+        self.live[key] = None
+
+    def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
+        origin = key if root is None else root
+        state = self.live.get(origin, self._unseen)
+        if root is not None and root in self._left:
+            state = self._left[root]
+        elif state is None and origin != key:
+            state = self._buried.get(origin)
+        source = self._base(origin) if isinstance(state, _Unseen) else state
+        known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}
+        completed = {column: known.get(column, source) for column in missing}
+        self._completed[row] = completed
+        for column, place in completed.items():
+            self.found.of.setdefault(column, {})[row] = place
+
+    def _base(self, key: Key) -> int:
+        number = self._base_of.get(key)
+        if number is None:
+            self.found.bases.append(key)
+            number = self._base_of[key] = -len(self.found.bases)
+        return number
