@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-import orjson
 from starlette.types import Message
 
 from catalog.errors import CatalogError
@@ -25,8 +24,8 @@ from ingest.api.metrics import SourceState, note_acknowledged
 from ingest.api.responses import AppendResult
 from ingest.api.status import short_status
 from ingest.api.websocket_limits import MessageLimit
-from ingest.api.websocket_messages import Batch, Json, Malformed, NackReason
-from ingest.api.websocket_send_queue import Send, SendQueue
+from ingest.api.websocket_messages import Batch, Json, Malformed
+from ingest.api.websocket_send_queue import NORMAL, Send, Sender
 from ingest.api.websocket_subscriptions import ConnectionSubscriptions
 from ingest.change import RequestContext
 from ingest.formats.detect import parse, parse_events
@@ -39,79 +38,9 @@ Receive = Callable[[], Awaitable[Message]]
 QUEUE_MAX = 256
 FLUSH_WAIT_S = 30.0
 FORMAT = "native"
-POLICY_VIOLATION = 1008
-NORMAL = 1000
 
 
-class _Sender:
-    """Sends messages on one connection and closes it."""
-
-    __slots__ = ("_api", "_limit", "_violations", "closing", "out")
-
-    def __init__(self, api: ApiContext, send: Send) -> None:
-        self._api = api
-        self._limit: MessageLimit | None = None  # until the first message
-        self._violations = 0
-        self.closing = False
-        self.out = SendQueue(send)
-
-    def send(self, message: Json) -> None:
-        self.out.put(orjson.dumps(message).decode())
-
-    def refuse(self, malformed: Malformed) -> None:
-        """Send the nack of a message that cannot be used."""
-        limit = self._limit
-        is_rate = malformed.reason == "rate_limited"
-        self.nack(
-            malformed.reason,
-            malformed.message,
-            sequence=malformed.sequence,
-            correlation=malformed.correlation,
-            retry_ms=limit.wait_ms(time.monotonic()) if is_rate and limit is not None else None,
-            size=malformed.size,
-        )
-        if malformed.size is not None:
-            self._violated()
-        elif self.closing:
-            self.close(malformed.reason)
-
-    def nack(
-        self,
-        reason: NackReason,
-        text: str,
-        *,
-        batch: Batch | None = None,
-        sequence: int = 0,
-        correlation: str | None = None,
-        retry_ms: int | None = None,
-        size: tuple[int, int] | None = None,
-    ) -> None:
-        self._api.metrics.nack(reason)
-        limit = self._limit
-        self.send(
-            messages.nack(
-                reason,
-                text,
-                now_ms=now_ms(),
-                sequence=batch.sequence if batch is not None else sequence,
-                correlation=batch.correlation if batch is not None else correlation,
-                retry_ms=retry_ms,
-                size=size,
-                rate=limit.rate(time.monotonic(), time.time()) if limit is not None else None,
-            )
-        )
-
-    def close(self, reason: str, code: int = POLICY_VIOLATION) -> None:
-        self.closing = True
-        self.out.close(code, reason)
-
-    def _violated(self) -> None:
-        self._violations += 1
-        if self._violations >= self._api.settings.size_violations_max:
-            self.close("too many messages or events beyond the size limit")
-
-
-class Connection(_Sender):
+class Connection(Sender):
     __slots__ = (
         "_authorization",
         "_capacity",

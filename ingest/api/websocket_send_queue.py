@@ -1,13 +1,21 @@
-"""The messages to be sent on one connection, in order. It has a task only while messages wait."""
+"""Send messages on one WebSocket connection, in order, and close it. There is a task only while messages
+wait."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
 from starlette.websockets import WebSocketDisconnect
+
+from ingest.api import websocket_messages as messages
+from ingest.api.context import ApiContext, now_ms
+from ingest.api.websocket_limits import MessageLimit
+from ingest.api.websocket_messages import Batch, Json, Malformed, NackReason
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -67,3 +75,75 @@ class SendQueue:
             drained, self._drained = self._drained, None
             if drained is not None and not drained.done():
                 drained.set_result(None)
+
+
+POLICY_VIOLATION = 1008
+NORMAL = 1000
+
+
+class Sender:
+    """Sends messages on one connection and closes it."""
+
+    __slots__ = ("_api", "_limit", "_violations", "closing", "out")
+
+    def __init__(self, api: ApiContext, send: Send) -> None:
+        self._api = api
+        self._limit: MessageLimit | None = None  # until the first message
+        self._violations = 0
+        self.closing = False
+        self.out = SendQueue(send)
+
+    def send(self, message: Json) -> None:
+        self.out.put(orjson.dumps(message).decode())
+
+    def refuse(self, malformed: Malformed) -> None:
+        """Send the nack of a message that cannot be used."""
+        limit = self._limit
+        is_rate = malformed.reason == "rate_limited"
+        self.nack(
+            malformed.reason,
+            malformed.message,
+            sequence=malformed.sequence,
+            correlation=malformed.correlation,
+            retry_ms=limit.wait_ms(time.monotonic()) if is_rate and limit is not None else None,
+            size=malformed.size,
+        )
+        if malformed.size is not None:
+            self._violated()
+        elif self.closing:
+            self.close(malformed.reason)
+
+    def nack(
+        self,
+        reason: NackReason,
+        text: str,
+        *,
+        batch: Batch | None = None,
+        sequence: int = 0,
+        correlation: str | None = None,
+        retry_ms: int | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        self._api.metrics.nack(reason)
+        limit = self._limit
+        self.send(
+            messages.nack(
+                reason,
+                text,
+                now_ms=now_ms(),
+                sequence=batch.sequence if batch is not None else sequence,
+                correlation=batch.correlation if batch is not None else correlation,
+                retry_ms=retry_ms,
+                size=size,
+                rate=limit.rate(time.monotonic(), time.time()) if limit is not None else None,
+            )
+        )
+
+    def close(self, reason: str, code: int = POLICY_VIOLATION) -> None:
+        self.closing = True
+        self.out.close(code, reason)
+
+    def _violated(self) -> None:
+        self._violations += 1
+        if self._violations >= self._api.settings.size_violations_max:
+            self.close("too many messages or events beyond the size limit")
