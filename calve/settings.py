@@ -7,8 +7,6 @@ variables CALVE_*, the TOML file, the default. A `Settings` that exists is valid
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from calve.setting_types import DatabaseAddress, Seconds, Text, WebAddress, absolute, separator, storage_root
 from calve.settings_sources import (
     PREFIX,
     Environment,
@@ -29,51 +28,6 @@ from calve.settings_sources import (
     variable,
 )
 from calve.startup import SettingsError
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip() or any(ord(letter) < 32 for letter in text):
-        raise ValueError("must not be empty or hold control characters")
-    return text
-
-
-def _web_address(text: str) -> str:
-    if not re.match(r"https?://[^/\s]", text):
-        raise ValueError(f"must begin with http:// or https://, not {as_text(text)}")
-    return text.rstrip("/")
-
-
-def _database_address(text: str) -> str:
-    if re.match(r"postgres(ql)?(\+psycopg)?://|sqlite:///(?!:memory:)[^?]", text):
-        return text
-    raise ValueError(f"must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, not {as_text(text)}")
-
-
-def _storage_root(text: str) -> str:
-    if not re.match(r"(file:///|s3://)[^/]", text):
-        raise ValueError(f"must be file:///FOLDER or s3://BUCKET/PREFIX, not {text}")
-    return text
-
-
-def _separator(text: str) -> str:
-    character = unquote(text)
-    if len(character) != 1 or character.isalnum() or character in "/%?#":
-        raise ValueError(
-            "must stand for one character that is no letter, no digit and not / % ? #, "
-            f"such as %1F, not {text}"
-        )
-    return text
-
-
-def _absolute(path: Path) -> Path:
-    # Without "..", because the home becomes part of locations, which allow none.
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
-
-
-Text = Annotated[str, AfterValidator(_not_blank)]
-WebAddress = Annotated[str, AfterValidator(_not_blank), AfterValidator(_web_address)]
-DatabaseAddress = Annotated[str, AfterValidator(_not_blank), AfterValidator(_database_address)]
-Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _derived(shown: str, default: Callable[[dict[str, Any]], Any], description: str, **more: Any) -> Any:
@@ -92,7 +46,7 @@ class Settings(BaseSettings):
         json_schema_extra={"shown": "calve.toml, if it exists"},
     )
 
-    home: Annotated[Path, AfterValidator(_absolute)] = Field(
+    home: Annotated[Path, AfterValidator(absolute)] = Field(
         Path("lake"),
         validate_default=True,
         description="Folder of the embedded default: the database and the tables.",
@@ -122,7 +76,7 @@ class Settings(BaseSettings):
     fast_paths: bool = Field(
         True, description="Use the code that exists only for speed; `false` is slower and behaves the same."
     )
-    warehouse_root: Annotated[Text, AfterValidator(_storage_root)] = _derived(
+    warehouse_root: Annotated[Text, AfterValidator(storage_root)] = _derived(
         "file://HOME/warehouse",
         lambda data: f"file://{data['home']}/warehouse",
         "Where the warehouse `main` keeps its tables: `file:///FOLDER` or `s3://BUCKET/PREFIX`.",
@@ -161,7 +115,7 @@ class Settings(BaseSettings):
         30, ge=0, le=3600, description="Time for requests in flight to finish on a stop."
     )
     page_size_max: int = Field(1000, ge=1, le=100_000, description="Most entries on one page of a list.")
-    namespace_separator: Annotated[Text, AfterValidator(_separator)] = Field(
+    namespace_separator: Annotated[Text, AfterValidator(separator)] = Field(
         "%1F", description="Separator of namespace levels, percent-encoded as in a URL."
     )
     idempotency_lifetime_s: int = Field(1800, ge=1, description="How long an Idempotency-Key is kept.")
@@ -364,7 +318,9 @@ class Settings(BaseSettings):
         if self.database.startswith("sqlite:") != self.journal.startswith("sqlite:"):
             raise SettingsError("journal and database must be of one kind: both SQLite or both PostgreSQL.")
         if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
-            raise SettingsError("Set both of s3_access_key_id and s3_secret_access_key, or none.")
+            raise SettingsError(
+                "s3_access_key_id and s3_secret_access_key belong together: set both or none."
+            )
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""Where the values come from that a partial row lacks: an earlier row of the batch, or a row of the mirror. Pure."""
+"""Where values that a partial row lacks come from: another row of the batch, or a row of the mirror. Pure."""
 
 from __future__ import annotations
 

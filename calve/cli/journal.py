@@ -10,7 +10,7 @@ from calve.settings import Settings
 
 @click.group()
 def command() -> None:
-    """Look after the journal, which holds acknowledged changes until they land.
+    """Go on with another journal of acknowledged changes.
 
     \b
     Example:
