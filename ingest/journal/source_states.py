@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from catalog.errors import NotFound
 from catalog.store.database import Database
-from ingest.epochs import Hold, SourceState, assign, begin_epoch
+from ingest.epochs import Hold, Run, SourceState, assign, begin_epoch
 from ingest.journal.encoded_request import EncodedRequest
 from ingest.journal.receipts import SourceHeld
 from ingest.journal.schema import among, counters, listed, run_many, sources
+from ingest.journal.sources import counter_name, has_seen_any
 
 KEPT_MS = 30 * 24 * 3600 * 1000  # a source in its first epoch that is silent for so long is forgotten
 
@@ -56,6 +57,9 @@ class SourceStates:
         for run in request.runs:
             state = states.get(run.source, SourceState())
             found = assign(run, state, now_ms, request.epoch)
+            if isinstance(found, Hold) and run.is_counted and not self._is_repeated(run, state):
+                # Requests of one source may arrive in another order than its numbers.
+                found = assign(replace(run, may_fall=True), state, now_ms, request.epoch)
             if isinstance(found, Hold):
                 self._now[run.source] = replace(state, held=found.reason, held_ms=now_ms)
                 return SourceHeld(self._warehouse, run.source, found.reason)
@@ -64,6 +68,11 @@ class SourceStates:
                 request.epochs[run.source, run.origin] = epoch
         self._now = states
         return None
+
+    def _is_repeated(self, run: Run, state: SourceState) -> bool:
+        """Whether the source has sent one of these numbers before."""
+        counter = counter_name(run.source, state.epoch)
+        return has_seen_any(self._connection, self._warehouse, counter, int(run.low, 16), int(run.high, 16))
 
     def store(self, now_ms: int) -> None:
         changed = {name: state for name, state in self._now.items() if self._before.get(name) != state}

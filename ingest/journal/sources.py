@@ -224,9 +224,18 @@ class GroupNumbers:
 
 
 def _counter(request: EncodedRequest, source: str) -> str:
+    return counter_name(source, request.epochs.get((source, ""), 0))
+
+
+def counter_name(source: str, epoch: int) -> str:
     """Under which name the numbers of a source are kept: each epoch counts anew."""
-    epoch = request.epochs.get((source, ""), 0)
     return f"{source}~{epoch}" if epoch else source
+
+
+def has_seen_any(connection: sa.Connection, warehouse: str, counter: str, low: int, high: int) -> bool:
+    """Whether one of the numbers from `low` to `high` was appended before this group."""
+    params = {"w": warehouse, "s": counter, "low": low, "high": high}
+    return any(row[1] >= low for row in connection.execute(_NEAR, params).fetchall())
 
 
 class GroupDigests:

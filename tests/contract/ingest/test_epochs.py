@@ -135,6 +135,14 @@ def _post(lake: StagingLake, number: int) -> None:
     lake.post(_row(number), source=f"s{number}", key=("id",))
 
 
+def test_requests_of_a_source_may_arrive_in_another_order_than_its_numbers(lake: StagingLake) -> None:
+    """Two threads of a producer: the request with the lower number comes later, and has a later time."""
+    lake.post(native(2, {"id": 2, "name": "b"}, 1000), source="app")
+    lake.post(native(1, {"id": 1, "name": "a"}, 1001), source="app")
+    lake.land()
+    assert sorted(names(lake)) == ["a", "b"]
+
+
 def test_a_lost_journal_counts_on_behind_what_has_landed(tmp_path: Path) -> None:
     with opened(tmp_path) as lake:
         for number in range(1, 4):
