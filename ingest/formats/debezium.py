@@ -206,7 +206,7 @@ def add_change(
         change = _change(index, envelope, table, context)
         change.source, change.position, change.transaction = source, where.position, transaction
         change.origin = origin_of(envelope.source)
-        change.identity = identity_of(envelope, source, table, where, repeats)
+        change.identity = identity_of(envelope, source, table, where, repeats, has_key=bool(change.key))
         parsed.changes.append(change)
     except Refused as refused:
         parsed.rejects.append(
@@ -216,7 +216,13 @@ def add_change(
 
 
 def identity_of(
-    envelope: Envelope, source: str, table: TableName, where: LogPosition, repeats: Counter[str]
+    envelope: Envelope,
+    source: str,
+    table: TableName,
+    where: LogPosition,
+    repeats: Counter[str],
+    *,
+    has_key: bool,
 ) -> str:
     """What stays the same if Debezium sends the record again, after a restart and in other batches too.
 
@@ -227,14 +233,14 @@ def identity_of(
     if envelope.op == "r":
         found = "/".join([*parts, where.position, fingerprint(envelope.after)])
         moment = _moment(envelope)
-        own = found if moment is None else counted(found, moment)
+        own = found if moment is None or has_key else counted(found, moment)
         repeats[own] += 1
         return own if repeats[own] == 1 else f"{own}#{repeats[own]}"
     if where.mark is not None and where.order is None:
         return "/".join([*parts, where.mark])
     if where.mark is not None and where.order is not None:
         found = "/".join([*parts, where.mark, fingerprint(envelope.before, envelope.after)])
-        return counted(found, where.order)
+        return found if has_key else counted(found, where.order)
     return "/".join([*parts, where.position, fingerprint(envelope.before, envelope.after)])
 
 

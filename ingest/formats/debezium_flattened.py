@@ -97,6 +97,9 @@ def _change(
     word = source.get("name")
     owner = context.source or (word if isinstance(word, str) else "")
     envelope = Envelope(row.get("__op") or operation, before, after, source)
+    identity = ""
+    if where.position:
+        identity = identity_of(envelope, owner, table, where, repeats, has_key=bool(context.key))
     return Change(
         index,
         table,
@@ -106,7 +109,7 @@ def _change(
         context.key,
         source=owner,
         position=where.position,
-        identity=identity_of(envelope, owner, table, where, repeats) if where.position else "",
+        identity=identity,
         transaction=number,
         time_ms=whole_number(source.get("ts_ms")),
         declared=block.declared if block is not None else None,

@@ -185,6 +185,8 @@ def test_a_keyed_event_that_is_counted_anew_is_one_event(lake: StagingLake) -> N
         event = debezium("c", {"id": 1}, source=log, transaction={"id": "9:5", "total_order": order})
         lake.post(event, key=("id",))
     assert len(staged_rows(lake.land(), "t")) == 1
+    event = debezium("c", {"id": 1}, source=log, transaction={"id": "9:5", "total_order": 3})
+    assert lake.post(event, key=("id",)).first is None  # also after it has landed
 
 
 # -- mirrors that others have changed
