@@ -19,6 +19,10 @@ FOR_READERS = {"checkSchema", "query", "reportMetrics", "leaseJob"}
 FOR_ADMINS = {
     "setSource",
     "deleteSource",
+    "setMaintenance",
+    "setNamespaceMaintenance",
+    "setTableMaintenance",
+    "removeOrphans",
     "setProtection",
     "listQueries",
     "createWebhook",
