@@ -34,6 +34,7 @@ CLIENT_CLOSED = 499  # never sent, because the client has disconnected; other se
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 WORKER_POLLS = frozenset({"leaseJob", "keepJob"})
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+HTTP_VERSIONS = ("1.0", "1.1")  # h11 lets any digits through
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 PATH_CHARACTERS_MAX = 1000
 
@@ -81,7 +82,11 @@ class RequestContext:
 
         _in_flight.inc()
         try:
-            await self.app(scope, receive, send_with_headers)
+            if scope.get("http_version", "1.1") in HTTP_VERSIONS:
+                await self.app(scope, receive, send_with_headers)
+            else:
+                message = f"HTTP/{scope['http_version']} is not supported. Send HTTP/1.1."
+                await send_error(send_with_headers, 505, "HttpVersionNotSupportedException", message)
             if not status:
                 raise RuntimeError("the application ended without a response")
         except ClientDisconnect:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from catalog.api import dependencies
+from catalog.api import writes as api_writes
 from catalog.locations import Location
 from catalog.models import IdempotencyRecord, WriteRequest
 from catalog.services import commits, transactions, writes
@@ -53,7 +53,7 @@ def _key_not_scoped_to_the_operation(put: Put) -> None:
     def record(**fields: Any) -> IdempotencyRecord:
         return IdempotencyRecord(**fields | {"operation": "", "target": "", "body_hash": ""})
 
-    put(dependencies, "IdempotencyRecord", record)
+    put(api_writes, "IdempotencyRecord", record)
 
 
 def _prefix_compared_without_the_slash(put: Put) -> None:

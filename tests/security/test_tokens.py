@@ -100,7 +100,7 @@ def _exchanged(token: str) -> str:
 def _path(served: Served) -> str:
     """Any path of the operation: who calls is asked before anything is looked for."""
     values = {"prefix": "acme", "warehouse": "acme", "namespace": "n", "table": "t", "view": "v", "name": "x"}
-    values |= {"snapshot_id": "1", "key": "1"}
+    values |= {"snapshot_id": "1", "key": "1", "source": "s"}
     made_up = ("dropped_id", "job", "letter", "query_id", "topic", "webhook_id")
     values |= {name: str(uuid.uuid4()) for name in made_up}
     return served.path.format(**values)
@@ -110,7 +110,7 @@ def test_every_secured_operation_has_a_request() -> None:
     """Every new operation needs a request here, or an entry among the open ones."""
     described = {served.id for served in ALL}
     assert set(MAKERS) == described
-    assert len(INGEST) == 21
+    assert len(INGEST) == 33
     assert OPEN.isdisjoint(described)
 
 

@@ -186,7 +186,10 @@ class WebhookStore:
 
     def delete_dead(self, before_ms: int) -> int:
         """Delete webhooks that died before this time."""
-        statement = sa.delete(webhooks).where(webhooks.c.state == DEAD, webhooks.c.died_ms < before_ms)
+        is_due = sa.and_(webhooks.c.state == DEAD, webhooks.c.died_ms < before_ms)
+        if self._database.fetch_one(sa.select(webhooks.c.id).where(is_due).limit(1), {}) is None:
+            return 0  # nothing is written then
+        statement = sa.delete(webhooks).where(is_due)
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
     def _of_claim(self, id_: str, claim: str, values: dict[str, Any]) -> bool:
