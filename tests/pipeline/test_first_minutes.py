@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,7 +15,9 @@ from tests.clients.page_runner import Reader, blocks
 from tests.harness import components
 from tests.harness.components import ROOT
 from tests.harness.server import environment
+from tests.harness.stacks import Stacks
 from tests.pipeline.conftest import Pipeline
+from tests.pipeline.own import own_pipeline
 
 LONG_AGO = "65 seconds ago"  # the pages ask for the state of a minute ago
 WAIT_S = 300
@@ -39,8 +42,13 @@ def had_orders(url: str, as_of: str) -> bool:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
-def test_the_first_ten_minutes(pipeline: Pipeline) -> None:
+def test_the_first_ten_minutes(stacks: Stacks, tmp_path: Path) -> None:
+    """On a server of its own: other pages have a table shop.orders too."""
+    with own_pipeline(stacks, "embedded", tmp_path) as pipeline:
+        _type_everything(pipeline)
+
+
+def _type_everything(pipeline: Pipeline) -> None:
     with demo(pipeline.url):
         until_s = time.monotonic() + WAIT_S
         while not had_orders(pipeline.url, LONG_AGO):
