@@ -1,4 +1,4 @@
-"""A row change, whatever its producer: the one shape that everything behind the formats works on.
+"""A row change of any producer: the one form that everything behind the formats works on.
 
 Plain data. A format module turns a producer's events into these; the journal keeps them; batches order, type
 and stage them.
@@ -140,8 +140,8 @@ class BatchName:
 class ParsedRequest:
     """What one request holds. Each event of the request is the index of something in here.
 
-    Changes that came in as columns stay so for whoever asks for `columns`; whoever asks for `changes` may
-    change them, so from then on they are a list.
+    Changes that came in as columns stay columns as long as only `columns` is read. A reader of `changes` may
+    modify them, so from then on they are a list.
     """
 
     __slots__ = (

@@ -134,7 +134,7 @@ def without_repeats(ordered: Sequence[ArrivedChange]) -> list[ArrivedChange]:
     """The first of each event. The journal has seen to it within its window; this holds beyond it."""
     marks = [item.change.identity if item.change.number is None else item.change.number for item in ordered]
     if len(set(marks)) == len(marks) or marks.count("") == len(marks):
-        return list(ordered)  # all differ, whatever their sources, or nobody can tell
+        return list(ordered)  # no identity is repeated, or there are no identities
     seen: set[tuple[str, str | int]] = set()
     kept = []
     for item in ordered:

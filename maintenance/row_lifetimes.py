@@ -39,7 +39,7 @@ LIFETIMES = {
     "maintenance_policies": "one row for each warehouse, namespace or table with a policy",
     "maintenance_tables": "one row for each table, deleted with it",
     "expired_files": "deleted when the files are, after `reader_grace_s`",
-    "queries": "deleted when the query has ended",
+    "queries": "one hour, and the newest 200 of each server process",
     "webhooks": "one row for each webhook, until it is deleted",
     # landing
     "landing_version": "one row",

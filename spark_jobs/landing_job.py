@@ -307,7 +307,7 @@ class _Try:
         threading.Thread(target=delete, name="discard", daemon=True).start()
 
     def _abort(self) -> bool:
-        """Whether the transaction was open: then nobody has seen or will see anything of it."""
+        """Whether the transaction was open until now. Then none of its changes became visible."""
         try:
             return self._server.abort_transaction(self._job.warehouse, str(self._transaction))
         except ServerError:

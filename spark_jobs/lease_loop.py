@@ -41,7 +41,7 @@ _line = threading.Lock()
 
 
 def say(event: str, **facts: Any) -> None:
-    """One line of JSON for whoever looks after the worker."""
+    """One line of JSON for the operator of the worker."""
     with _line, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(json.dumps({"event": event, **facts}, default=str) + "\n")
         sys.stdout.flush()
@@ -56,7 +56,7 @@ class _Running:
 
 
 class Worker:
-    """`gone` is asked now and then; once it says so, there is nobody left to work for."""
+    """`gone` is called now and then. Once it returns true, the server has ended, and so does the worker."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Worker:
             )
         except LostLease as error:
             say("lost", job=job.id, error=str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it was, the job goes back and the worker goes on
+        except Exception as error:  # noqa: BLE001 - after any error the job is given back and the worker goes on
             self._failed(job, error, landing)
         finally:
             self._running.pop(slot, None)

@@ -11,7 +11,7 @@ from spark_jobs.messages import TableJob, TableState, WorkItem
 from spark_jobs.table_state import NotServed, TableStates
 
 TASK_ROWS = 50_000  # a batch of more is shared by several tasks, as long as there are cores
-TASK_ROWS_MAX = 250_000  # whatever the number of cores
+TASK_ROWS_MAX = 250_000  # for any number of cores
 
 
 @dataclass(slots=True)

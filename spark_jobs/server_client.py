@@ -197,7 +197,7 @@ class Server:
     # -- transactions and the catalog
 
     def open_transaction(self, warehouse: str, name: str) -> str:
-        """Open it afresh, whatever a former run left under this name. The prefix of its routes."""
+        """Open it anew; one of this name that an earlier run left is aborted. The prefix of its routes."""
         path = f"/lake/v1/{_segment(warehouse)}/transactions"
         body = {"name": name, "ttl-s": TRANSACTION_TTL_S}
         try:
@@ -214,7 +214,7 @@ class Server:
         self._call("POST", path, {"ttl-s": TRANSACTION_TTL_S})
 
     def abort_transaction(self, warehouse: str, name: str) -> bool:
-        """Whether it was open: then nobody has seen or will see anything of it. Fine if there is none."""
+        """Whether it was open until now. Then none of its changes became visible."""
         try:
             self._call("DELETE", f"/lake/v1/{_segment(warehouse)}/transactions/{name}")
         except ServerError as error:

@@ -19,10 +19,10 @@ from spark_jobs.data_files import file_io
 from spark_jobs.server_client import Server
 from spark_jobs.session import S3Options, attach
 
-# What the rows of a batch rely on, whatever session the slot's comes from.
+# Settings that the rows of a batch depend on, in every session of a slot.
 SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
 # A store that hangs is noticed within a minute: by default Iceberg waits 30 s, six times, with pauses. The
-# job is tried again anyway, and until it fails nobody can say what is the matter.
+# job is tried again anyway, and until it fails there is no error to report.
 STORE_PATIENCE = {
     "http-client.apache.connection-timeout-ms": "5000",
     "http-client.apache.socket-timeout-ms": "15000",

@@ -41,7 +41,7 @@ SUBSCRIBE = json.dumps({"type": "subscribe", "id": "b"}).encode()
 
 @dataclass
 class Client:
-    """One connection, which counts the progress that it hears of."""
+    """One connection. It counts the `progress` messages that it receives."""
 
     writer: asyncio.StreamWriter
     reading: asyncio.Task[None] | None = None

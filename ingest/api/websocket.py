@@ -52,7 +52,7 @@ async def _accept(websocket: WebSocket, api: ApiContext, client: str | None) -> 
             raise Unavailable("the server is stopping: connect again in a moment")
         warehouse = websocket.query_params.get("warehouse", api.settings.default_warehouse)
         priority = priority_of(websocket.headers.get("x-priority"))
-        # Whoever may read can subscribe. The role for a batch is checked with each batch.
+        # A reader may subscribe. The role writer is checked with each batch.
         check = api.access.writer if api.subscriptions is None else api.access.reader
         await api.run_parse(0, lambda: check(authorization, warehouse))
     except CatalogError as error:

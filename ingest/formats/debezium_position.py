@@ -1,6 +1,6 @@
 """Where in its database's log a Debezium event stands: its position, and what makes it that event.
 
-Works on Debezium's `source` block, whatever the connector, by the fields that are there; numbers may be text
+Works on Debezium's `source` block, of any connector, by the fields that it has; numbers may be text
 (CloudEvents). A position sorts in order of commit, which for PostgreSQL is not the order of the LSN.
 """
 

@@ -32,7 +32,7 @@ from ingest.formats import (
 from ingest.formats.fields import TIME_MS_MAX, Format, Refused, reject
 from ingest.formats.json_body import add_events, split_events
 
-# The surest first; rows take whatever nobody knows.
+# The most specific format first; `rows` takes events that no other format recognises.
 MODULES: tuple[Format, ...] = (
     native,
     cloudevents,

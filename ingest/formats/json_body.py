@@ -17,7 +17,7 @@ DEPTH_MAX = 100
 _DUMP_DEPTH_MAX = 253  # what orjson writes
 
 _LARGE_BYTES = 32_768  # has as many brackets as can be, if anything has
-_DIGITS_MAX = 1_000  # a double ends at 308, so that orjson refuses whatever is longer
+_DIGITS_MAX = 1_000  # a double ends at 308, so orjson refuses longer numbers
 _DIGITS_EXACT = 17  # what a double can hold in every case
 # Digits and points become "0", everything else a space: long numbers can then be found by a plain search.
 _NUMERALS = bytes(48 if chr(byte) in "0123456789." else 32 for byte in range(256))

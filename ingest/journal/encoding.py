@@ -183,7 +183,7 @@ def _framed(document: dict[str, Any]) -> bytes:
 
 
 def _refuse_depth(document: object) -> None:
-    """Whoever reads it must have the stack for it too."""
+    """The reader needs the same depth of stack."""
     level: list[object] = [document]
     for _ in range(DEPTH_MAX):
         level = [inner for value in level for inner in _inside(value)]

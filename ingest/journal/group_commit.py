@@ -79,7 +79,7 @@ class Appender:
         self._read_s = float("-inf")
 
     def append(self, requests: Sequence[EncodedRequest], now_ms: int) -> GroupResult:
-        """Durable on return. Unavailable: surely nothing was stored; CommitStateUnknown: nobody knows."""
+        """Durable on return. Unavailable: nothing was stored. CommitStateUnknown: it may have been stored."""
         for warehouse in {request.warehouse for request in requests if request.digests}:
             load_window(self._database, warehouse, self._window(warehouse), now_ms)
         expires_ms = now_ms + self._limits.window_ms
@@ -353,7 +353,7 @@ class GroupCommit:
     def _commit(self, group: Sequence[QueuedRequest]) -> None:
         try:
             result = self._appender.append([request for request, _ in group], self._clock())
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
+        except Exception as error:  # noqa: BLE001 - every error must reach the waiting requests
             self._failed(group, error)
             return
         self._on_commit(result)

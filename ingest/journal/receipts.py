@@ -12,7 +12,8 @@ from ingest.change import Change, Reject, TableName
 class AppendReceipt:
     """A request is durable. `first` and `last` are its journal ids, None if all of it had been here before.
 
-    `head` is the newest id of the warehouse at that moment: whatever the request repeats is not behind it.
+    `head` is the newest id of the warehouse at that moment: every earlier event that the
+    request repeats has this id or a lower one.
     """
 
     first: int | None

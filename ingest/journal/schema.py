@@ -89,7 +89,7 @@ ranges = sa.Table(
 )
 
 # The identities that came with an append, as one blob of digests. A row for each identity would dirty a page
-# for each of them; whoever appends knows them by heart and reads only the rows that others have added.
+# for each of them; a process keeps them in memory and reads only the rows that other processes have added.
 digests = sa.Table(
     "journal_marks",
     metadata,

@@ -134,7 +134,7 @@ class TransactionLedger:
             row.ended, row.expected = False, None  # what was known under this id is of another transaction
 
     def _claim(self, row: SourceTransaction) -> None:
-        """What was said of the transaction when nobody knew whose it is."""
+        """What is known of the transaction from events that named no source."""
         unclaimed = self._known.get(UNKNOWN_SOURCE, {}).get(row.transaction)
         if unclaimed is None or unclaimed.received:
             return
@@ -227,7 +227,7 @@ _SET = sa.text(
     " tables = excluded.tables, updated_ms = excluded.updated_ms, announced = excluded.announced"
 )
 _DELETE = sa.delete(transactions).where(*_of_source, transactions.c.transaction == sa.bindparam("t"))
-# Deletes only what nobody has touched since it was looked at.
+# Deletes a row only if it has not changed since it was read.
 _DELETE_UNCHANGED = sa.delete(transactions).where(
     *_of_source,
     transactions.c.transaction == sa.bindparam("t"),

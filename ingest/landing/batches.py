@@ -247,7 +247,7 @@ class BatchCutter:
         if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
             return None
         ranges: dict[TableName, tuple[int, int]] = {}
-        # Read again: whoever held these tables before may have landed since.
+        # Read again: the job that held these tables before may have landed since.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
         bytes_max = self.thresholds.batch_bytes_max
         for group in chosen:

@@ -105,7 +105,7 @@ class Housekeeping:
         heads = {name: self._journal.head(name) for name in names}
         if heads != self._heads:
             self._heads, self._moved_s = heads, time.monotonic()
-        # A journal that nobody writes to has nothing to forget after a while, and is left in peace.
+        # A journal without new appends soon has nothing left to expire, and is not read again.
         if any(heads.values()) and time.monotonic() - self._moved_s < EXPIRES_FOR_S:
             self._journal.expire(time.time_ns() // 1_000_000)
         self._sweep_letters()

@@ -146,13 +146,13 @@ class JobService:
     def _take_over(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         for job_id, epoch, state in self._jobs.due():
             if state == "staging":
-                self._jobs.forget(job_id, epoch)  # whoever staged it is gone; the journal still has it all
+                self._jobs.forget(job_id, epoch)  # its process is gone; the journal has the changes
                 continue
             job = self._jobs.get(job_id)
             if job is None or job.warehouse not in warehouses:
                 continue
             if job_description(job, epoch).get("kind") != "commit":
-                self._jobs.discard(job)  # a step of maintenance that nobody ended: the table is free again
+                self._jobs.discard(job)  # a step of maintenance whose worker is gone: this frees the table
                 continue
             if self._jobs.take(job_id, epoch, worker, LEASE_S):
                 return job_description(job, epoch + 1)

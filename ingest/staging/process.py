@@ -78,7 +78,7 @@ def _begin(open_context: Callable[[], StagingContext]) -> None:
 
 
 def _end_with_the_server() -> None:
-    """A server that is killed tells nobody; its child would wait for the next batch for ever."""
+    """A killed server cannot stop its child, which would wait for the next batch for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

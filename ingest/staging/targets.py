@@ -92,7 +92,7 @@ def create_table_body(
 
 
 def schema_updates(existing_metadata: Mapping[str, Any], new_schema: dict[str, Any]) -> dict[str, Any]:
-    """A CommitTableRequest that makes `new_schema` the current one, if nobody else changed the schema."""
+    """A CommitTableRequest that makes `new_schema` the current one, if no other writer changed the schema."""
     return {
         "requirements": [
             {"type": "assert-table-uuid", "uuid": existing_metadata["table-uuid"]},
@@ -205,7 +205,7 @@ def _last_column_id(metadata: Metadata | None) -> int:
 def _of_same_columns(
     main: SchemaPlan, table: TableName, existing: Metadata | None, extra: Sequence[tuple[str, str]]
 ) -> SchemaPlan:
-    """The plan of the changes table: it has the mirror's columns, whatever they are."""
+    """The plan of the changes table: it has the columns of the mirror."""
     declared = Declared({column.name: column.type for column in main.columns})
     like = [Change(0, table, "insert", after={}, declared=declared)]
     return plan(

@@ -88,7 +88,7 @@ _KEEP_STAGING = (
     .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
     .values(lease_ends_ms=sa.bindparam("until"))
 )
-# Only while it is being staged: whoever finds it abandoned may be a moment too late.
+# Only while it is being staged: another process may have staged it to the end meanwhile.
 _FORGET = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
 _DISCARD = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
 _RELEASE = sa.delete(claims).where(claims.c.job_id == sa.bindparam("j"))
@@ -161,7 +161,7 @@ class Jobs:
         return {name_of(row[0]) for row in self._database.fetch_all(_CLAIMED, {"w": warehouse})}
 
     def due(self) -> list[tuple[str, int, str]]:
-        """(id, epoch, state) of jobs that nobody works on: given back, or their lease is over."""
+        """(id, epoch, state) of jobs without a worker: given back, or with an expired lease."""
         return [tuple(row) for row in self._database.fetch_all(_DUE, {"now": _now_ms()})]
 
     def begin(

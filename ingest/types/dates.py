@@ -1,4 +1,4 @@
-"""Dates, times and timestamps: whatever a producer writes -> days, or microseconds, since the epoch.
+"""Dates, times and timestamps: from what producers write to days, or microseconds, since the epoch.
 
 A number needs its unit (`days`, `ms`, `us`, `ns`); only for a date it is plain: days. Finer units are cut
 down towards the past, so that -1 ns is the last microsecond of 1969. Text is ISO 8601 with T or a space, with
@@ -24,7 +24,7 @@ INT_END = 2**31
 
 NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "days": 86_400 * 10**9}
 
-# The driver's constants for infinity, in whatever unit they travel, and the ends of the range.
+# The driver's constants for infinity, in any unit, and the ends of the range.
 _INFINITIES = frozenset({9223372036825200000, -9223372036832400000, LONG_END - 1, -LONG_END})
 _INFINITE_DAYS = frozenset({INT_END - 1, -INT_END})
 _INFINITE_YEARS = frozenset({292278994, -292275055})  # the same constants, written as text

@@ -299,7 +299,7 @@ class _SchemaPlanner:
 
 
 def _needed(type_: IcebergType, values: Sequence[Any]) -> IcebergType:
-    """A wider type only where a value that nobody declared asks for it."""
+    """A wider type, only where a value without a declared type needs it."""
     if type_ == "int" and any(type(v) is int and not -INT_END <= v < INT_END for v in values):
         return "long"
     if type_ == "float" and any(type(v) is float and FLOAT_MAX < abs(v) < math.inf for v in values):

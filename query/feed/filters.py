@@ -3,7 +3,7 @@
 The predicate is the one of `rows?where=`: PyIceberg parses it and evaluates it on values, so it has no
 functions, no subqueries and no access to anything but the columns of one row. SQL in a query process would
 cost a process for each subscriber. A change is sent if the predicate holds for the row before it or after it:
-a subscriber hears of a row that enters or leaves its selection.
+a subscriber gets the change by which a row enters or leaves its selection.
 """
 
 from __future__ import annotations

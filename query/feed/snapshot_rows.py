@@ -71,7 +71,7 @@ class SnapshotRows:
 
     def _chunks(self, warehouse: Warehouse, wanted: Filter, cursor: Cursor) -> Iterator[list[Message]]:
         if self._catalog.pin(WarehouseRef(warehouse.name, at=str(cursor.number))) != cursor.number:
-            raise MustRefetch(GONE)  # the moment was forgotten while nobody read it
+            raise MustRefetch(GONE)  # the moment expired between two reads
         for levels in self.followed(warehouse.name, wanted, cursor.number):
             key, place = "\x1f".join(levels), cursor.place
             if place is not None and key < place.table:

@@ -96,7 +96,7 @@ class EvolveAnswer(BaseModel):
 
 @router.get(TABLE + "/schema", operation_id="loadSchema", response_model=SchemaList, responses=NOT_VISIBLE)
 def load_schema(access: ReaderTable, as_of: AsOf = None) -> Any:
-    """The versions of the schema, with when and by whom each became current."""
+    """The versions of the schema, each with the time and the principal that made it current."""
     from query.tables import schema
 
     return schema.load_schema(access, as_of)

@@ -222,13 +222,14 @@ def test_a_stop_of_the_server_ends_queries(tmp_path: Path) -> None:
             url = f"{server.url}/query"
             answer = threads.submit(httpx.post, url, json={"sql": SLOW}, timeout=60)
             _wait_for(lambda: httpx.get(f"{server.url}/lake/v1/main/queries").json()["queries"])
+            _wait_for(lambda: _children(server.pid))
             children = _children(server.pid)
-            assert children
             assert server.stop(timeout_s=25) == 0
             assert answer.result(30).status_code == 503
         _wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10)
 
 
 def _children(pid: int) -> list[int]:
-    words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(word) for word in words]
+    """The kernel lists children by the thread that started them."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for path in lists for word in path.read_text().split()]
