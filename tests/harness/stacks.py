@@ -42,6 +42,10 @@ class Stack:
         return {"type": "rest", "uri": self.url, **(self.s3.iceberg if self.s3 else {})}
 
 
+# Nothing expires in a stack that tests share: an expiry is a commit, and tests count the commits they made.
+SHARED = {"CALVE_KEPT_MOMENTS": "all:7d"}
+
+
 class Stacks:
     """The stacks of one test process, and the components below them, each started when first needed.
 
@@ -64,7 +68,8 @@ class Stacks:
     def shared(self, name: StackName) -> Stack:
         """The one stack of this name that tests share."""
         if name not in self._shared:
-            self._shared[name] = self._running.enter_context(self.started(name, self._folder / name))
+            started = self.started(name, self._folder / name, SHARED)
+            self._shared[name] = self._running.enter_context(started)
         return self._shared[name]
 
     @contextlib.contextmanager
