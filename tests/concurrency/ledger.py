@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.storage.files import StorageFiles
-from tests.concurrency.crew import Crew
-from tests.harness.places import s3_settings
+from tests.concurrency.writers import Writers
 from tests.harness.rest import Rest
 from tests.harness.stacks import Stack
+from tests.harness.storage_roots import s3_settings
 
 JsonObject = dict[str, Any]
 
@@ -47,17 +47,17 @@ class Ledger:
         return sum(line["tries"] > 1 for line in (*self.acked, *self.refused, *self.unknown))
 
 
-def verified(stack: Stack, crew: Crew) -> dict[str, int]:
+def verified(stack: Stack, writers: Writers) -> dict[str, int]:
     """Raise AssertionError if anything is lost, doubled or out of order; else the figures."""
-    ledger = Ledger.of(crew.lines())
+    ledger = Ledger.of(writers.lines())
     assert not ledger.failed, f"unexpected answers: {ledger.failed[:3]}"
     rest = Rest(stack.url)
-    chains = {table: chain(rest.load(crew.namespace, table)["metadata"]) for table in crew.tables}
+    chains = {table: chain(rest.load(writers.namespace, table)["metadata"]) for table in writers.tables}
     _compare(ledger, chains)
-    _require_real_time_order(ledger, chains[crew.table], crew.table)
+    _require_real_time_order(ledger, chains[writers.table], writers.table)
     events = all_events(rest)
     for table, ids in chains.items():
-        _compare_history(events, crew.namespace, table, ids)
+        _compare_history(events, writers.namespace, table, ids)
     files = _require_files(stack, events)
     return {
         "acked": len(ledger.acked),
@@ -109,8 +109,8 @@ def _compare(ledger: Ledger, chains: dict[str, list[int]]) -> None:
 
 def _require_real_time_order(ledger: Ledger, ids: list[int], table: str) -> None:
     """A commit that was answered before another was sent comes before it in the chain."""
-    place = {id_: index for index, id_ in enumerate(ids)}
-    ended = sorted((line["ended_s"], place[line["ids"][table]]) for line in ledger.acked)
+    index_of = {id_: index for index, id_ in enumerate(ids)}
+    ended = sorted((line["ended_s"], index_of[line["ids"][table]]) for line in ledger.acked)
     highest: list[int] = []
     for _, at in ended:
         highest.append(max(at, highest[-1]) if highest else at)
@@ -118,7 +118,7 @@ def _require_real_time_order(ledger: Ledger, ids: list[int], table: str) -> None
     for line in ledger.acked:
         before = bisect.bisect_left(times, line["began_s"])
         if before:
-            assert highest[before - 1] < place[line["ids"][table]], f"out of order: {line}"
+            assert highest[before - 1] < index_of[line["ids"][table]], f"out of order: {line}"
 
 
 def all_events(rest: Rest) -> list[JsonObject]:

@@ -18,8 +18,8 @@ import orjson
 from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
-from tests.concurrency.ground import ASKED, create_tables, state, table
-from tests.concurrency.phases import GATES, PUBLISH_GATES, Outcome, Work
+from tests.concurrency.catalog_address import CONTEXT, create_tables, state, table
+from tests.concurrency.lock_step import GATES, PUBLISH_GATES, Outcome, Work
 from tests.harness.rest import SCHEMA, append_body
 
 Model = dict[str, dict[str, Any]]  # name -> snapshots, properties, uuid, protected
@@ -118,7 +118,7 @@ def append(catalog: Catalog, *names: str, title: str = "append") -> Op:
 
     def run(catalog: Catalog) -> str:
         wanted = [TableCommit(table(n), b["requirements"], b["updates"]) for n, b in bodies.items()]
-        commits.commit_tables(catalog, state(catalog), ASKED, wanted)
+        commits.commit_tables(catalog, state(catalog), CONTEXT, wanted)
         return "done"
 
     def model(model: Model) -> str:
@@ -139,7 +139,7 @@ def set_property(name: str, key: str) -> Op:
 
     def run(catalog: Catalog) -> str:
         updates = [{"action": "set-properties", "updates": {key: value}}]
-        commits.commit_tables(catalog, state(catalog), ASKED, [TableCommit(table(name), [], updates)])
+        commits.commit_tables(catalog, state(catalog), CONTEXT, [TableCommit(table(name), [], updates)])
         return "done"
 
     def model(model: Model) -> str:
@@ -151,7 +151,7 @@ def set_property(name: str, key: str) -> Op:
 
 def drop(name: str) -> Op:
     def run(catalog: Catalog) -> str:
-        tables.drop_table(catalog, state(catalog), ASKED, table(name), purge=False)
+        tables.drop_table(catalog, state(catalog), CONTEXT, table(name), purge=False)
         return "done"
 
     def model(model: Model) -> str:
@@ -165,7 +165,7 @@ def drop(name: str) -> Op:
 
 def rename(old: str, new: str) -> Op:
     def run(catalog: Catalog) -> str:
-        tables.rename(catalog, state(catalog), ASKED, table(old), table(new))
+        tables.rename(catalog, state(catalog), CONTEXT, table(old), table(new))
         return "done"
 
     def model(model: Model) -> str:
@@ -196,7 +196,7 @@ def create(name: str) -> Op:
     made: list[str] = []
 
     def run(catalog: Catalog) -> str:
-        entry = tables.create(catalog, state(catalog), ASKED, table(name), {"name": name, "schema": SCHEMA})
+        entry = tables.create(catalog, state(catalog), CONTEXT, table(name), {"name": name, "schema": SCHEMA})
         made.append(entry.uuid)
         return "done"
 
@@ -223,7 +223,7 @@ def opened(catalog: Catalog, *names: str, properties: bool = False) -> str:
         else:
             body = append_body(orjson.loads(tables.load(inside, table(name)).document or b""))
             wanted = TableCommit(table(name), body["requirements"], body["updates"])
-        commits.commit_tables(catalog, inside, ASKED, [wanted])
+        commits.commit_tables(catalog, inside, CONTEXT, [wanted])
     return transaction
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from catalog.services import writes
-from tests.concurrency.ground import Ground, gaps, problems
-from tests.concurrency.phases import Steps, all_orders, lanes
+from tests.concurrency.catalog_address import CatalogAddress, gaps, problems
+from tests.concurrency.lock_step import Steps, all_orders, lanes
 from tests.concurrency.races import PAIRS, observed, require_linear
 from tests.harness.stacks import STACKS, StackName, Stacks
 
@@ -23,12 +23,12 @@ STEPS_A_WRITER = 5
 
 
 def run_orders(
-    ground: Ground, pair: str, orders: Iterable[tuple[int, ...]], patch: pytest.MonkeyPatch
+    address: CatalogAddress, pair: str, orders: Iterable[tuple[int, ...]], patch: pytest.MonkeyPatch
 ) -> dict[str, int]:
     """Run the pair in each order; AssertionError at the first that cannot be explained."""
     patch.setattr(writes, "BACKOFF_MAX_S", 0.0)  # a lost race is tried again at once
     ended: dict[str, int] = {}
-    with ground.opened() as catalog, lanes(ground) as both:
+    with address.opened() as catalog, lanes(address) as both:
         for place, order in enumerate(orders):
             ops, names = PAIRS[pair](catalog, str(place))
             before = observed(catalog, names)
@@ -57,8 +57,8 @@ def test_there_are_252_orders() -> None:
 def test_two_appends_in_every_order(
     stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: StackName
 ) -> None:
-    ground = Ground.fresh(stacks, name, tmp_path, local_files=True)
-    ended = run_orders(ground, "two appends", all_orders(), monkeypatch)
+    address = CatalogAddress.fresh(stacks, name, tmp_path, local_files=True)
+    ended = run_orders(address, "two appends", all_orders(), monkeypatch)
     print(f"\n{name}: 252 orders: {ended}")
     assert ended == {"done": 252, "RequirementFailed": 252}
 
@@ -68,9 +68,9 @@ def test_two_appends_in_every_order(
 def test_any_two_writes_in_some_orders(
     stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: StackName, pair: str
 ) -> None:
-    ground = Ground.fresh(stacks, name, tmp_path, local_files=True)
+    address = CatalogAddress.fresh(stacks, name, tmp_path, local_files=True)
     orders = random.Random(20261116).sample(all_orders(), ORDERS_IN_SHORT)
-    run_orders(ground, pair, orders, monkeypatch)
+    run_orders(address, pair, orders, monkeypatch)
 
 
 @pytest.mark.proof
@@ -80,6 +80,6 @@ def test_any_two_writes_in_some_orders(
 def test_any_two_writes_in_every_order(
     stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: StackName, pair: str
 ) -> None:
-    ground = Ground.fresh(stacks, name, tmp_path, local_files=True)
-    ended = run_orders(ground, pair, all_orders(), monkeypatch)
+    address = CatalogAddress.fresh(stacks, name, tmp_path, local_files=True)
+    ended = run_orders(address, pair, all_orders(), monkeypatch)
     print(f"\n{name}, {pair}: 252 orders: {ended}")

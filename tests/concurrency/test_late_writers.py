@@ -14,8 +14,16 @@ from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.services.warehouse_state import WarehouseState
-from tests.concurrency.ground import ASKED, Ground, create_tables, gaps, problems, state, table
-from tests.concurrency.phases import PUBLISH_GATES, Steps, Work, all_orders, lanes
+from tests.concurrency.catalog_address import (
+    CONTEXT,
+    CatalogAddress,
+    create_tables,
+    gaps,
+    problems,
+    state,
+    table,
+)
+from tests.concurrency.lock_step import PUBLISH_GATES, Steps, Work, all_orders, lanes
 from tests.harness.rest import append_body
 from tests.harness.stacks import STACKS, Stacks
 
@@ -24,8 +32,8 @@ OPEN_GATES = frozenset({"swap.begun", "swap.before-commit"})
 
 
 @pytest.fixture(params=STACKS)
-def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Ground:
-    made = Ground.fresh(stacks, request.param, tmp_path, local_files=True)
+def address(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> CatalogAddress:
+    made = CatalogAddress.fresh(stacks, request.param, tmp_path, local_files=True)
     with made.opened() as catalog:
         create_tables(catalog, "t")
     return made
@@ -41,7 +49,7 @@ def _later(catalog: Catalog, seconds: int) -> Catalog:
 def _append(catalog: Catalog, where: WarehouseState) -> int:
     body = append_body(orjson.loads(tables.load(where, table("t")).document or b""))
     wanted = TableCommit(table("t"), body["requirements"], body["updates"])
-    commits.commit_tables(catalog, where, ASKED, [wanted])
+    commits.commit_tables(catalog, where, CONTEXT, [wanted])
     snapshot_id: int = body["updates"][0]["snapshot"]["snapshot-id"]
     return snapshot_id
 
@@ -56,9 +64,9 @@ def _opened(catalog: Catalog, name: str = "w") -> WarehouseState:
     return state(catalog, f"main~{name}")
 
 
-def late_writers_are_refused(ground: Ground) -> None:
+def late_writers_are_refused(address: CatalogAddress) -> None:
     """A writer that entered its transaction in time and writes after the end of it."""
-    with ground.opened() as catalog, ground.opened() as later:
+    with address.opened() as catalog, address.opened() as later:
         _later(later, TTL_S + 1)
         for end in ("published", "aborted", "expired", "expired and opened again"):
             inside = _opened(catalog)
@@ -84,13 +92,13 @@ def late_writers_are_refused(ground: Ground) -> None:
         assert gaps(catalog) == []
 
 
-def test_a_late_writer_is_refused(ground: Ground) -> None:
-    late_writers_are_refused(ground)
+def test_a_late_writer_is_refused(address: CatalogAddress) -> None:
+    late_writers_are_refused(address)
 
 
-def test_a_transaction_is_published_or_expires_and_never_both(ground: Ground) -> None:
+def test_a_transaction_is_published_or_expires_and_never_both(address: CatalogAddress) -> None:
     """One publishes while another, for whom the time is over, opens the name again: every seventh order."""
-    with ground.opened() as catalog, lanes(ground) as (publisher, opener):
+    with address.opened() as catalog, lanes(address) as (publisher, opener):
         _later(opener.catalog, TTL_S + 1)
         ended: dict[str, int] = {"committed": 0, "expired": 0}
         for place, order in enumerate(all_orders()[::7]):
@@ -114,10 +122,10 @@ def test_a_transaction_is_published_or_expires_and_never_both(ground: Ground) ->
 
 
 def test_a_publish_that_ends_under_a_second_one_is_answered_alike(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    address: CatalogAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever the first one's end falls between the looks of the second, both answer the same number."""
-    with ground.opened() as catalog, ground.opened() as quicker:
+    with address.opened() as catalog, address.opened() as quicker:
         for looks in range(1, 4):
             _append(catalog, _opened(catalog))
             newest, numbers, seen = catalog.transactions.newest, [], iter(range(looks))
@@ -135,12 +143,12 @@ def test_a_publish_that_ends_under_a_second_one_is_answered_alike(
 
 
 def test_a_commit_that_lands_while_the_transaction_is_published_is_published_too(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    address: CatalogAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The publish reads the staged changes before it locks the transaction. A commit in between was
     acknowledged, so it must not be lost.
     """
-    with ground.opened() as catalog, ground.opened() as other:
+    with address.opened() as catalog, address.opened() as other:
         inside = _opened(catalog)
         first = _append(catalog, inside)
         read, late = transactions.all_staged, list[int]()

@@ -27,7 +27,7 @@ from catalog.services.commits import TableCommit
 from catalog.services.warehouse_state import WarehouseState
 from catalog.services.warehouses import ensure_main
 from catalog.store.migrations import migrate
-from tests.concurrency.ground import ASKED, Ground, gaps, problems, state
+from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, gaps, problems, state
 from tests.concurrency.model import Key, Lake, Refused, Request, Thing, World
 from tests.harness.rest import SCHEMA, append_body
 
@@ -68,7 +68,7 @@ class Warehouse(RuleBasedStateMachine):
         self._folder = Path(tempfile.mkdtemp(prefix="calve-machine-"))
         shutil.copyfile(self.template / "catalog.db", self._folder / "catalog.db")
         root = f"file://{self.template}/warehouse"
-        self.catalog = Ground(f"sqlite:///{self._folder}/catalog.db", root).catalog()
+        self.catalog = CatalogAddress(f"sqlite:///{self._folder}/catalog.db", root).catalog()
         self._later_ms = 0
         now_ms = self.catalog.now_ms
         setattr(self.catalog, "now_ms", lambda: now_ms() + self._later_ms)  # noqa: B010
@@ -181,7 +181,7 @@ class Warehouse(RuleBasedStateMachine):
 
     def _create_namespace(self, where: str, namespace: str, value: str) -> None:
         def do(state_: WarehouseState) -> str:
-            namespaces.create(self.catalog, state_, ASKED, Namespace.from_key(namespace), {"p": value})
+            namespaces.create(self.catalog, state_, CONTEXT, Namespace.from_key(namespace), {"p": value})
             entry = state_.entry(namespace, "")
             assert entry is not None
             return entry.uuid
@@ -197,7 +197,7 @@ class Warehouse(RuleBasedStateMachine):
         where = self._where(pick)
         self._both(
             where,
-            lambda state_: namespaces.drop(self.catalog, state_, ASKED, Namespace.from_key(namespace)),
+            lambda state_: namespaces.drop(self.catalog, state_, CONTEXT, Namespace.from_key(namespace)),
             lambda _: self.model.drop(where, (namespace, ""), "namespace"),
         )
 
@@ -208,7 +208,9 @@ class Warehouse(RuleBasedStateMachine):
         named = Namespace.from_key(namespace)
         self._both(
             where,
-            lambda state_: namespaces.update_properties(self.catalog, state_, ASKED, named, {"p": value}, []),
+            lambda state_: namespaces.update_properties(
+                self.catalog, state_, CONTEXT, named, {"p": value}, []
+            ),
             lambda _: self.model.set_property(where, (namespace, ""), "namespace", "p", value),
         )
 
@@ -220,7 +222,7 @@ class Warehouse(RuleBasedStateMachine):
         def do(state_: WarehouseState) -> str:
             request = {"name": key[1], **(VIEW if kind == "view" else {"schema": SCHEMA})}
             make = views.create if kind == "view" else tables.create
-            return make(self.catalog, state_, ASKED, identifier(key), request).uuid
+            return make(self.catalog, state_, CONTEXT, identifier(key), request).uuid
 
         self._both(where, do, lambda uuid: self.model.create(where, key, Thing(kind, str(uuid))))
 
@@ -232,9 +234,9 @@ class Warehouse(RuleBasedStateMachine):
     def _drop(self, where: str, key: Key, kind: str) -> None:
         def do(state_: WarehouseState) -> None:
             if kind == "view":
-                tables.drop(self.catalog, state_, ASKED, identifier(key), "view")
+                tables.drop(self.catalog, state_, CONTEXT, identifier(key), "view")
             else:
-                tables.drop_table(self.catalog, state_, ASKED, identifier(key), purge=False)
+                tables.drop_table(self.catalog, state_, CONTEXT, identifier(key), purge=False)
 
         self._both(where, do, lambda _: self.model.drop(where, key, kind))
 
@@ -249,7 +251,7 @@ class Warehouse(RuleBasedStateMachine):
             lambda state_: tables.rename(
                 self.catalog,
                 state_,
-                ASKED,
+                CONTEXT,
                 identifier(old),
                 identifier(new),
                 kind,  # type: ignore[arg-type]
@@ -269,7 +271,7 @@ class Warehouse(RuleBasedStateMachine):
             chosen = known[round(share * (len(known) - 1))]
             self._both(
                 "main",
-                lambda state_: tables.undrop(self.catalog, state_, ASKED, listed[chosen]),
+                lambda state_: tables.undrop(self.catalog, state_, CONTEXT, listed[chosen]),
                 lambda _: self.model.undrop(chosen),
             )
 
@@ -299,7 +301,7 @@ class Warehouse(RuleBasedStateMachine):
             for key in chosen:
                 requests[key], body = self._commit_of(state_, key, data)
                 wanted.append(TableCommit(identifier(key), body["requirements"], body["updates"]))
-            commits.commit_tables(self.catalog, state_, ASKED, wanted)
+            commits.commit_tables(self.catalog, state_, CONTEXT, wanted)
 
         self._both(where, do, lambda _: self.model.commit(where, requests))
 
@@ -329,7 +331,7 @@ class Warehouse(RuleBasedStateMachine):
         updates = [{"action": "set-properties", "updates": {"p1": value}}]
         self._both(
             where,
-            lambda state_: views.replace(self.catalog, state_, ASKED, identifier(key), [], updates),
+            lambda state_: views.replace(self.catalog, state_, CONTEXT, identifier(key), [], updates),
             lambda _: self.model.set_property(where, key, "view", "p1", value),
         )
 
@@ -431,10 +433,10 @@ def _seen(world: World) -> dict[Key, tuple[Any, ...]]:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Warehouse]:
-    ground = Ground(f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse")
-    with ground.opened() as catalog:
+    address = CatalogAddress(f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse")
+    with address.opened() as catalog:
         migrate(catalog.database)
-        ensure_main(catalog, ground.root)
+        ensure_main(catalog, address.root)
         with catalog.database.engine.connect() as connection:
             connection.exec_driver_sql("COMMIT")
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

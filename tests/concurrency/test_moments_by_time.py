@@ -12,8 +12,8 @@ from catalog.names import WarehouseRef
 from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
-from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
-from tests.concurrency.phases import Steps, lanes
+from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, create_tables, state, table
+from tests.concurrency.lock_step import Steps, lanes
 from tests.harness.rest import append_body
 from tests.harness.stacks import STACKS, Stacks
 
@@ -22,8 +22,8 @@ GATES = ("write.file-written", "publish.locked", "swap.row-set", "publish.before
 
 
 @pytest.fixture(params=STACKS)
-def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Ground:
-    made = Ground.fresh(stacks, request.param, tmp_path, local_files=True)
+def address(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> CatalogAddress:
+    made = CatalogAddress.fresh(stacks, request.param, tmp_path, local_files=True)
     with made.opened() as catalog:
         create_tables(catalog, "t")
     return made
@@ -31,9 +31,9 @@ def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Gr
 
 @pytest.mark.parametrize("gate", GATES)
 def test_a_moment_that_was_read_during_a_publish_stays_as_it_was(
-    ground: Ground, gate: str, monkeypatch: pytest.MonkeyPatch
+    address: CatalogAddress, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lanes(ground) as (writer, reader):
+    with lanes(address) as (writer, reader):
         transactions.open_transaction(writer.catalog, "main", "tester", "w")
         _append(writer.catalog, "main~w")
         works = [
@@ -53,10 +53,10 @@ def test_a_moment_that_was_read_during_a_publish_stays_as_it_was(
 
 
 def test_a_commit_has_the_time_at_which_it_took_its_number(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    address: CatalogAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that is slow between its plan and the swap: others are earlier, and so are their times."""
-    with lanes(ground) as (slow, quick):
+    with lanes(address) as (slow, quick):
         works = [
             (lambda: _append(slow.catalog, "main"), frozenset({"swap.row-set"})),
             (quick.catalog.now_ms, frozenset[str]()),
@@ -74,7 +74,7 @@ def _append(catalog: Catalog, ref: str) -> None:
     where = state(catalog, ref)
     body = append_body(orjson.loads(tables.load(where, table("t")).document or b""))
     commits.commit_tables(
-        catalog, where, ASKED, [TableCommit(table("t"), body["requirements"], body["updates"])]
+        catalog, where, CONTEXT, [TableCommit(table("t"), body["requirements"], body["updates"])]
     )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.concurrency.crew import Crew
 from tests.concurrency.ledger import Ledger, verified
+from tests.concurrency.writers import Writers
 from tests.harness.stacks import STACKS, StackName, Stacks
 
 WRITERS = 8
@@ -20,13 +20,13 @@ CUT_SHARE = 0.05
 
 def _run(stacks: Stacks, name: StackName, folder: Path, *, workers: int, commits: int, seed: int) -> None:
     with stacks.started(name, folder / "stack", {"CALVE_WORKERS": str(workers)}) as stack:
-        crew = Crew(stack, folder, seed=seed)
+        writers = Writers(stack, folder, seed=seed)
         began_s = time.monotonic()
-        crew.start(WRITERS, acked_max=commits // WRITERS, cut_share=CUT_SHARE)
-        crew.wait()
+        writers.start(WRITERS, acked_max=commits // WRITERS, cut_share=CUT_SHARE)
+        writers.wait()
         took_s = time.monotonic() - began_s
-        figures = verified(stack, crew)
-        ledger = Ledger.of(crew.lines())
+        figures = verified(stack, writers)
+        ledger = Ledger.of(writers.lines())
         assert figures["acked"] == commits
         assert not ledger.unknown
         assert not ledger.load

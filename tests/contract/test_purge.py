@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.storage.purge import purge
 from catalog.storage.reachable import Reachable
-from tests.harness.places import PLACES, Place, place_on
+from tests.harness.storage_roots import STORAGE_KINDS, StorageRoot, storage_root_of
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False), NestedField(2, "word", StringType(), required=False)
@@ -29,15 +29,15 @@ BY_WORD = PartitionSpec(
 )
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return place_on(request, tmp_path)
+@pytest.fixture(params=STORAGE_KINDS)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> StorageRoot:
+    return storage_root_of(request, tmp_path)
 
 
 @pytest.fixture
-def lake(place: Place, tmp_path: Path) -> Iterator[Catalog]:
-    keys = place.s3.iceberg if place.s3 else {}
-    catalog = SqlCatalog("test", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=place.root, **keys)
+def lake(storage: StorageRoot, tmp_path: Path) -> Iterator[Catalog]:
+    keys = storage.s3.iceberg if storage.s3 else {}
+    catalog = SqlCatalog("test", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=storage.root, **keys)
     catalog.create_namespace("ns")
     yield catalog
     catalog.close()
@@ -57,31 +57,31 @@ def written(lake: Catalog, name: str, **options: Any) -> Table:
     return lake.load_table(name)
 
 
-def document(place: Place, table: Table) -> dict[str, Any]:
-    metadata: dict[str, Any] = orjson.loads(place.files.read(table.metadata_location))
+def document(storage: StorageRoot, table: Table) -> dict[str, Any]:
+    metadata: dict[str, Any] = orjson.loads(storage.files.read(table.metadata_location))
     return metadata
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_exactly_the_files_of_the_table_vanish(place: Place, lake: Catalog, version: str) -> None:
+def test_exactly_the_files_of_the_table_vanish(storage: StorageRoot, lake: Catalog, version: str) -> None:
     other = lake.create_table("ns.other", SCHEMA)
     other.append(rows("theirs"))
-    before = place.found()
+    before = storage.found()
     table = written(lake, "ns.t", properties={"format-version": version})
-    own = place.found() - before
-    place.files.create(f"{table.location()}/data/orphan.parquet", b"no snapshot knows me")
+    own = storage.found() - before
+    storage.files.create(f"{table.location()}/data/orphan.parquet", b"no snapshot knows me")
 
-    report = purge(place.files, document(place, table), table.metadata_location, place.root)
+    report = purge(storage.files, document(storage, table), table.metadata_location, storage.root)
 
-    assert place.found() == before | {f"{table.location()}/data/orphan.parquet"}
+    assert storage.found() == before | {f"{table.location()}/data/orphan.parquet"}
     assert report.deleted == len(own)
     assert (report.outside, report.missing, report.unreadable) == ((), (), ())
     assert other.scan().to_arrow().num_rows == 1
 
 
-def test_children_come_before_parents(place: Place, lake: Catalog) -> None:
+def test_children_come_before_parents(storage: StorageRoot, lake: Catalog) -> None:
     table = written(lake, "ns.t")
-    walk = Reachable(place.files, document(place, table), table.metadata_location)
+    walk = Reachable(storage.files, document(storage, table), table.metadata_location)
     found = [list(group) for group in walk.groups()]
     data, manifests, lists, statistics, documents = found
     assert all(name.endswith(".parquet") for name in data)
@@ -90,46 +90,46 @@ def test_children_come_before_parents(place: Place, lake: Catalog) -> None:
     assert statistics == []
     assert documents[-1] == table.metadata_location
     flat = [name for group in found for name in group]
-    assert set(flat) == place.found()
+    assert set(flat) == storage.found()
     assert len(flat) == len(set(flat))
 
 
-def test_an_interrupted_purge_is_finished_by_the_next(place: Place, lake: Catalog) -> None:
+def test_an_interrupted_purge_is_finished_by_the_next(storage: StorageRoot, lake: Catalog) -> None:
     table = written(lake, "ns.t")
-    metadata = document(place, table)
-    groups = Reachable(place.files, metadata, table.metadata_location).groups()
+    metadata = document(storage, table)
+    groups = Reachable(storage.files, metadata, table.metadata_location).groups()
     order = [name for group in groups for name in group]
     while order:  # each time the purge gets half as far again
         done, order = order[: (len(order) + 1) // 2], order[(len(order) + 1) // 2 :]
-        place.files.delete(done)
-        walk = Reachable(place.files, metadata, table.metadata_location)
+        storage.files.delete(done)
+        walk = Reachable(storage.files, metadata, table.metadata_location)
         assert set(order) <= {name for group in walk.groups() for name in group}
-    purge(place.files, metadata, table.metadata_location, place.root)
-    assert place.found() == set()
+    purge(storage.files, metadata, table.metadata_location, storage.root)
+    assert storage.found() == set()
 
 
-def test_a_table_with_places_of_its_own(place: Place, lake: Catalog) -> None:
+def test_a_table_with_places_of_its_own(storage: StorageRoot, lake: Catalog) -> None:
     paths = {
-        "write.data.path": place.at("elsewhere/t-data"),
-        "write.metadata.path": place.at("elsewhere/t-metadata"),
+        "write.data.path": storage.at("elsewhere/t-data"),
+        "write.metadata.path": storage.at("elsewhere/t-metadata"),
     }
     table = written(lake, "ns.t", properties=paths)
-    report = purge(place.files, document(place, table), table.metadata_location, place.root)
+    report = purge(storage.files, document(storage, table), table.metadata_location, storage.root)
     assert report.outside == ()
-    assert place.found() == set()
+    assert storage.found() == set()
 
 
-def test_without_garbage_collection_the_data_stays(place: Place, lake: Catalog) -> None:
+def test_without_garbage_collection_the_data_stays(storage: StorageRoot, lake: Catalog) -> None:
     table = written(lake, "ns.t", properties={"gc.enabled": "false"})
-    data = {name for name in place.found() if name.endswith(".parquet")}
-    report = purge(place.files, document(place, table), table.metadata_location, place.root)
+    data = {name for name in storage.found() if name.endswith(".parquet")}
+    report = purge(storage.files, document(storage, table), table.metadata_location, storage.root)
     assert report.data_kept
-    assert place.found() == data
+    assert storage.found() == data
     assert data
 
 
-def test_a_table_that_was_never_written(place: Place, lake: Catalog) -> None:
+def test_a_table_that_was_never_written(storage: StorageRoot, lake: Catalog) -> None:
     table = lake.create_table("ns.t", SCHEMA)
-    report = purge(place.files, document(place, table), table.metadata_location, place.root)
+    report = purge(storage.files, document(storage, table), table.metadata_location, storage.root)
     assert report.deleted == 1
-    assert place.found() == set()
+    assert storage.found() == set()

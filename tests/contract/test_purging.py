@@ -25,10 +25,10 @@ from catalog.storage.files import StorageFiles
 from catalog.store.database import Database
 from catalog.store.dropped import PurgeStore
 from catalog.store.migrations import migrate
-from tests.harness.places import PLACES, Place, place_on
 from tests.harness.rest import SCHEMA, Rest, append_body
 from tests.harness.server import CalveServer
 from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+from tests.harness.storage_roots import STORAGE_KINDS, StorageRoot, storage_root_of
 from tests.unit.storage.test_purge import ENTRY, LIST, avro, entry
 
 ASKED = WriteContext("test")
@@ -58,23 +58,25 @@ class Gate:
         return self._files.delete(locations)
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return place_on(request, tmp_path)
+@pytest.fixture(params=STORAGE_KINDS)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> StorageRoot:
+    return storage_root_of(request, tmp_path)
 
 
 @pytest.fixture
-def gate(place: Place) -> Gate:
-    return Gate(place.files)
+def gate(storage: StorageRoot) -> Gate:
+    return Gate(storage.files)
 
 
 @pytest.fixture
-def catalog(place: Place, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+def catalog(
+    storage: StorageRoot, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Catalog]:
     monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 0.05)
     database = Database(f"sqlite:///{tmp_path}/catalog.db")
     migrate(database)
     made = Catalog(database, gate, Limits(), lambda _: {})
-    warehouses.ensure_main(made, place.root)
+    warehouses.ensure_main(made, storage.root)
     namespaces.create(made, made.state(WarehouseRef("main")), ASKED, NAMESPACE, {})
     yield made
     gate.open.set()
@@ -130,29 +132,29 @@ def has_failed(catalog: Catalog) -> bool:
 
 
 def test_the_answer_does_not_wait_for_a_long_purge(
-    catalog: Catalog, place: Place, gate: Gate, table: str
+    catalog: Catalog, storage: StorageRoot, gate: Gate, table: str
 ) -> None:
     gate.open.clear()
     purge_table(catalog)
     with pytest.raises(NoSuchTable):
         tables.load(state(catalog), TABLE)
-    assert place.found()
+    assert storage.found()
     assert queued(catalog) == [table]
     assert catalog.records.dropped_before("main", 1, 2**62, "", 10) == []  # cannot be brought back
     gate.open.set()
-    eventually(lambda: not place.found() and not queued(catalog))
+    eventually(lambda: not storage.found() and not queued(catalog))
 
 
 def test_a_short_purge_is_done_when_the_answer_comes(
-    catalog: Catalog, place: Place, table: str, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, storage: StorageRoot, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 60)
     purge_table(catalog)
-    assert (place.found(), queued(catalog)) == (set(), [])
+    assert (storage.found(), queued(catalog)) == (set(), [])
 
 
 def test_a_stop_lets_go_and_the_next_process_goes_on(
-    catalog: Catalog, place: Place, gate: Gate, table: str
+    catalog: Catalog, storage: StorageRoot, gate: Gate, table: str
 ) -> None:
     gate.open.clear()
     purge_table(catalog)
@@ -162,15 +164,15 @@ def test_a_stop_lets_go_and_the_next_process_goes_on(
     eventually(catalog.purge_worker._stopped.is_set)
     gate.open.set()
     stopping.join()
-    assert place.found()
-    after = purge.PurgeWorker(catalog.database, place.files)
+    assert storage.found()
+    after = purge.PurgeWorker(catalog.database, storage.files)
     after.poll()
-    assert (place.found(), queued(catalog)) == (set(), [])
+    assert (storage.found(), queued(catalog)) == (set(), [])
     after.stop()
 
 
 def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
-    catalog: Catalog, place: Place, gate: Gate, table: str
+    catalog: Catalog, storage: StorageRoot, gate: Gate, table: str
 ) -> None:
     now_ms = catalog.now_ms()
     gate.failing = True
@@ -181,57 +183,57 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
     far_ms = store.queued(1)[0].leased_until_ms
     assert store.lease("main", table, now_ms, far_ms) is None
     assert 0 < catalog.purge_worker.poll() <= purge.POLL_INTERVAL_S
-    assert place.found()
+    assert storage.found()
     # As if the time had passed.
     held = store.lease("main", table, far_ms, now_ms)
     assert held is not None
     catalog.purge_worker.poll()
-    assert (place.found(), queued(catalog)) == (set(), [])
+    assert (storage.found(), queued(catalog)) == (set(), [])
     assert not store.renew(held, far_ms)
 
 
 def test_a_storage_that_is_away_is_asked_again(
-    catalog: Catalog, place: Place, gate: Gate, table: str, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, storage: StorageRoot, gate: Gate, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 60)
     monkeypatch.setattr(purge, "RETRY_AFTER_S", 0)
     gate.failing = True
     purge_table(catalog)
-    assert place.found()
+    assert storage.found()
     catalog.purge_worker.start()
     gate.failing = False
     catalog.purge_worker.poll()
-    eventually(lambda: not place.found() and not queued(catalog))
+    eventually(lambda: not storage.found() and not queued(catalog))
 
 
 def test_a_publish_purges_what_only_the_transaction_has_written_too(
-    catalog: Catalog, place: Place, table: str
+    catalog: Catalog, storage: StorageRoot, table: str
 ) -> None:
-    before = place.found()
+    before = storage.found()
     transactions.open_transaction(catalog, "main", "test", "work")
     written(catalog, "work")
-    assert len(place.found()) == len(before) + 3
+    assert len(storage.found()) == len(before) + 3
     tables.drop_table(catalog, state(catalog, "work"), ASKED, TABLE, purge=True)
     _, staged = transactions.publish(catalog, "main", "test", "work")
     assert queued(catalog) == [table]
     assert [held.last.uuid for held in staged if transactions.is_purged(held)] == [table]
     catalog.purge_worker.poll()
-    assert (place.found(), queued(catalog)) == (set(), [])
+    assert (storage.found(), queued(catalog)) == (set(), [])
 
 
 def test_a_table_that_has_a_name_again_is_not_purged(
-    catalog: Catalog, place: Place, gate: Gate, table: str
+    catalog: Catalog, storage: StorageRoot, gate: Gate, table: str
 ) -> None:
     gate.failing = True
     metadata_location = tables.load(state(catalog), TABLE).metadata_location
     purge_table(catalog)
     eventually(lambda: has_failed(catalog))
-    before = place.found()
+    before = storage.found()
     gate.failing = False
     tables.register(catalog, state(catalog), ASKED, TABLE, metadata_location, overwrite=False)
     assert queued(catalog) == []
     catalog.purge_worker.poll()
-    assert place.found() == before
+    assert storage.found() == before
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -25,7 +25,7 @@ from catalog.services import commits, namespaces, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.services.writes import WriteContext
-from tests.concurrency.ground import ASKED, NAMESPACE, Ground, create_tables, state, table
+from tests.concurrency.catalog_address import CONTEXT, NAMESPACE, CatalogAddress, create_tables, state, table
 from tests.harness.rest import SCHEMA, append_body
 
 Plan = dict[str, Any]  # plain values: it goes to a child process
@@ -55,9 +55,9 @@ class Trial:
     bug: str = ""  # a deliberate mistake of tests/faults/seeded_bugs.py
 
 
-def die_at(scenario: str, ground: Ground, plan: Plan, trial: Trial) -> int | None:
+def die_at(scenario: str, address: CatalogAddress, plan: Plan, trial: Trial) -> int | None:
     """Run the scenario in a child that dies; None if it ended by itself."""
-    child = _context.Process(target=_child, args=(scenario, ground, plan, trial))
+    child = _context.Process(target=_child, args=(scenario, address, plan, trial))
     child.start()
     child.join(120)
     assert child.exitcode in (0, -signal.SIGKILL), (
@@ -66,14 +66,14 @@ def die_at(scenario: str, ground: Ground, plan: Plan, trial: Trial) -> int | Non
     return child.exitcode or None
 
 
-def _child(scenario: str, ground: Ground, plan: Plan, trial: Trial) -> None:
+def _child(scenario: str, address: CatalogAddress, plan: Plan, trial: Trial) -> None:
     if trial.bug:
         from tests.faults.seeded_bugs import plant
 
         plant(trial.bug)
     kill = faults.armed(f"*=kill:{trial.passes}")
 
-    with trial.trace.open("a", encoding="utf-8", buffering=1) as passed, ground.opened() as catalog:
+    with trial.trace.open("a", encoding="utf-8", buffering=1) as passed, address.opened() as catalog:
 
         def reach(name: str) -> None:
             passed.write(name + "\n")
@@ -179,7 +179,7 @@ def _prepare_rename(catalog: Catalog, suffix: str) -> Plan:
     create_tables(catalog, old)
     body, id_ = _body(catalog, old)
     commits.commit_tables(
-        catalog, state(catalog), ASKED, [TableCommit(table(old), body["requirements"], body["updates"])]
+        catalog, state(catalog), CONTEXT, [TableCommit(table(old), body["requirements"], body["updates"])]
     )
     return {
         "names": [old, new],
@@ -191,7 +191,7 @@ def _prepare_rename(catalog: Catalog, suffix: str) -> Plan:
 
 def _rename(catalog: Catalog, plan: Plan) -> None:
     old, new = plan["names"]
-    tables.rename(catalog, state(catalog), ASKED, table(old), table(new))
+    tables.rename(catalog, state(catalog), CONTEXT, table(old), table(new))
 
 
 def _prepare_drop(catalog: Catalog, suffix: str) -> Plan:
@@ -201,7 +201,7 @@ def _prepare_drop(catalog: Catalog, suffix: str) -> Plan:
 
 
 def _drop(catalog: Catalog, plan: Plan) -> None:
-    tables.drop_table(catalog, state(catalog), ASKED, table(plan["names"][0]), purge=False)
+    tables.drop_table(catalog, state(catalog), CONTEXT, table(plan["names"][0]), purge=False)
 
 
 def _prepare_staged(catalog: Catalog, suffix: str) -> Plan:
@@ -223,17 +223,17 @@ def _prepare_publish(catalog: Catalog, suffix: str) -> Plan:
     transactions.open_transaction(catalog, "main", "tester", name)
     inside = state(catalog, f"main~{name}")
     after: Seen = {gone: None, f"{fresh}.": "there", "transaction": "committed"}
-    tables.create(catalog, inside, ASKED, table(new), {"name": new, "schema": SCHEMA})
+    tables.create(catalog, inside, CONTEXT, table(new), {"name": new, "schema": SCHEMA})
     for target in (one, two, new):
         ids = []
         for _ in range(2):
             body, id_ = _body(catalog, target, f"main~{name}")
             ids.append(id_)
             wanted = TableCommit(table(target), body["requirements"], body["updates"])
-            commits.commit_tables(catalog, inside, ASKED, [wanted])
+            commits.commit_tables(catalog, inside, CONTEXT, [wanted])
         after[target] = tuple(ids)
-    tables.drop_table(catalog, inside, ASKED, table(gone), purge=False)
-    namespaces.create(catalog, inside, ASKED, Namespace((*NAMESPACE.levels, fresh)), {})
+    tables.drop_table(catalog, inside, CONTEXT, table(gone), purge=False)
+    namespaces.create(catalog, inside, CONTEXT, Namespace((*NAMESPACE.levels, fresh)), {})
     return {
         "names": [one, two, new, gone],
         "namespaces": [fresh],

@@ -18,7 +18,7 @@ from catalog.services.check import Finding, check
 from catalog.services.commits import TableCommit
 from catalog.store.entries import pack, unpack
 from catalog.store.schema import entries
-from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
+from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, create_tables, state, table
 from tests.harness.rest import Rest, append_body
 from tests.harness.stacks import STACKS, Stacks
 
@@ -60,15 +60,15 @@ class Lake:
 
 @pytest.fixture(params=STACKS)
 def lake(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Iterator[Lake]:
-    ground = Ground.fresh(stacks, request.param, tmp_path)
-    folder = stacks.s3.path(ground.root) if ground.s3 else Path(ground.root.removeprefix("file://"))
-    with ground.opened() as catalog:
+    address = CatalogAddress.fresh(stacks, request.param, tmp_path)
+    folder = stacks.s3.path(address.root) if address.s3 else Path(address.root.removeprefix("file://"))
+    with address.opened() as catalog:
         create_tables(catalog, *TABLES)
         for name in TABLES:
             body = append_body(orjson.loads(tables.load(state(catalog), table(name)).document or b""))
             wanted = TableCommit(table(name), body["requirements"], body["updates"])
-            commits.commit_tables(catalog, state(catalog), ASKED, [wanted])
-        yield Lake(catalog, folder, ground.root)
+            commits.commit_tables(catalog, state(catalog), CONTEXT, [wanted])
+        yield Lake(catalog, folder, address.root)
 
 
 def test_nothing_is_found_where_nothing_is_wrong(lake: Lake) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from catalog import errors, faults
 from catalog.services.catalog import Catalog
-from tests.concurrency.ground import Ground, gaps, problems
+from tests.concurrency.catalog_address import CatalogAddress, gaps, problems
 from tests.faults.crashes import SCENARIOS, Plan, Trial, commits_in_history, die_at, seen
 from tests.harness.stacks import STACKS, StackName, Stacks
 
@@ -19,18 +19,18 @@ AFTER_COMMIT = {"swap.committed", "write.before-answer"}
 
 
 def crash_everywhere(
-    ground: Ground, name: str, folder: Path, *, statements: bool = False, bug: str = ""
+    address: CatalogAddress, name: str, folder: Path, *, statements: bool = False, bug: str = ""
 ) -> list[str]:
     """Run the scenario with a crash at each place in turn until a run is clean; the places in order."""
     passed: list[str] = []
     for passes in range(1, POINTS_MAX):
         trial = Trial(passes, folder / f"{uuid.uuid4().hex}.trace", statements, bug)
-        with ground.opened() as catalog:
+        with address.opened() as catalog:
             plan = SCENARIOS[name].prepare(catalog, uuid.uuid4().hex[:8])
             before = seen(catalog, plan, SCENARIOS[name].within(plan))
-        died = die_at(name, ground, plan, trial)
+        died = die_at(name, address, plan, trial)
         passed = trial.trace.read_text().split()
-        with ground.opened() as catalog:  # as a server that was started again
+        with address.opened() as catalog:  # as a server that was started again
             _require_all_or_nothing(catalog, name, plan, before, passed, died=died is not None)
             _require_right_retry(catalog, name, plan)
         if died is None:
@@ -74,8 +74,8 @@ def _require_right_retry(catalog: Catalog, name: str, plan: Plan) -> None:
 def test_a_crash_at_every_step_leaves_all_or_nothing(
     stacks: Stacks, tmp_path: Path, name: StackName, scenario: str
 ) -> None:
-    ground = Ground.fresh(stacks, name, tmp_path)
-    passed = crash_everywhere(ground, scenario, tmp_path)
+    address = CatalogAddress.fresh(stacks, name, tmp_path)
+    passed = crash_everywhere(address, scenario, tmp_path)
     print(f"\n{name}, {scenario}: {len(passed)} crash points, then a clean run")
     assert {"swap.begun", "swap.before-commit", "swap.committed"} <= set(passed)
 
@@ -87,20 +87,20 @@ def test_a_crash_at_every_step_leaves_all_or_nothing(
 def test_a_crash_at_every_statement_leaves_all_or_nothing(
     stacks: Stacks, tmp_path: Path, name: StackName, scenario: str
 ) -> None:
-    ground = Ground.fresh(stacks, name, tmp_path)
-    passed = crash_everywhere(ground, scenario, tmp_path, statements=True)
+    address = CatalogAddress.fresh(stacks, name, tmp_path)
+    passed = crash_everywhere(address, scenario, tmp_path, statements=True)
     print(f"\n{name}, {scenario}: {len(passed)} crash points with every statement, then a clean run")
     assert passed.count("statement") > 2
 
 
 def test_the_scenarios_pass_every_failpoint(stacks: Stacks, tmp_path: Path) -> None:
     """A failpoint that nothing passes tests nothing."""
-    ground = Ground.fresh(stacks, "embedded", tmp_path)
+    address = CatalogAddress.fresh(stacks, "embedded", tmp_path)
     passed: set[str] = set()
     for name, scenario in SCENARIOS.items():
         trace = tmp_path / "trace"
-        with ground.opened() as catalog:
+        with address.opened() as catalog:
             plan = scenario.prepare(catalog, uuid.uuid4().hex[:8])
-        assert die_at(name, ground, plan, Trial(1_000_000, trace)) is None
+        assert die_at(name, address, plan, Trial(1_000_000, trace)) is None
         passed |= set(trace.read_text().split())
     assert passed == set(faults.POINTS)

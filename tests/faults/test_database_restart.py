@@ -18,8 +18,8 @@ import httpx
 import psycopg
 import pytest
 
-from tests.concurrency.crew import Crew
 from tests.concurrency.ledger import Ledger, verified
+from tests.concurrency.writers import Writers
 from tests.harness.errors import ComponentFailed
 from tests.harness.postgres import PostgresServer
 from tests.harness.stacks import Stack, Stacks
@@ -67,10 +67,10 @@ def _cut_sessions(stack: Stack) -> int:
         return int(ended[0])
 
 
-def _wait_for_more_acks(crew: Crew, count: int, timeout_s: float = 60) -> None:
-    before = len(Ledger.of(crew.lines()).acked)
+def _wait_for_more_acks(writers: Writers, count: int, timeout_s: float = 60) -> None:
+    before = len(Ledger.of(writers.lines()).acked)
     until = time.monotonic() + timeout_s
-    while len(Ledger.of(crew.lines()).acked) < before + count:
+    while len(Ledger.of(writers.lines()).acked) < before + count:
         assert time.monotonic() < until, "no commit works any more"
         time.sleep(0.05)
 
@@ -85,8 +85,8 @@ def _run(
 ) -> dict[str, int]:
     chance = random.Random(seed)
     with _stack(stacks, server, folder) as stack:
-        crew = Crew(stack, folder, seed=seed)
-        crew.start(WRITERS, outages=True, cut_share=0.02, abandon_share=0.1)
+        writers = Writers(stack, folder, seed=seed)
+        writers.start(WRITERS, outages=True, cut_share=0.02, abandon_share=0.1)
         faults = ["restart"] * restarts + ["cut"] * cuts
         chance.shuffle(faults)
         try:
@@ -97,16 +97,16 @@ def _run(
                 else:
                     _stop_at_once(server)
                     server.start()
-                    _wait_for_more_acks(crew, 3)
-            _wait_for_more_acks(crew, WRITERS)
-            crew.stop()
+                    _wait_for_more_acks(writers, 3)
+            _wait_for_more_acks(writers, WRITERS)
+            writers.stop()
         finally:
-            crew.kill()
+            writers.kill()
         ready = httpx.get(f"{stack.url}/ready", timeout=30)
         assert ready.status_code == 200, ready.text
-        _require_discreet(Ledger.of(crew.lines()))
-        figures = verified(stack, crew)
-        ledger = Ledger.of(crew.lines())
+        _require_discreet(Ledger.of(writers.lines()))
+        figures = verified(stack, writers)
+        ledger = Ledger.of(writers.lines())
         return figures | {"5xx": len(ledger.answered)}
 
 

@@ -19,25 +19,25 @@ from catalog.services.commits import TableCommit
 from catalog.store.database import Database
 from catalog.store.entries import pack
 from catalog.store.schema import entries
-from tests.concurrency.edge import Edge, error
-from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
-from tests.concurrency.phases import GATES, Steps, lanes
+from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, create_tables, state, table
+from tests.concurrency.in_process_client import InProcessClient, error
+from tests.concurrency.lock_step import GATES, Steps, lanes
 from tests.faults.test_unknown_commits import commits_without_answers
-from tests.harness.places import s3_settings
 from tests.harness.rest import SCHEMA, append_body
 from tests.harness.s3 import S3Server
 from tests.harness.stacks import STACKS, Stacks
+from tests.harness.storage_roots import s3_settings
 from tests.harness.tcp_proxy import Fault, TcpProxy
 
 
 @pytest.fixture(params=STACKS)
-def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Ground:
-    return Ground.fresh(stacks, request.param, tmp_path, local_files=True)
+def address(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> CatalogAddress:
+    return CatalogAddress.fresh(stacks, request.param, tmp_path, local_files=True)
 
 
 @pytest.fixture
-def catalog(ground: Ground) -> Iterator[Catalog]:
-    with ground.opened() as opened:
+def catalog(address: CatalogAddress) -> Iterator[Catalog]:
+    with address.opened() as opened:
         create_tables(opened, "a", "b")
         yield opened
 
@@ -66,17 +66,17 @@ def test_a_replay_without_a_database_is_not_told_that_it_did_not_happen(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It landed, its answer was lost, and nobody can look: 409 would make its client delete the files."""
-    edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
-    assert edge.call("updateTable", PATH, body).status_code == 200
+    client, body = InProcessClient(catalog), append_body(_metadata(catalog, "a"))
+    assert client.call("updateTable", PATH, body).status_code == 200
     monkeypatch.setattr(Database, "fetch_all", _no_read)
-    assert edge.call("updateTable", PATH, body).status_code >= 500
+    assert client.call("updateTable", PATH, body).status_code >= 500
 
 
 def test_an_unknown_commit_with_a_key_stays_unknown(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """COMMIT was not confirmed, because the database died; the look at the key fails for the same reason."""
-    edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
+    client, body = InProcessClient(catalog), append_body(_metadata(catalog, "a"))
     commits_without_answers(monkeypatch, lands=True)
     transaction = Database.transaction
 
@@ -87,7 +87,7 @@ def test_an_unknown_commit_with_a_key_stays_unknown(
             monkeypatch.setattr(Database, "fetch_all", _no_read)
 
     monkeypatch.setattr(Database, "transaction", once)
-    answer = edge.call("updateTable", PATH, body, key=str(uuid.uuid4()))
+    answer = client.call("updateTable", PATH, body, key=str(uuid.uuid4()))
     assert error(answer) == (500, "CommitStateUnknownException")
 
 
@@ -99,31 +99,31 @@ def test_a_transaction_that_landed_is_a_replay_as_a_whole(catalog: Catalog) -> N
         TableCommit(table("a"), append["requirements"], append["updates"]),
         _property("b", "p", unmoved),
     ]
-    commits.commit_tables(catalog, state(catalog), ASKED, wanted)
+    commits.commit_tables(catalog, state(catalog), CONTEXT, wanted)
     other = append_body(_metadata(catalog, "b"))
     commits.commit_tables(
-        catalog, state(catalog), ASKED, [TableCommit(table("b"), other["requirements"], other["updates"])]
+        catalog, state(catalog), CONTEXT, [TableCommit(table("b"), other["requirements"], other["updates"])]
     )
     head = catalog.entries.number("main")
-    commits.commit_tables(catalog, state(catalog), ASKED, wanted)
+    commits.commit_tables(catalog, state(catalog), CONTEXT, wanted)
     assert catalog.entries.number("main") == head
 
 
 def test_writers_of_one_transaction_do_not_overwrite_each_other(
-    ground: Ground, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    address: CatalogAddress, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One looks at the table; writes of another come in between; the first must see them and try again."""
     for key in ("x", "y"):  # the version inside a transaction counts from 1, and can meet that of the table
-        commits.commit_tables(catalog, state(catalog), ASKED, [_property("a", key)])
+        commits.commit_tables(catalog, state(catalog), CONTEXT, [_property("a", key)])
     version = tables.require(state(catalog), table("a")).version
     transactions.open_transaction(catalog, "main", "tester", "w")
 
     def write(own: Catalog, *keys: str) -> None:
         for key in keys:
-            commits.commit_tables(own, state(own, "main~w"), ASKED, [_property("a", key)])
+            commits.commit_tables(own, state(own, "main~w"), CONTEXT, [_property("a", key)])
 
     theirs = [f"q{number}" for number in range(version)]
-    with lanes(ground) as (one, other):
+    with lanes(address) as (one, other):
         works = [
             (lambda: write(one.catalog, "mine"), GATES),
             (lambda: write(other.catalog, *theirs), frozenset[str]()),
@@ -137,12 +137,12 @@ def test_a_transaction_opened_by_a_server_whose_clock_is_behind_is_found(catalog
     """A lane uses its name again at once, perhaps through another server."""
     setattr(catalog, "now_ms", lambda: 2_000_000_000_000)  # noqa: B010
     transactions.open_transaction(catalog, "main", "tester", "w")
-    commits.commit_tables(catalog, state(catalog, "main~w"), ASKED, [_property("a", "first")])
+    commits.commit_tables(catalog, state(catalog, "main~w"), CONTEXT, [_property("a", "first")])
     first, _ = transactions.publish(catalog, "main", "tester", "w")
     setattr(catalog, "now_ms", lambda: 1_999_999_999_990)  # noqa: B010
     opened = transactions.open_transaction(catalog, "main", "tester", "w")
     assert transactions.newest(catalog, "main", "w").id == opened.id
-    commits.commit_tables(catalog, state(catalog, "main~w"), ASKED, [_property("a", "second")])
+    commits.commit_tables(catalog, state(catalog, "main~w"), CONTEXT, [_property("a", "second")])
     second, _ = transactions.publish(catalog, "main", "tester", "w")
     assert second != first
     assert "second" in _metadata(catalog, "a")["properties"]
@@ -164,39 +164,39 @@ def test_a_name_that_another_transaction_took_is_not_found_by_the_id(catalog: Ca
 
 def test_a_key_is_remembered_inside_a_transaction(catalog: Catalog) -> None:
     transactions.open_transaction(catalog, "main", "tester", "w")
-    edge, key = Edge(catalog), str(uuid.uuid4())
+    client, key = InProcessClient(catalog), str(uuid.uuid4())
     body = {"name": "new", "schema": SCHEMA}
     answers = [
-        edge.call("createTable", {"prefix": "main~w", "namespace": "db"}, body, key=key).status_code
+        client.call("createTable", {"prefix": "main~w", "namespace": "db"}, body, key=key).status_code
         for _ in range(2)
     ]
     assert answers == [200, 200]
 
 
 def test_a_key_that_is_over_can_be_used_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    edge, key, now_ms = Edge(catalog), str(uuid.uuid4()), catalog.now_ms()
-    assert edge.call("dropTable", PATH, key=key).status_code == 204
+    client, key, now_ms = InProcessClient(catalog), str(uuid.uuid4()), catalog.now_ms()
+    assert client.call("dropTable", PATH, key=key).status_code == 204
     create_tables(catalog, "a")
     setattr(catalog, "now_ms", lambda: now_ms + 3_600_000)  # noqa: B010
-    assert edge.call("dropTable", PATH, key=key).status_code == 204
-    assert edge.call("tableExists", PATH).status_code == 404
+    assert client.call("dropTable", PATH, key=key).status_code == 204
+    assert client.call("tableExists", PATH).status_code == 404
 
 
 def test_a_replay_is_answered_even_if_its_key_cannot_be_kept(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edge, body = Edge(catalog), append_body(_metadata(catalog, "a"))
-    assert edge.call("updateTable", PATH, body).status_code == 200
+    client, body = InProcessClient(catalog), append_body(_metadata(catalog, "a"))
+    assert client.call("updateTable", PATH, body).status_code == 200
     monkeypatch.setattr(Database, "write", _no_write)
-    assert edge.call("updateTable", PATH, body, key=str(uuid.uuid4())).status_code == 200
+    assert client.call("updateTable", PATH, body, key=str(uuid.uuid4())).status_code == 200
 
 
 def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> None:
     kept = tables.require(state(catalog), table("a")).uuid
     transactions.open_transaction(catalog, "main", "tester", "w")
     inside = state(catalog, "main~w")
-    tables.drop_table(catalog, inside, ASKED, table("a"), purge=False)
-    tables.create(catalog, inside, ASKED, table("a"), {"name": "a", "schema": SCHEMA})
+    tables.drop_table(catalog, inside, CONTEXT, table("a"), purge=False)
+    tables.create(catalog, inside, CONTEXT, table("a"), {"name": "a", "schema": SCHEMA})
     tables.protect(catalog, state(catalog), table("a"), True)
     with pytest.raises(Conflict, match="protected"):
         transactions.publish(catalog, "main", "tester", "w")
@@ -205,18 +205,18 @@ def test_a_protected_table_is_not_replaced_by_a_publish(catalog: Catalog) -> Non
 
 def test_a_protected_table_can_be_renamed_and_stays_protected(catalog: Catalog) -> None:
     tables.protect(catalog, state(catalog), table("a"), True)
-    tables.rename(catalog, state(catalog), ASKED, table("a"), table("z"))
+    tables.rename(catalog, state(catalog), CONTEXT, table("a"), table("z"))
     assert tables.require(state(catalog), table("z")).protected
     with pytest.raises(Conflict, match="protected"):
-        tables.drop_table(catalog, state(catalog), ASKED, table("z"), purge=False)
+        tables.drop_table(catalog, state(catalog), CONTEXT, table("z"), purge=False)
 
 
 def test_a_table_renamed_and_dropped_in_a_transaction_can_come_back(catalog: Catalog) -> None:
     gone = tables.require(state(catalog), table("a")).uuid
     transactions.open_transaction(catalog, "main", "tester", "w")
     inside = state(catalog, "main~w")
-    tables.rename(catalog, inside, ASKED, table("a"), table("z"))
-    tables.drop_table(catalog, inside, ASKED, table("z"), purge=False)
+    tables.rename(catalog, inside, CONTEXT, table("a"), table("z"))
+    tables.drop_table(catalog, inside, CONTEXT, table("z"), purge=False)
     transactions.publish(catalog, "main", "tester", "w")
     assert gone in {
         found.entry.uuid for found in catalog.records.dropped_before("main", catalog.now_ms(), 2**62, "", 10)

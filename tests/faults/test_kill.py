@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.concurrency.crew import Crew
-from tests.concurrency.ground import Ground, problems
+from tests.concurrency.catalog_address import CatalogAddress, problems
 from tests.concurrency.ledger import Ledger, verified
+from tests.concurrency.writers import Writers
 from tests.harness.rest import Rest
 from tests.harness.stacks import STACKS, Stack, StackName, Stacks
 
@@ -21,13 +21,14 @@ WRITERS = 4
 KILLS_A_TABLE = 10  # then a fresh one, so that the time goes into commits and not into long documents
 
 
-def _answered_commits_are_there(crew: Crew) -> int:
+def _answered_commits_are_there(writers: Writers) -> int:
     """The ledgers are read before the tables, so whatever they say was answered must be found."""
-    acked = Ledger.of(crew.lines()).acked
-    rest = Rest(crew.stack.url)
-    for table in crew.tables:
+    acked = Ledger.of(writers.lines()).acked
+    rest = Rest(writers.stack.url)
+    for table in writers.tables:
         ids = {
-            snapshot["snapshot-id"] for snapshot in rest.load(crew.namespace, table)["metadata"]["snapshots"]
+            snapshot["snapshot-id"]
+            for snapshot in rest.load(writers.namespace, table)["metadata"]["snapshots"]
         }
         lost = [line for line in acked if table in line["ids"] and line["ids"][table] not in ids]
         assert not lost, f"{len(lost)} answered commits are lost after a kill: {lost[:3]}"
@@ -42,20 +43,20 @@ def _check_finds_nothing(stack: Stack) -> None:
 
 def _killed(stack: Stack, folder: Path, *, kills: int, seed: int) -> dict[str, int]:
     chance = random.Random(seed)
-    crew = Crew(stack, folder, seed=seed)
-    crew.start(WRITERS, abandon_share=0.5, cut_share=0.02, pause_s=0.02)
+    writers = Writers(stack, folder, seed=seed)
+    writers.start(WRITERS, abandon_share=0.5, cut_share=0.02, pause_s=0.02)
     try:
         for _ in range(kills):
             time.sleep(chance.uniform(0.15, 1.2))
             stack.server.kill()
             stack.server.start()
-            _answered_commits_are_there(crew)
-            with Ground.of(stack).opened() as catalog:
+            _answered_commits_are_there(writers)
+            with CatalogAddress.of(stack).opened() as catalog:
                 assert problems(catalog) == []
-        crew.stop()
+        writers.stop()
     finally:
-        crew.kill()
-    return verified(stack, crew)
+        writers.kill()
+    return verified(stack, writers)
 
 
 def _run(stacks: Stacks, name: StackName, folder: Path, *, kills: int, workers: int, seed: int) -> None:

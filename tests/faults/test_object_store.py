@@ -9,8 +9,8 @@ import pytest
 
 from catalog.errors import Unavailable
 from catalog.storage.files import StorageFiles
-from tests.harness.places import s3_settings
 from tests.harness.s3 import S3Server
+from tests.harness.storage_roots import s3_settings
 from tests.harness.tcp_proxy import Fault, TcpProxy
 
 DATA = b"metadata " * 500

@@ -11,9 +11,9 @@ import pytest
 from catalog.errors import CommitFailed, Conflict, Invalid
 from catalog.services import tables
 from catalog.services import transactions as service
-from tests.concurrency.edge import Edge
-from tests.concurrency.ground import ASKED, Ground, create_tables, state, table
-from tests.concurrency.phases import all_orders
+from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, create_tables, state, table
+from tests.concurrency.in_process_client import InProcessClient
+from tests.concurrency.lock_step import all_orders
 from tests.concurrency.test_interleavings import run_orders
 from tests.concurrency.test_late_writers import late_writers_are_refused
 from tests.faults.seeded_bugs import BUGS, planted
@@ -22,15 +22,15 @@ from tests.faults.test_unknown_commits import an_unknown_commit_undoes_nothing
 from tests.harness.rest import SCHEMA
 from tests.harness.stacks import Stacks
 
-Check = Callable[[Ground, Path, str], None]
+Check = Callable[[CatalogAddress, Path, str], None]
 
 
 def _orders(pair: str) -> Check:
     """Writers in lock-step."""
 
-    def check(ground: Ground, _folder: Path, _bug: str) -> None:
+    def check(address: CatalogAddress, _folder: Path, _bug: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            run_orders(ground, pair, all_orders()[::10], patch)
+            run_orders(address, pair, all_orders()[::10], patch)
 
     return check
 
@@ -38,54 +38,54 @@ def _orders(pair: str) -> Check:
 def _crashes(scenario: str) -> Check:
     """A crash at every failpoint, in a child with the same mistake."""
 
-    def check(ground: Ground, folder: Path, bug: str) -> None:
-        crash_everywhere(ground, scenario, folder, bug=bug)
+    def check(address: CatalogAddress, folder: Path, bug: str) -> None:
+        crash_everywhere(address, scenario, folder, bug=bug)
 
     return check
 
 
-def _unknown(ground: Ground, _folder: Path, _bug: str) -> None:
-    with ground.opened() as catalog:
+def _unknown(address: CatalogAddress, _folder: Path, _bug: str) -> None:
+    with address.opened() as catalog:
         an_unknown_commit_undoes_nothing(catalog, "commit", lands=True)
 
 
-def _late(ground: Ground, _folder: Path, _bug: str) -> None:
-    with ground.opened() as catalog:
+def _late(address: CatalogAddress, _folder: Path, _bug: str) -> None:
+    with address.opened() as catalog:
         create_tables(catalog, "t")
-    late_writers_are_refused(ground)
+    late_writers_are_refused(address)
 
 
-def a_key_is_for_one_operation(ground: Ground, _folder: Path, _bug: str) -> None:
+def a_key_is_for_one_operation(address: CatalogAddress, _folder: Path, _bug: str) -> None:
     """A drop with the key of the create drops the table."""
     key = str(uuid.uuid4())
-    with ground.opened() as catalog:
+    with address.opened() as catalog:
         create_tables(catalog)
-        edge = Edge(catalog)
-        made = edge.call("createTable", {"namespace": "db"}, {"name": "k", "schema": SCHEMA}, key=key)
+        client = InProcessClient(catalog)
+        made = client.call("createTable", {"namespace": "db"}, {"name": "k", "schema": SCHEMA}, key=key)
         assert made.status_code == 200
-        assert edge.call("dropTable", {"namespace": "db", "table": "k"}, key=key).status_code == 204
-        assert edge.call("tableExists", {"namespace": "db", "table": "k"}).status_code == 404
+        assert client.call("dropTable", {"namespace": "db", "table": "k"}, key=key).status_code == 204
+        assert client.call("tableExists", {"namespace": "db", "table": "k"}).status_code == 404
 
 
-def a_sibling_is_outside(ground: Ground, _folder: Path, _bug: str) -> None:
+def a_sibling_is_outside(address: CatalogAddress, _folder: Path, _bug: str) -> None:
     """`warehouse-evil` begins like `warehouse` and is another place."""
-    with ground.opened() as catalog:
+    with address.opened() as catalog:
         create_tables(catalog)
-        for place in (f"{ground.root}-evil/t", f"{ground.root}evil"):
+        for place in (f"{address.root}-evil/t", f"{address.root}evil"):
             request = {"name": "e", "schema": SCHEMA, "location": place}
             with pytest.raises(Invalid, match="outside the warehouse"):
-                tables.create(catalog, state(catalog), ASKED, table("e"), request)
+                tables.create(catalog, state(catalog), CONTEXT, table("e"), request)
 
 
-def protection_holds_in_a_publish(ground: Ground, _folder: Path, _bug: str) -> None:
+def protection_holds_in_a_publish(address: CatalogAddress, _folder: Path, _bug: str) -> None:
     """Inside a transaction nobody knows of it; the publish does."""
-    with ground.opened() as catalog:
+    with address.opened() as catalog:
         create_tables(catalog, "p")
         kept = tables.require(state(catalog), table("p")).uuid
         service.open_transaction(catalog, "main", "tester", "w")
         inside = state(catalog, "main~w")
-        tables.drop(catalog, inside, ASKED, table("p"))
-        tables.create(catalog, inside, ASKED, table("p"), {"name": "p", "schema": SCHEMA})
+        tables.drop(catalog, inside, CONTEXT, table("p"))
+        tables.create(catalog, inside, CONTEXT, table("p"), {"name": "p", "schema": SCHEMA})
         tables.protect(catalog, state(catalog), table("p"), True)
         refused = False
         try:
@@ -113,8 +113,8 @@ FOUND_BY: dict[str, Check] = {
 ON_POSTGRESQL = {"number taken in its own transaction"}
 
 
-def _ground(stacks: Stacks, bug: str, folder: Path) -> Ground:
-    return Ground.fresh(
+def _ground(stacks: Stacks, bug: str, folder: Path) -> CatalogAddress:
+    return CatalogAddress.fresh(
         stacks, "postgres-s3" if bug in ON_POSTGRESQL else "embedded", folder, local_files=True
     )
 
@@ -123,10 +123,10 @@ def _ground(stacks: Stacks, bug: str, folder: Path) -> Ground:
 def test_the_mistake_is_found(
     stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str
 ) -> None:
-    ground = _ground(stacks, bug, tmp_path)
+    address = _ground(stacks, bug, tmp_path)
     planted(bug, monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
-        FOUND_BY[bug](ground, tmp_path, bug)
+        FOUND_BY[bug](address, tmp_path, bug)
     print(f"\n{bug}: {str(caught.value)[:200]}")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.concurrency.ground import Ground, problems
+from tests.concurrency.catalog_address import CatalogAddress, problems
 from tests.harness.rest import SCHEMA, Rest, append_body, identified
 from tests.harness.stacks import Stack, Stacks
 from tests.harness.tcp_proxy import Fault, TcpProxy
@@ -41,7 +41,7 @@ class Behind:
 
     def sound(self) -> bool:
         """Every row leads to a file and is what it should be; the look goes around the proxy."""
-        with Ground.of(self.stack).opened() as catalog:
+        with CatalogAddress.of(self.stack).opened() as catalog:
             return problems(catalog) == []
 
 

@@ -13,19 +13,19 @@ from catalog.errors import CommitStateUnknown, Unavailable
 from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from catalog.store.database import Database
-from tests.concurrency.ground import Ground, gaps, problems
+from tests.concurrency.catalog_address import CatalogAddress, gaps, problems
 from tests.faults.crashes import SCENARIOS, commits_in_history, seen
 from tests.harness.stacks import STACKS, Stacks
 
 
 @pytest.fixture(params=STACKS)
-def ground(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Ground:
-    return Ground.fresh(stacks, request.param, tmp_path, local_files=True)
+def address(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> CatalogAddress:
+    return CatalogAddress.fresh(stacks, request.param, tmp_path, local_files=True)
 
 
 @pytest.fixture
-def catalog(ground: Ground) -> Iterator[Catalog]:
-    with ground.opened() as opened:
+def catalog(address: CatalogAddress) -> Iterator[Catalog]:
+    with address.opened() as opened:
         yield opened
 
 
@@ -69,9 +69,9 @@ def test_a_full_pool_is_a_refusal_and_no_accident(
     stacks: Stacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All connections are taken: nothing was begun, so the client may simply try again."""
-    ground = Ground.fresh(stacks, "postgres-s3", tmp_path, local_files=True)
+    address = CatalogAddress.fresh(stacks, "postgres-s3", tmp_path, local_files=True)
     monkeypatch.setattr("catalog.store.database.BUSY_TIMEOUT_S", 0.1)
-    database = Database(ground.database, pool_size=1)
+    database = Database(address.database, pool_size=1)
     with database.engine.connect(), pytest.raises(Unavailable):
         database.write(lambda connection: None)
     database.close()

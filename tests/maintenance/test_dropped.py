@@ -12,7 +12,7 @@ from catalog.services import namespaces, tables
 from catalog.services.catalog import Limits
 from catalog.services.writes import WriteContext
 from maintenance.store import MaintenanceStore
-from tests.concurrency.ground import Ground
+from tests.concurrency.catalog_address import CatalogAddress
 from tests.harness.rest import SCHEMA
 from tests.harness.stacks import STACKS, StackName, Stacks
 
@@ -24,8 +24,8 @@ TABLE = Identifier(Namespace(("db",)), "t")
 def test_files_of_a_dropped_table_go_when_its_retention_ends(
     stack_name: StackName, stacks: Stacks, tmp_path: Path
 ) -> None:
-    ground = Ground.fresh(stacks, stack_name, tmp_path, local_files=True)
-    with ground.opened(Limits(drop_retention_s=1000)) as catalog:
+    address = CatalogAddress.fresh(stacks, stack_name, tmp_path, local_files=True)
+    with address.opened(Limits(drop_retention_s=1000)) as catalog:
         state = catalog.state(warehouse_ref("main"))
         namespaces.create(catalog, state, CONTEXT, TABLE.namespace, {})
         tables.create(catalog, state, CONTEXT, TABLE, {"name": "t", "schema": SCHEMA})

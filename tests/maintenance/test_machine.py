@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.concurrency.ground import Ground
+from tests.concurrency.catalog_address import CatalogAddress
 from tests.harness.stacks import STACKS, StackName, Stacks
 from tests.maintenance.machine import Clock, Lake
 
@@ -58,7 +58,7 @@ def run(
     clock = Clock()
     monkeypatch.setattr(time, "time_ns", clock)
     names, weights = zip(*ACTIONS, strict=True)
-    with Ground.fresh(stacks, stack_name, folder, local_files=True).opened() as catalog:
+    with CatalogAddress.fresh(stacks, stack_name, folder, local_files=True).opened() as catalog:
         lake = Lake(catalog, clock, random.Random(seed))
         for action in lake.random.choices(names, weights, k=steps):
             getattr(lake, action)()

@@ -23,7 +23,7 @@ from ingest.staging.context import BatchRange
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs, finish
 from ingest.store.tables import LandingTables, TableAdvance, land
-from tests.contract.ingest.journal.journal_setup import WAREHOUSE, A, B, C, Place, appended, parts
+from tests.contract.ingest.journal.journal_setup import WAREHOUSE, A, B, C, JournalDatabase, appended, parts
 from tests.harness.postgres import PostgresServer
 
 STRESS_S = 3.0
@@ -74,7 +74,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = server.database()
     with contextlib.ExitStack() as opened:
-        journal = opened.enter_context(Place.fresh(url).opened())
+        journal = opened.enter_context(JournalDatabase.fresh(url).opened())
         database = Database(url, pool_size=4)
         opened.callback(database.close)
         landing_schema.migrate(database)

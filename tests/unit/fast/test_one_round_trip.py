@@ -23,7 +23,15 @@ from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.services.writes import WriteContext
 from catalog.store.schema import dropped, entries, heads, history, idempotency, locations
-from tests.concurrency.ground import ASKED, Ground, create_tables, gaps, problems, state, table
+from tests.concurrency.catalog_address import (
+    CONTEXT,
+    CatalogAddress,
+    create_tables,
+    gaps,
+    problems,
+    state,
+    table,
+)
 from tests.harness.rest import SCHEMA
 from tests.harness.stacks import Stacks
 
@@ -58,21 +66,21 @@ class Observed(OneRoundTrip):
 
 
 @contextlib.contextmanager
-def opened(ground: Ground, writer: OneRoundTrip | None) -> Iterator[Catalog]:
-    with ground.opened() as catalog:
+def opened(address: CatalogAddress, writer: OneRoundTrip | None) -> Iterator[Catalog]:
+    with address.opened() as catalog:
         if writer is not None:
             catalog.database._writer = writer
         yield catalog
 
 
 @pytest.fixture
-def grounds(stacks: Stacks, tmp_path: Path) -> list[Ground]:
-    return [Ground.fresh(stacks, "postgres-s3", tmp_path, local_files=True) for _ in range(2)]
+def addresses(stacks: Stacks, tmp_path: Path) -> list[CatalogAddress]:
+    return [CatalogAddress.fresh(stacks, "postgres-s3", tmp_path, local_files=True) for _ in range(2)]
 
 
 @pytest.fixture
-def ground(grounds: list[Ground]) -> Ground:
-    return grounds[0]
+def address(addresses: list[CatalogAddress]) -> CatalogAddress:
+    return addresses[0]
 
 
 def rows(catalog: Catalog) -> list[list[tuple[Any, ...]]]:
@@ -102,7 +110,7 @@ def outcome(operation: Operation, catalog: Catalog) -> str:
     return "done"
 
 
-def commit(*names: str, context: WriteContext = ASKED) -> Operation:
+def commit(*names: str, context: WriteContext = CONTEXT) -> Operation:
     updates = [{"action": "set-properties", "updates": {"p": uuid.uuid4().hex}}]
     wanted = [TableCommit(table(name), [], updates) for name in names]
     return lambda catalog: commits.commit_tables(catalog, state(catalog), context, wanted)
@@ -110,7 +118,7 @@ def commit(*names: str, context: WriteContext = ASKED) -> Operation:
 
 def create(name: str, **given: Any) -> Operation:
     request = {"name": name, "schema": SCHEMA, **given}
-    return lambda catalog: tables.create(catalog, state(catalog), ASKED, table(name), request)
+    return lambda catalog: tables.create(catalog, state(catalog), CONTEXT, table(name), request)
 
 
 def create_inside(name: str, other: str) -> Operation:
@@ -125,11 +133,11 @@ def create_inside(name: str, other: str) -> Operation:
 
 
 def create_view(name: str) -> Operation:
-    return lambda catalog: views.create(catalog, state(catalog), ASKED, table(name), {"name": name, **VIEW})
+    return lambda catalog: views.create(catalog, state(catalog), CONTEXT, table(name), {"name": name, **VIEW})
 
 
 def drop(name: str, kind: Any = "table", *, forever: bool = False) -> Operation:
-    return lambda catalog: tables.drop(catalog, state(catalog), ASKED, table(name), kind, forever=forever)
+    return lambda catalog: tables.drop(catalog, state(catalog), CONTEXT, table(name), kind, forever=forever)
 
 
 def protect(name: str, protected: bool) -> Operation:
@@ -137,12 +145,12 @@ def protect(name: str, protected: bool) -> Operation:
 
 
 def rename(name: str, other: str) -> Operation:
-    return lambda catalog: tables.rename(catalog, state(catalog), ASKED, table(name), table(other))
+    return lambda catalog: tables.rename(catalog, state(catalog), CONTEXT, table(name), table(other))
 
 
 def with_key(key: str, expires_ms: int = FAR_FUTURE_MS) -> WriteContext:
     return replace(
-        ASKED, record=IdempotencyRecord("tester", "updateTable", "main:x", key, "hash", expires_ms)
+        CONTEXT, record=IdempotencyRecord("tester", "updateTable", "main:x", key, "hash", expires_ms)
     )
 
 
@@ -170,9 +178,9 @@ def some(chance: random.Random) -> Operation:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_ways_leave_the_same_rows_and_fail_alike(grounds: list[Ground], seed: int) -> None:
+def test_both_ways_leave_the_same_rows_and_fail_alike(addresses: list[CatalogAddress], seed: int) -> None:
     chance, writer = random.Random(seed), Observed()
-    with opened(grounds[0], writer) as fast, opened(grounds[1], None) as plain:
+    with opened(addresses[0], writer) as fast, opened(addresses[1], None) as plain:
         for catalog in (fast, plain):
             create_tables(catalog, "a", "b")
         for step in range(40):
@@ -185,8 +193,8 @@ def test_both_ways_leave_the_same_rows_and_fail_alike(grounds: list[Ground], see
     assert writer.left > 0
 
 
-def test_writers_at_the_same_time_lose_nothing(ground: Ground) -> None:
-    with opened(ground, Observed()) as catalog:
+def test_writers_at_the_same_time_lose_nothing(address: CatalogAddress) -> None:
+    with opened(address, Observed()) as catalog:
         create_tables(catalog, "a", "b")
 
         def work(number: int) -> None:
@@ -204,9 +212,9 @@ def test_writers_at_the_same_time_lose_nothing(ground: Ground) -> None:
         assert a[3] == 14
 
 
-def test_a_used_key_writes_nothing(ground: Ground) -> None:
+def test_a_used_key_writes_nothing(address: CatalogAddress) -> None:
     key = str(uuid.uuid4())
-    with opened(ground, Observed()) as catalog:
+    with opened(address, Observed()) as catalog:
         create_tables(catalog, "a")
         commit("a", context=with_key(key))(catalog)
         before = rows(catalog)
@@ -215,34 +223,34 @@ def test_a_used_key_writes_nothing(ground: Ground) -> None:
         assert rows(catalog) == before
 
 
-def _terminate(ground: Ground) -> None:
+def _terminate(address: CatalogAddress) -> None:
     """End all connections of the catalog, as a restart of PostgreSQL does."""
-    with psycopg.connect(ground.database.replace("+psycopg", ""), autocommit=True) as own:
+    with psycopg.connect(address.database.replace("+psycopg", ""), autocommit=True) as own:
         own.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 
 
-def test_a_connection_that_was_lost_while_idle_is_replaced(ground: Ground) -> None:
-    with opened(ground, Observed()) as catalog:
+def test_a_connection_that_was_lost_while_idle_is_replaced(address: CatalogAddress) -> None:
+    with opened(address, Observed()) as catalog:
         create_tables(catalog, "a")
         where, operation = state(catalog), commit("a")
         assert where.load("db", "a") is not None
-        _terminate(ground)
+        _terminate(address)
         operation(catalog)
         assert gaps(catalog) == []
 
 
 def test_a_connection_that_is_lost_during_a_write_leaves_its_state_unknown(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    address: CatalogAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(ground, Observed()) as catalog:
+    with opened(address, Observed()) as catalog:
         create_tables(catalog, "a")
         execute = psycopg.Connection.execute
 
         def lose(connection: Any, *given: Any, **options: Any) -> Any:
-            _terminate(ground)
+            _terminate(address)
             return execute(connection, *given, **options)
 
         with monkeypatch.context() as patch:

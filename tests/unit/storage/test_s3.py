@@ -12,8 +12,8 @@ import pytest
 from catalog.errors import Unavailable
 from catalog.storage.files import StorageFiles
 from catalog.storage.s3 import S3Settings, _endpoint
-from tests.harness.places import s3_settings
 from tests.harness.s3 import S3Server
+from tests.harness.storage_roots import s3_settings
 
 
 class PlainStore(ThreadingHTTPServer):

@@ -14,7 +14,7 @@ from catalog.names import Identifier, Namespace
 from catalog.services import commits, namespaces, tables
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
-from tests.concurrency.ground import ASKED, NAMESPACE, Ground, create_tables, state, table
+from tests.concurrency.catalog_address import CONTEXT, NAMESPACE, CatalogAddress, create_tables, state, table
 from tests.harness.rest import SCHEMA
 from tests.harness.stacks import Stacks
 
@@ -23,7 +23,7 @@ BEGIN = "BEGIN IMMEDIATE"
 
 @pytest.fixture
 def catalog(stacks: Stacks, tmp_path: Path) -> Iterator[Catalog]:
-    with Ground.fresh(stacks, "embedded", tmp_path).opened() as opened:
+    with CatalogAddress.fresh(stacks, "embedded", tmp_path).opened() as opened:
         create_tables(opened, "a", "b")
         yield opened
 
@@ -53,20 +53,23 @@ def _commit(name: str) -> TableCommit:
 
 
 def test_a_commit_sends_three_statements(catalog: Catalog) -> None:
-    sent = _statements(catalog, lambda: commits.commit_tables(catalog, state(catalog), ASKED, [_commit("a")]))
+    sent = _statements(
+        catalog, lambda: commits.commit_tables(catalog, state(catalog), CONTEXT, [_commit("a")])
+    )
     assert sent == ["UPDATE entries", "UPDATE heads", "INSERT INTO"]
 
 
 def test_the_history_of_a_transaction_is_written_at_once(catalog: Catalog) -> None:
     both = [_commit("a"), _commit("b")]
-    sent = _statements(catalog, lambda: commits.commit_tables(catalog, state(catalog), ASKED, both))
+    sent = _statements(catalog, lambda: commits.commit_tables(catalog, state(catalog), CONTEXT, both))
     assert sent == ["UPDATE entries", "UPDATE entries", "UPDATE heads", "INSERT INTO"]
 
 
 def test_a_create_sends_nine_statements(catalog: Catalog) -> None:
     made = Identifier(NAMESPACE, "c")
     sent = _statements(
-        catalog, lambda: tables.create(catalog, state(catalog), ASKED, made, {"name": "c", "schema": SCHEMA})
+        catalog,
+        lambda: tables.create(catalog, state(catalog), CONTEXT, made, {"name": "c", "schema": SCHEMA}),
     )
     assert sent.count("INSERT INTO") == 3  # the entry, its location, the history
     assert len(sent) == 9
@@ -74,7 +77,7 @@ def test_a_create_sends_nine_statements(catalog: Catalog) -> None:
 
 def test_a_commit_reads_each_table_once_and_its_warehouse_with_it(catalog: Catalog) -> None:
     both = [_commit("a"), _commit("b")]
-    sent = _sent(catalog, lambda: commits.commit_tables(catalog, state(catalog), ASKED, both))
+    sent = _sent(catalog, lambda: commits.commit_tables(catalog, state(catalog), CONTEXT, both))
     assert [statement.partition("FROM")[2].split()[0] for statement in sent[: sent.index(BEGIN)]] == [
         "warehouses",
         "warehouses",
@@ -84,7 +87,8 @@ def test_a_commit_reads_each_table_once_and_its_warehouse_with_it(catalog: Catal
 def test_a_create_reads_its_namespace_and_its_name(catalog: Catalog) -> None:
     made = Identifier(NAMESPACE, "c")
     sent = _sent(
-        catalog, lambda: tables.create(catalog, state(catalog), ASKED, made, {"name": "c", "schema": SCHEMA})
+        catalog,
+        lambda: tables.create(catalog, state(catalog), CONTEXT, made, {"name": "c", "schema": SCHEMA}),
     )
     assert sent.index(BEGIN) == 2
 
@@ -95,10 +99,12 @@ def test_a_location_of_the_server_inside_another_table_is_refused_and_leaves_no_
     """The namespace lies inside a table, so the location that the server chooses does too."""
     entry = tables.load(state(catalog), table("a"))
     place = orjson.loads(entry.document or b"")["location"]
-    namespaces.create(catalog, state(catalog), ASKED, Namespace(("inside",)), {"location": f"{place}/inside"})
+    namespaces.create(
+        catalog, state(catalog), CONTEXT, Namespace(("inside",)), {"location": f"{place}/inside"}
+    )
     made = Identifier(Namespace(("inside",)), "c")
     files = sorted(tmp_path.rglob("*.json"))
     with pytest.raises(Invalid, match="overlaps"):
-        tables.create(catalog, state(catalog), ASKED, made, {"name": "c", "schema": SCHEMA})
+        tables.create(catalog, state(catalog), CONTEXT, made, {"name": "c", "schema": SCHEMA})
     assert sorted(tmp_path.rglob("*.json")) == files
     assert state(catalog).entry("inside", "c") is None

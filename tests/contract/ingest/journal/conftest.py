@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from ingest.journal.journal import Journal
-from tests.contract.ingest.journal.journal_setup import Clock, Place
+from tests.contract.ingest.journal.journal_setup import Clock, JournalDatabase
 from tests.harness.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgres")
 
 
 @pytest.fixture(scope="session")
-def postgres_journal(postgres: PostgresServer) -> Place:
+def postgres_journal(postgres: PostgresServer) -> JournalDatabase:
     """One database for all tests in turn: to make one for each costs more than most of them."""
-    return Place.fresh(postgres.database())
+    return JournalDatabase.fresh(postgres.database())
 
 
 @pytest.fixture(params=DATABASES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def journal_database(request: pytest.FixtureRequest, tmp_path: Path) -> JournalDatabase:
     """An empty journal of this test alone."""
     if request.param == "sqlite":
-        return Place.fresh(f"sqlite:///{tmp_path}/journal.db")
-    place: Place = request.getfixturevalue("postgres_journal")
-    place.clear()
-    return place
+        return JournalDatabase.fresh(f"sqlite:///{tmp_path}/journal.db")
+    journal_database: JournalDatabase = request.getfixturevalue("postgres_journal")
+    journal_database.clear()
+    return journal_database
 
 
 @pytest.fixture
@@ -36,6 +36,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def journal(place: Place, clock: Clock) -> Iterator[Journal]:
-    with place.opened(clock=clock) as opened:
+def journal(journal_database: JournalDatabase, clock: Clock) -> Iterator[Journal]:
+    with journal_database.opened(clock=clock) as opened:
         yield opened

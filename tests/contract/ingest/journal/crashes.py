@@ -23,7 +23,7 @@ from ingest.journal.group_commit import GroupCommit
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
 from ingest.journal.sources import _INSERT_DIGESTS, GroupDigests
-from tests.contract.ingest.journal.journal_setup import A, B, Place
+from tests.contract.ingest.journal.journal_setup import A, B, JournalDatabase
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
@@ -68,25 +68,25 @@ def _request(number: int) -> ParsedRequest:
     return ParsedRequest("any", EVENTS, changes, ends=[TransactionEnd(EVENTS, "counts", f"{number // 2}", 6)])
 
 
-def run(place: Place, trial: Trial) -> bool:
+def run(journal_database: JournalDatabase, trial: Trial) -> bool:
     """True if the child died of the failpoint, False if it ended by itself."""
-    child = _context.Process(target=_child, args=(place, trial))
+    child = _context.Process(target=_child, args=(journal_database, trial))
     child.start()
     child.join(120)
     assert child.exitcode in (0, -signal.SIGKILL), f"the child ended with {child.exitcode}: {trial}"
     return child.exitcode != 0
 
 
-def run_trim(place: Place, trial: Trial, landed: Mapping[TableName, int]) -> bool:
-    child = _context.Process(target=_trimming_child, args=(place, trial, landed))
+def run_trim(journal_database: JournalDatabase, trial: Trial, landed: Mapping[TableName, int]) -> bool:
+    child = _context.Process(target=_trimming_child, args=(journal_database, trial, landed))
     child.start()
     child.join(120)
     assert child.exitcode in (0, -signal.SIGKILL), f"the child ended with {child.exitcode}: {trial}"
     return child.exitcode != 0
 
 
-def _trimming_child(place: Place, trial: Trial, landed: Mapping[TableName, int]) -> None:
-    with place.opened() as journal:
+def _trimming_child(journal_database: JournalDatabase, trial: Trial, landed: Mapping[TableName, int]) -> None:
+    with journal_database.opened() as journal:
         faults.reach = faults.armed(f"*=kill:{trial.passes}")
         journal.trim(trial.warehouse, landed)
 
@@ -96,7 +96,7 @@ def acked(trial: Trial) -> set[int]:
     return {int(line) for line in trial.acks.read_text().split()} if trial.acks.exists() else set()
 
 
-def _child(place: Place, trial: Trial) -> None:
+def _child(journal_database: JournalDatabase, trial: Trial) -> None:
     if trial.bug:
         BUGS[trial.bug]()
     kill = faults.armed(f"*=kill:{trial.passes}")
@@ -107,7 +107,7 @@ def _child(place: Place, trial: Trial) -> None:
         os.write(trace, name.encode() + b"\n")
         kill(name)
 
-    with place.opened() as journal:
+    with journal_database.opened() as journal:
         faults.reach = reach
         if trial.file_bytes_max is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (trial.file_bytes_max, resource.RLIM_INFINITY))

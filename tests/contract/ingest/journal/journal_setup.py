@@ -1,7 +1,7 @@
 """A journal on a real database, and requests for it.
 
-A `Place` is only an address, so it can be handed to another process. Two journals of one place are like two
-server processes: they share nothing but the database.
+A `JournalDatabase` holds only an address, so it can be sent to another process. Two journals of one database
+are like two server processes: they share only the database.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JournalDatabase:
     """An address of a database whose journal is migrated."""
 
     url: str
 
     @classmethod
-    def fresh(cls, url: str) -> Place:
+    def fresh(cls, url: str) -> JournalDatabase:
         database = Database(url)
         schema.migrate(database)
         database.close()

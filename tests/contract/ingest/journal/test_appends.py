@@ -13,7 +13,7 @@ from tests.contract.ingest.journal.journal_setup import (
     A,
     B,
     Clock,
-    Place,
+    JournalDatabase,
     appended,
     everything,
     identified,
@@ -24,12 +24,12 @@ from tests.contract.ingest.journal.journal_setup import (
 )
 
 
-def test_a_request_is_there_when_it_is_answered(place: Place, journal: Journal) -> None:
+def test_a_request_is_there_when_it_is_answered(journal_database: JournalDatabase, journal: Journal) -> None:
     receipt = appended(journal, numbered(range(5)))
     assert (receipt.first, receipt.last, receipt.head) == (1, 1, 1)
     assert receipt.tables == (A,)
     assert receipt.duplicates == frozenset()
-    with place.opened() as another:
+    with journal_database.opened() as another:
         assert numbers_in(another) == [0, 1, 2, 3, 4]
         assert problems(another) == []
 
@@ -84,11 +84,11 @@ def test_an_empty_request_is_answered_and_takes_no_id(journal: Journal) -> None:
     assert journal.head(WAREHOUSE) == 0
 
 
-def test_numbers_are_known_for_ever(place: Place, clock: Clock) -> None:
-    with place.opened(clock=clock) as journal:
+def test_numbers_are_known_for_ever(journal_database: JournalDatabase, clock: Clock) -> None:
+    with journal_database.opened(clock=clock) as journal:
         appended(journal, numbered([1, 2, 3, 7]))
     clock.now_ms += 10**9
-    with place.opened(clock=clock) as journal:
+    with journal_database.opened(clock=clock) as journal:
         receipt = appended(journal, numbered([2, 3, 4, 4, 7, 8]))
         assert receipt.duplicates == {0, 1, 3, 4}
         assert receipt.first == 2
@@ -113,8 +113,8 @@ def test_a_source_that_counts_without_gaps_is_one_row(journal: Journal) -> None:
     assert [tuple(row) for row in rows] == [(0, 39)]
 
 
-def test_identities_are_known_within_the_window(place: Place, clock: Clock) -> None:
-    with place.opened(clock=clock) as journal:
+def test_identities_are_known_within_the_window(journal_database: JournalDatabase, clock: Clock) -> None:
+    with journal_database.opened(clock=clock) as journal:
         appended(journal, identified(["a", "b"]))
         receipt = appended(journal, identified(["b", "c", "c", "d"]))
         assert receipt.duplicates == {0, 2}
@@ -122,14 +122,14 @@ def test_identities_are_known_within_the_window(place: Place, clock: Clock) -> N
         assert appended(journal, identified(["a"])).first is None
         assert identities_in(journal) == ["a", "b", "c", "d"]
         assert problems(journal) == []
-    with place.opened(clock=clock) as journal:  # after a restart as well
+    with journal_database.opened(clock=clock) as journal:  # after a restart as well
         assert appended(journal, identified(["d"])).first is None
         clock.now_ms += 100_000
         assert appended(journal, identified(["a"])).first == 3
 
 
-def test_one_process_knows_what_another_has_seen(place: Place) -> None:
-    with place.opened() as one, place.opened() as other:
+def test_one_process_knows_what_another_has_seen(journal_database: JournalDatabase) -> None:
+    with journal_database.opened() as one, journal_database.opened() as other:
         for step in range(6):
             appended(one, identified([f"{step}", f"{step}x"]))
             receipt = appended(other, identified([f"{step}x", f"{step}y"]))
@@ -151,8 +151,8 @@ def test_what_has_neither_number_nor_identity_is_never_a_duplicate(journal: Jour
     assert len(everything(journal)) == 3
 
 
-def test_without_deduplication_everything_is_new(place: Place) -> None:
-    with place.opened(JournalLimits(deduplicate=False)) as journal:
+def test_without_deduplication_everything_is_new(journal_database: JournalDatabase) -> None:
+    with journal_database.opened(JournalLimits(deduplicate=False)) as journal:
         for _ in range(2):
             assert appended(journal, numbered(range(3))).duplicates == frozenset()
             assert appended(journal, identified(["a"])).duplicates == frozenset()

@@ -17,7 +17,7 @@ from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
     Clock,
-    Place,
+    JournalDatabase,
     appended,
     identified,
     numbered,
@@ -37,8 +37,8 @@ def _fill_to(journal: Journal, level: float, start: int = 0) -> int:
     return number
 
 
-def test_priorities_are_refused_in_order(place: Place) -> None:
-    with place.opened(LIMITS) as journal:
+def test_priorities_are_refused_in_order(journal_database: JournalDatabase) -> None:
+    with journal_database.opened(LIMITS) as journal:
         number, refused = 0, dict[int, JournalFull]()
         while len(refused) < 4:
             for priority in {3, 2, 1, 0} - refused.keys():
@@ -55,8 +55,8 @@ def test_priorities_are_refused_in_order(place: Place) -> None:
         assert journal.buffer_usage().pending_bytes <= 15_000
 
 
-def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(place: Place) -> None:
-    with place.opened(LIMITS) as journal:
+def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(journal_database: JournalDatabase) -> None:
+    with journal_database.opened(LIMITS) as journal:
         number = _fill_to(journal, 0.91)
         for parsed in (numbered([number, number + 1]), identified(["a", "b"])):
             with pytest.raises(JournalFull):
@@ -67,9 +67,9 @@ def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(place: Place) -
         assert appended(journal, identified(["a", "b"])).duplicates == frozenset()
 
 
-def test_the_bound_holds_for_those_who_do_not_know_of_each_other(place: Place) -> None:
+def test_the_bound_holds_for_those_who_do_not_know_of_each_other(journal_database: JournalDatabase) -> None:
     """The second has an old idea of how full it is; the transaction itself looks."""
-    with place.opened(LIMITS) as one, place.opened(LIMITS) as other:
+    with journal_database.opened(LIMITS) as one, journal_database.opened(LIMITS) as other:
         assert other.buffer_usage().level == 0
         number = _fill_to(one, 0.91)
         other._set_usage((0, 0))
@@ -78,9 +78,11 @@ def test_the_bound_holds_for_those_who_do_not_know_of_each_other(place: Place) -
         assert problems(other) == []
 
 
-def test_in_one_commit_those_that_fit_are_taken_and_the_others_refused(place: Place) -> None:
+def test_in_one_commit_those_that_fit_are_taken_and_the_others_refused(
+    journal_database: JournalDatabase,
+) -> None:
     limits = JournalLimits(bytes_max=2_000, fallback_bytes_max=0, levels=(0.5, 0.7, 1.0))
-    with place.opened(limits) as journal:
+    with journal_database.opened(limits) as journal:
         size = _size_of_one(journal)
         journal._group_commit._condition.acquire()  # nobody commits while these are queued
         futures = [journal._group_commit.submit(one) for one in _packed(range(100, 100 + 2_000 // size + 10))]
@@ -103,13 +105,16 @@ def _packed(numbers: range) -> list[EncodedRequest]:
     return [encode_request(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in numbers]
 
 
-def test_a_request_that_can_never_fit_says_so(place: Place) -> None:
-    with place.opened(JournalLimits(bytes_max=100, fallback_bytes_max=0)) as journal, pytest.raises(TooLarge):
+def test_a_request_that_can_never_fit_says_so(journal_database: JournalDatabase) -> None:
+    with (
+        journal_database.opened(JournalLimits(bytes_max=100, fallback_bytes_max=0)) as journal,
+        pytest.raises(TooLarge),
+    ):
         journal.submit(WAREHOUSE, identified(f"{n * 7919 % 10_007}" for n in range(1_000)))
 
 
-def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
-    with place.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
+def test_what_waits_in_memory_is_bounded_too(journal_database: JournalDatabase) -> None:
+    with journal_database.opened(JournalLimits(queue_bytes_max=1_000)) as journal:
         with journal._group_commit._condition:  # nobody commits
             queued: list[Future[AppendReceipt]] = []
             while journal._group_commit.queued_bytes < 900:
@@ -123,8 +128,8 @@ def test_what_waits_in_memory_is_bounded_too(place: Place) -> None:
         assert problems(journal) == []
 
 
-def test_it_takes_more_when_another_process_has_trimmed(place: Place) -> None:
-    with place.opened(LIMITS) as journal, place.opened(LIMITS) as worker:
+def test_it_takes_more_when_another_process_has_trimmed(journal_database: JournalDatabase) -> None:
+    with journal_database.opened(LIMITS) as journal, journal_database.opened(LIMITS) as worker:
         number = _fill_to(journal, 0.91)
         with pytest.raises(JournalFull):
             appended(journal, numbered([number]))
@@ -133,9 +138,11 @@ def test_it_takes_more_when_another_process_has_trimmed(place: Place) -> None:
         assert appended(journal, numbered([number])).first is not None
 
 
-def test_a_source_transaction_larger_than_the_journal_does_not_block_it(place: Place, clock: Clock) -> None:
+def test_a_source_transaction_larger_than_the_journal_does_not_block_it(
+    journal_database: JournalDatabase, clock: Clock
+) -> None:
     """Its end was announced, but there is no room for it: a silence is enough, and the rest gets in."""
-    with place.opened(LIMITS, clock) as journal:
+    with journal_database.opened(LIMITS, clock) as journal:
         appended(journal, ParsedRequest("debezium", 1, begins=[TransactionBegin(0, "s", "1")]))
         number = 0
         with contextlib.suppress(JournalFull):

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.crashes import BUGS, Trial, acked, requests, run, run_trim
-from tests.contract.ingest.journal.journal_setup import A, B, Place, appended, everything, problems
+from tests.contract.ingest.journal.journal_setup import A, B, JournalDatabase, appended, everything, problems
 
 POINTS_MAX = 80
 POINTS = {
@@ -38,10 +38,10 @@ def events_in(journal: Journal, warehouse: str) -> list[int]:
     return [change.after["event"] for _, change in everything(journal, warehouse) if change.after]
 
 
-def require_sound(place: Place, one: Trial) -> None:
+def require_sound(journal_database: JournalDatabase, one: Trial) -> None:
     """After a crash, as a server that was started again: then everything is sent once more."""
     everyone = set(range(one.requests))
-    with place.opened() as journal:
+    with journal_database.opened() as journal:
         assert problems(journal, one.warehouse) == []
         found = events_in(journal, one.warehouse)
         assert events_of(one, acked(one)) <= set(found) <= events_of(one, everyone)
@@ -51,25 +51,27 @@ def require_sound(place: Place, one: Trial) -> None:
         assert sorted(events_in(journal, one.warehouse)) == sorted(events_of(one, everyone))
 
 
-def crash_everywhere(place: Place, folder: Path, bug: str = "") -> list[str]:
+def crash_everywhere(journal_database: JournalDatabase, folder: Path, bug: str = "") -> list[str]:
     for passes in range(1, POINTS_MAX):
         one = trial(folder, passes=passes, bug=bug)
-        died = run(place, one)
-        require_sound(place, one)
+        died = run(journal_database, one)
+        require_sound(journal_database, one)
         if not died:
             assert acked(one) == set(range(one.requests))
             return one.trace.read_text().split()
     raise AssertionError(f"more than {POINTS_MAX} failpoints")
 
 
-def test_a_crash_at_every_step(place: Place, tmp_path: Path) -> None:
-    passed = crash_everywhere(place, tmp_path)
+def test_a_crash_at_every_step(journal_database: JournalDatabase, tmp_path: Path) -> None:
+    passed = crash_everywhere(journal_database, tmp_path)
     print(f"{len(passed)} crash points, then a clean run")
     assert set(passed) >= POINTS
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_the_crashes_find_what_they_are_for(tmp_path: Path, postgres_journal: Place, bug: str) -> None:
+def test_the_crashes_find_what_they_are_for(
+    tmp_path: Path, postgres_journal: JournalDatabase, bug: str
+) -> None:
     postgres_journal.clear()
     with pytest.raises(AssertionError):
         crash_everywhere(postgres_journal, tmp_path, bug)
@@ -81,10 +83,10 @@ def test_a_full_disk_is_never_answered_as_durable(tmp_path: Path) -> None:
     for file_bytes_max in range(76 * 1024, 600 * 1024, 8 * 1024):
         folder = tmp_path / str(file_bytes_max)
         folder.mkdir()
-        place = Place.fresh(f"sqlite:///{folder}/journal.db")
+        journal_database = JournalDatabase.fresh(f"sqlite:///{folder}/journal.db")
         one = trial(folder, file_bytes_max=file_bytes_max)
-        assert not run(place, one)
-        require_sound(place, one)
+        assert not run(journal_database, one)
+        require_sound(journal_database, one)
         missing = one.requests - len(acked(one))
         refused += missing
         if not missing and refused:
@@ -92,18 +94,18 @@ def test_a_full_disk_is_never_answered_as_durable(tmp_path: Path) -> None:
     raise AssertionError("no limit was large enough, or none too small")
 
 
-def test_a_trim_that_is_killed_can_be_finished(place: Place, tmp_path: Path) -> None:
+def test_a_trim_that_is_killed_can_be_finished(journal_database: JournalDatabase, tmp_path: Path) -> None:
     """What has not landed is untouched, wherever it dies."""
     for passes in range(1, POINTS_MAX):
         one = trial(tmp_path, passes=passes)
-        with place.opened() as journal:
+        with journal_database.opened() as journal:
             for parsed in requests(one):
                 appended(journal, parsed, one.warehouse)
             head = journal.head(one.warehouse)
             landed = {A: head, B: 2}
             left = [c.after for id_, c in everything(journal, one.warehouse) if id_ > landed[c.table]]
-        died = run_trim(place, one, landed)
-        with place.opened() as journal:
+        died = run_trim(journal_database, one, landed)
+        with journal_database.opened() as journal:
             found = [c.after for id_, c in everything(journal, one.warehouse) if id_ > landed[c.table]]
             assert found == left
             journal.trim(one.warehouse, landed)

@@ -16,7 +16,7 @@ from tests.contract.ingest.journal.journal_setup import (
     B,
     C,
     Clock,
-    Place,
+    JournalDatabase,
     appended,
     numbered,
     parts,
@@ -167,14 +167,14 @@ def test_an_end_whose_changes_never_come_is_swept(journal: Journal, clock: Clock
 
 
 def test_tables_that_share_a_transaction_are_a_group_until_it_has_landed(
-    place: Place, journal: Journal
+    journal_database: JournalDatabase, journal: Journal
 ) -> None:
     assert journal.groups(WAREHOUSE) == []
     appended(journal, parts((A, "1"), (B, "2!")))
     assert journal.groups(WAREHOUSE) == []
     appended(journal, parts((A, "3"), (B, "3!")))
     assert journal.groups(WAREHOUSE) == [SharedSpan(frozenset({A, B}), 2, 2)]
-    with place.opened() as another:
+    with journal_database.opened() as another:
         appended(another, parts((C, "4")))
         appended(another, parts((B, "4!")))
     appended(journal, parts((A, "5"), (B, "5!")))

@@ -18,7 +18,7 @@ from ingest.journal.receipts import AppendReceipt
 from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
-    Place,
+    JournalDatabase,
     appended,
     identified,
     identities_in,
@@ -138,10 +138,10 @@ def test_nothing_is_remembered_of_an_append_that_failed(
 
 
 def test_what_others_append_is_not_believed_before_it_is_committed(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    journal_database: JournalDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two journals whose appends share a transaction that is undone: neither may know the other's events."""
-    with place.opened() as one, place.opened() as other:
+    with journal_database.opened() as one, journal_database.opened() as other:
         monkeypatch.setattr(other, "_database", one._database)
         appender = other._group_commit._appender
         monkeypatch.setattr(appender, "_database", one._database)
@@ -164,8 +164,8 @@ def test_what_others_append_is_not_believed_before_it_is_committed(
         assert appended(one, identified("ab")).duplicates == {1}
 
 
-def test_close_answers_all_that_wait(place: Place) -> None:
-    with place.opened() as journal:
+def test_close_answers_all_that_wait(journal_database: JournalDatabase) -> None:
+    with journal_database.opened() as journal:
         with journal._group_commit._condition:
             futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(20)]
         journal.close()
@@ -227,7 +227,7 @@ class Producer(threading.Thread):
 
 def test_a_database_that_crashes_and_comes_back() -> None:
     """Producers that repeat what was not answered: everything is there once, whatever the crash took."""
-    with PostgresServer.started() as server, Place.fresh(server.database()).opened() as journal:
+    with PostgresServer.started() as server, JournalDatabase.fresh(server.database()).opened() as journal:
         producers = [Producer(journal, f"p{number}") for number in range(3)]
         try:
             for producer in producers:

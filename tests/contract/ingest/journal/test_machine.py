@@ -16,7 +16,7 @@ from ingest.change import Change, ParsedRequest, Reject, TableName
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt
 from ingest.settings import JournalLimits
-from tests.contract.ingest.journal.journal_setup import A, B, Clock, Place
+from tests.contract.ingest.journal.journal_setup import A, B, Clock, JournalDatabase
 
 LIMITS = JournalLimits(window_ms=8_000)
 TABLES = st.sampled_from((A, B))
@@ -101,7 +101,7 @@ class Model:
 
 
 class Machine(RuleBasedStateMachine):
-    place: Place
+    journal_database: JournalDatabase
 
     @initialize()
     def begin(self) -> None:
@@ -112,7 +112,9 @@ class Machine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.opened = contextlib.ExitStack()
-        opening = [self.opened.enter_context(self.place.opened(LIMITS, self.clock)) for _ in range(2)]
+        opening = [
+            self.opened.enter_context(self.journal_database.opened(LIMITS, self.clock)) for _ in range(2)
+        ]
         self.journals: list[Journal] = opening
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4), which=st.integers(0, 1))
@@ -176,13 +178,13 @@ def _parsed(changes: list[Change], rejects: list[Reject]) -> ParsedRequest:
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(2_000, marks=pytest.mark.proof)])
-def test_random_histories(place: Place, examples: int) -> None:
-    class OnPlace(Machine):
+def test_random_histories(journal_database: JournalDatabase, examples: int) -> None:
+    class OnDatabase(Machine):
         pass
 
-    OnPlace.place = place
+    OnDatabase.journal_database = journal_database
     run_state_machine_as_test(
-        OnPlace,
+        OnDatabase,
         settings=settings(
             max_examples=examples,
             stateful_step_count=12,
@@ -194,6 +196,6 @@ def test_random_histories(place: Place, examples: int) -> None:
 
 def test_the_machine_runs_on_files(tmp_path: Path) -> None:
     """It opens the same file twice, as two processes do."""
-    place = Place.fresh(f"sqlite:///{tmp_path}/journal.db")
-    with place.opened() as one, place.opened() as other:
+    journal_database = JournalDatabase.fresh(f"sqlite:///{tmp_path}/journal.db")
+    with journal_database.opened() as one, journal_database.opened() as other:
         assert one.head("main") == other.head("main") == 0

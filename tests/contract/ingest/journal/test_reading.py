@@ -13,7 +13,7 @@ from tests.contract.ingest.journal.journal_setup import (
     A,
     B,
     Clock,
-    Place,
+    JournalDatabase,
     appended,
     identified,
     numbered,
@@ -70,7 +70,7 @@ def test_how_far_a_batch_reaches(journal: Journal) -> None:
     assert journal.reach(WAREHOUSE, both, 10, events_max=1_000, bytes_max=one * 4) <= 5
 
 
-def test_trim_forgets_what_has_landed(place: Place, journal: Journal) -> None:
+def test_trim_forgets_what_has_landed(journal_database: JournalDatabase, journal: Journal) -> None:
     for n in range(6):
         appended(journal, numbered([n], table=(A, B)[n % 2]))
     journal.trim(WAREHOUSE, {A: 3})
@@ -82,7 +82,7 @@ def test_trim_forgets_what_has_landed(place: Place, journal: Journal) -> None:
     fill = journal.buffer_usage()
     assert (fill.pending_events, fill.pending_bytes, fill.level) == (0, 0, 0)
     assert appended(journal, numbered(range(7))).duplicates == set(range(6))
-    with place.opened() as another:
+    with journal_database.opened() as another:
         assert another.head(WAREHOUSE) == 7
         assert numbers_in(another) == [6]
 
@@ -96,9 +96,11 @@ def test_trim_of_very_many(journal: Journal) -> None:
     assert journal.buffer_usage().pending_events == 2
 
 
-def test_another_process_sees_that_something_was_trimmed(place: Place, journal: Journal) -> None:
+def test_another_process_sees_that_something_was_trimmed(
+    journal_database: JournalDatabase, journal: Journal
+) -> None:
     appended(journal, numbered(range(5)))
-    with place.opened() as another:
+    with journal_database.opened() as another:
         another.trim(WAREHOUSE, {A: 1})
     journal._read_s = float("-inf")  # as if a moment had passed
     assert journal.buffer_usage().pending_events == 0

@@ -14,7 +14,7 @@ from tests.contract.ingest.journal.journal_setup import (
     WAREHOUSE,
     A,
     B,
-    Place,
+    JournalDatabase,
     appended,
     identified,
     identities_in,
@@ -37,8 +37,10 @@ def _shuffled_batches(seed: int) -> list[range]:
 
 
 @pytest.mark.parametrize("kind", ["numbered", "identified"])
-def test_the_same_events_through_two_processes_and_eight_threads(place: Place, kind: str) -> None:
-    with place.opened() as one, place.opened() as other:
+def test_the_same_events_through_two_processes_and_eight_threads(
+    journal_database: JournalDatabase, kind: str
+) -> None:
+    with journal_database.opened() as one, journal_database.opened() as other:
 
         def produce(number: int) -> list[AppendReceipt]:
             journal = (one, other)[number % 2]
@@ -62,8 +64,12 @@ def test_the_same_events_through_two_processes_and_eight_threads(place: Place, k
         assert problems(other) == []
 
 
-def test_who_has_seen_an_id_has_seen_all_below(place: Place) -> None:
-    with place.opened() as one, place.opened() as other, place.opened() as reader:
+def test_who_has_seen_an_id_has_seen_all_below(journal_database: JournalDatabase) -> None:
+    with (
+        journal_database.opened() as one,
+        journal_database.opened() as other,
+        journal_database.opened() as reader,
+    ):
         done = threading.Event()
         seen: list[int] = []
 
@@ -88,10 +94,12 @@ def test_who_has_seen_an_id_has_seen_all_below(place: Place) -> None:
         assert seen == sorted(seen)
 
 
-def test_many_warehouses_transactions_and_trims_at_once_never_lock_each_other_up(place: Place) -> None:
+def test_many_warehouses_transactions_and_trims_at_once_never_lock_each_other_up(
+    journal_database: JournalDatabase,
+) -> None:
     """Every append locks rows of several warehouses; in an unsorted order this would end in deadlocks."""
     warehouses = [f"w{n}" for n in range(4)]
-    with place.opened() as one, place.opened() as other:
+    with journal_database.opened() as one, journal_database.opened() as other:
 
         def produce(number: int) -> None:
             journal = (one, other)[number % 2]

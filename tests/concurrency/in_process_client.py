@@ -16,7 +16,7 @@ from catalog.services.catalog import Catalog
 from tests.harness.operations import BY_ID
 
 
-class Edge:
+class InProcessClient:
     """The operations of the specification on one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -1,9 +1,9 @@
-"""A crew of writer processes on one table, from their start to the ledgers that they leave.
+"""Writer processes on one table, from their start to the ledgers that they leave.
 
-crew = Crew(stack, tmp_path, seed=7)
-crew.start(8, acked_max=20, cut_share=0.05)
-crew.wait()
-print(verified(stack, crew))
+writers = Writers(stack, tmp_path, seed=7)
+writers.start(8, acked_max=20, cut_share=0.05)
+writers.wait()
+print(verified(stack, writers))
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.harness.rest import Rest
 from tests.harness.stacks import Stack
 
 
-class Crew:
+class Writers:
     """Writers of one table `t`; each has a table `side<number>` of its own beside it."""
 
     def __init__(self, stack: Stack, folder: Path, *, seed: int) -> None:
         self.stack = stack
         self.seed = seed
         self.table = "t"
-        self.folder = folder / f"crew-{uuid.uuid4().hex[:6]}"
+        self.folder = folder / f"writers-{uuid.uuid4().hex[:6]}"
         self.folder.mkdir(parents=True)
         self.namespace = Rest(stack.url).fresh_namespace()
         self._stop_file = self.folder / "stop"

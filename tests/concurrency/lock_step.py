@@ -22,7 +22,7 @@ from catalog import faults
 from catalog.errors import CatalogError
 from catalog.models import IdempotencyKeyConflict
 from catalog.services.catalog import Catalog
-from tests.concurrency.ground import Ground
+from tests.concurrency.catalog_address import CatalogAddress
 
 BLOCKED_S = 0.015
 PATIENCE_S = 60.0
@@ -63,10 +63,10 @@ class Lane:
 
 
 @contextmanager
-def lanes(ground: Ground, count: int = 2) -> Iterator[list[Lane]]:
+def lanes(address: CatalogAddress, count: int = 2) -> Iterator[list[Lane]]:
     """Catalogs that share nothing but the database and the files, like those of several server processes."""
     with ExitStack() as stack:
-        opened = [Lane(stack.enter_context(ground.opened())) for _ in range(count)]
+        opened = [Lane(stack.enter_context(address.opened())) for _ in range(count)]
         for lane in opened:
             stack.callback(lane.close)
         yield opened

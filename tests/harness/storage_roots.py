@@ -1,7 +1,7 @@
-"""A place is an empty root on one kind of storage, with the files behind it in sight of the test.
+"""An empty root on one kind of storage, whose files a test can see on this machine.
 
-@pytest.fixture(params=PLACES)
-def place(request, tmp_path): return place_on(request, tmp_path)
+@pytest.fixture(params=STORAGE_KINDS)
+def storage(request, tmp_path): return storage_root_of(request, tmp_path)
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from catalog.storage.files import StorageFiles
 from catalog.storage.s3 import S3Settings
 from tests.harness.s3 import S3Access, S3Server
 
-PlaceName = Literal["file", "s3"]
-PLACES: tuple[PlaceName, ...] = get_args(PlaceName)
+StorageKind = Literal["file", "s3"]
+STORAGE_KINDS: tuple[StorageKind, ...] = get_args(StorageKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorageRoot:
     """`root` is the location of an empty folder, `folder` is where its files are on this machine."""
 
-    name: PlaceName
+    name: StorageKind
     files: StorageFiles
     root: str
     folder: Path
@@ -53,13 +53,13 @@ def s3_settings(access: S3Access, endpoint: str | None = None) -> S3Settings:
     )
 
 
-def place_on(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """The place that the fixture's parameter names; the S3 server starts only if it is asked for."""
+def storage_root_of(request: pytest.FixtureRequest, tmp_path: Path) -> StorageRoot:
+    """The storage that the fixture's parameter names; the S3 server starts only if it is asked for."""
     if request.param == "file":
         folder = tmp_path / "warehouse"
         folder.mkdir()
         root = f"file://{folder}"
-        return Place("file", StorageFiles(file_roots=[root]), root, folder)
+        return StorageRoot("file", StorageFiles(file_roots=[root]), root, folder)
     server: S3Server = request.getfixturevalue("s3")
     root = f"s3://{server.bucket()}/warehouse-{uuid.uuid4().hex[:6]}"
-    return Place("s3", StorageFiles(s3_settings(server.access)), root, server.path(root), server.access)
+    return StorageRoot("s3", StorageFiles(s3_settings(server.access)), root, server.path(root), server.access)

@@ -1,7 +1,7 @@
 """A catalog without a server: the services on a real database and real storage, in this process or a child.
 
-A `Ground` is only addresses, so it can be handed to another process; `catalog()` opens a catalog on it. Two
-catalogs of one ground are like two server processes: they share nothing but the database and the files.
+A `CatalogAddress` can be sent to another process, and `catalog()` opens a catalog on it. Two catalogs of one
+address are like two server processes: they share only the database and the files.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from catalog.storage.files import StorageFiles
 from catalog.storage.s3 import S3Settings
 from catalog.store.database import Database
 from catalog.store.migrations import migrate
-from tests.harness.places import s3_settings
 from tests.harness.rest import SCHEMA
 from tests.harness.stacks import Stack, StackName, Stacks
+from tests.harness.storage_roots import s3_settings
 
-ASKED = WriteContext("tester")
+CONTEXT = WriteContext("tester")
 NAMESPACE = Namespace(("db",))
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class CatalogAddress:
     """Where a catalog is kept."""
 
     database: str
@@ -40,9 +40,11 @@ class Ground:
     s3: S3Settings | None = None
 
     @classmethod
-    def fresh(cls, stacks: Stacks, name: StackName, folder: Path, *, local_files: bool = False) -> Ground:
+    def fresh(
+        cls, stacks: Stacks, name: StackName, folder: Path, *, local_files: bool = False
+    ) -> CatalogAddress:
         """An empty one on the components of a stack, or on its database and local files."""
-        home = folder / f"ground-{uuid.uuid4().hex[:8]}"
+        home = folder / f"catalog-{uuid.uuid4().hex[:8]}"
         home.mkdir(parents=True)
         if name == "embedded":
             made = cls(f"sqlite:///{home}/catalog.db", f"file://{home}/warehouse")
@@ -57,7 +59,7 @@ class Ground:
         return made
 
     @classmethod
-    def of(cls, stack: Stack) -> Ground:
+    def of(cls, stack: Stack) -> CatalogAddress:
         """That of a running server."""
         return cls(stack.database, stack.warehouse_root, s3_settings(stack.s3) if stack.s3 else None)
 
@@ -88,9 +90,9 @@ def create_tables(catalog: Catalog, *names: str) -> None:
     """The namespace `db`, and these tables in it."""
     main = state(catalog)
     if main.entry(NAMESPACE.key, "") is None:
-        namespaces.create(catalog, main, ASKED, NAMESPACE, {})
+        namespaces.create(catalog, main, CONTEXT, NAMESPACE, {})
     for name in names:
-        tables.create(catalog, main, ASKED, table(name), {"name": name, "schema": SCHEMA})
+        tables.create(catalog, main, CONTEXT, table(name), {"name": name, "schema": SCHEMA})
 
 
 def problems(catalog: Catalog) -> list[str]:
