@@ -3,7 +3,8 @@
 The living row of a key is in the newest data file, by data sequence number, that has the key. Files that
 bear the mark of this key hold each key at most once alive among them, so the search in them ends at the first
 hit. A file of another writer, or of a time when the table had another key, may repeat a key: each of these is
-always searched. A position that is found again after its row was deleted does no harm: it is deleted twice.
+always searched, and so is a file that a compaction wrote. Their deleted positions are left out: otherwise
+each later batch would delete them once more, and the totals of the snapshots would be wrong.
 """
 
 from __future__ import annotations
@@ -78,10 +79,12 @@ class OldRows:
             found, positions = keys.find(wanted.take(open_) if is_ours else wanted)
             if not len(found):
                 continue
-            found = open_.take(found) if is_ours else found
-            hits.append(Hit(file, found, positions))
             if is_ours:
+                found = open_.take(found)
                 open_ = open_.filter(pc.invert(pc.is_in(open_, found)))
+                hits.append(Hit(file, found, positions))
+            else:
+                hits += self._alive(Hit(file, found, positions))
         return hits
 
     def without(self, kept: pa.Array) -> list[Hit]:
@@ -91,8 +94,7 @@ class OldRows:
             keys = self._keys(file)
             gone = pc.invert(pc.is_in(keys.keys, kept))
             positions = keys.positions.filter(gone)
-            if len(positions):
-                hits.append(Hit(file, pa.nulls(len(positions), pa.int64()), positions))
+            hits += self._alive(Hit(file, pa.nulls(len(positions), pa.int64()), positions))
         return hits
 
     def bases(self, wanted: pa.Table, columns: list[str]) -> pa.Table:
@@ -100,21 +102,18 @@ class OldRows:
         encoded = encode([wanted.column(column) for column in self._key])
         numbers, parts = wanted.column(BASE).combine_chunks(), []
         missing: set[int] = set(range(len(encoded)))
-        for hit in self.find(encoded):
-            alive = self._alive(hit)
-            taken = [
+        for hit in (alive for found in self.find(encoded) for alive in self._alive(found)):
+            new = [
                 (index, position)
-                for index, position, lives in zip(
-                    hit.wanted.to_pylist(), hit.positions.to_pylist(), alive, strict=True
-                )
-                if lives and index in missing
+                for index, position in zip(hit.wanted.to_pylist(), hit.positions.to_pylist(), strict=True)
+                if index in missing
             ]
-            if not taken:
+            if not new:
                 continue
-            missing -= {index for index, _ in taken}
-            positions = pa.array([position for _, position in taken], pa.int64())
+            missing -= {index for index, _ in new}
+            positions = pa.array([position for _, position in new], pa.int64())
             rows = read_rows(self._io, hit.file.path, self._metadata, columns, positions)
-            number = numbers.take(pa.array([index for index, _ in taken], pa.int64()))
+            number = numbers.take(pa.array([index for index, _ in new], pa.int64()))
             values = [without_extension(rows.column(column)) for column in columns]
             parts.append(pa.table([number, *values], names=[BASE, *columns]))
         if parts:
@@ -122,11 +121,11 @@ class OldRows:
         none = _schema_of(self._metadata, columns).empty_table()
         return none.add_column(0, BASE, pa.array([], pa.int64()))
 
-    def _alive(self, hit: Hit) -> list[bool]:
-        """Which of the positions are not deleted."""
-        gone = deleted_positions(self._io, self._deletes, hit.file)
-        alive: list[bool] = pc.invert(pc.is_in(hit.positions, gone)).to_pylist()
-        return alive
+    def _alive(self, hit: Hit) -> list[Hit]:
+        """The hit without positions that are deleted; none if nothing is left."""
+        alive = pc.invert(pc.is_in(hit.positions, deleted_positions(self._io, self._deletes, hit.file)))
+        positions = hit.positions.filter(alive)
+        return [Hit(hit.file, hit.wanted.filter(alive), positions)] if len(positions) else []
 
     def _keys(self, file: LiveFile) -> Keys:
         def make() -> pa.Array:

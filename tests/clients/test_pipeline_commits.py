@@ -56,6 +56,19 @@ def test_rows_of_another_writer_are_replaced_too(pipeline: PipelineLake) -> None
     assert rows == {3: "c", 4: "d", 100: "foreign"}
 
 
+def test_a_row_is_deleted_once(pipeline: PipelineLake) -> None:
+    """Also in a file of another writer, or of a compaction, which each later batch searches again."""
+    table = pipeline.table(COLUMNS, has_changes=False)
+    table.land(insert(id=2, name="b"))
+    _foreign_row(table, 1)
+    for name in ("first", "second", "third"):
+        table.land(update(id=1, name=name))
+    metadata = pipeline.rest.load(pipeline.namespace, table.name)["metadata"]
+    summaries = [snapshot["summary"] for snapshot in metadata["snapshots"]]
+    assert [summary.get("added-position-deletes") for summary in summaries] == [None, None, "1", "1", "1"]
+    assert {row["id"]: row["name"] for row in table.mirror()} == {1: "third", 2: "b"}
+
+
 def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
     table = pipeline.table(COLUMNS)
     table.land(insert(id=1, name="a"), job={"batch-id": "b-1"})
