@@ -34,9 +34,9 @@ class Environment(EnvSettingsSource):
     """CALVE_* variables. An unknown one is refused: a misspelt name would have no effect."""
 
     def __call__(self) -> dict[str, Any]:
-        known = [variable(name) for name in self.settings_cls.model_fields]
+        known = [*(variable(name) for name in self.settings_cls.model_fields), *TOOLING]
         for name in os.environ:
-            if name.startswith(PREFIX) and name not in TOOLING and not name.startswith(TOOLING_PREFIXES):
+            if name.startswith(PREFIX) and not name.startswith(TOOLING_PREFIXES):
                 _require_known(name, known, "the environment has", "a setting of calve")
         return super().__call__()
 
@@ -170,8 +170,9 @@ def _require_known(name: str, known: Iterable[str], where: str, what: str) -> No
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or a full stop if no known name is similar."""
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else "."
+    by_end = {other.removeprefix(PREFIX): other for other in known}  # the prefix makes all names similar
+    found = difflib.get_close_matches(name.removeprefix(PREFIX), by_end, n=1)
+    return f"; did you mean {by_end[found[0]]}?" if found else "."
 
 
 def is_loopback(host: str) -> bool:

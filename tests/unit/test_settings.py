@@ -152,6 +152,7 @@ def test_wrong_values_are_refused_with_a_sentence(values: dict[str, Any], senten
         ({"CALVE_S3_PATH_STYLE": "maybe"}, "CALVE_S3_PATH_STYLE must be true or false, not 'maybe'."),
         ({"CALVE_PORT": "70000"}, "CALVE_PORT must be between 0 and 65535, not 70000."),
         ({"CALVE_AUTH": "basic"}, "CALVE_AUTH must be open or tokens, not basic."),
+        ({"CALVE_URL": "http://a"}, "CALVE_URL, which is not a setting of calve; did you mean CALVE_URI?"),
         ({"CALVE_PROT": "1"}, "CALVE_PROT, which is not a setting of calve; did you mean CALVE_PORT?"),
         ({"CALVE_XYZZY": "1"}, "CALVE_XYZZY, which is not a setting of calve."),
         ({"CALVE_CONFIG": "/nonexistent/calve.toml"}, "file /nonexistent/calve.toml does not exist."),
