@@ -28,6 +28,7 @@ PIECE_S = 0.05  # a piece that is smaller is sent after this time, so that the f
 # Beyond DuckDB's own limit: rows on their way out, Python's objects, the allocators' reserves.
 MEMORY_EXTRA_BYTES = 512 * 2**20
 _FOREIGN_TO_ARROW = re.compile(r"\b(UHUGEINT|BIT|BIGNUM|VARIANT|UNION|TIME WITH TIME ZONE)\b")
+INTERRUPTED = "INTERRUPT Error"
 # DuckDB does not go on after these.
 FATAL = (duckdb.InternalException, duckdb.FatalException)
 
@@ -112,7 +113,10 @@ class Engine:
             text = sql.resolved_sql(connection, request["sql"], tables)
             if request["explain"]:
                 return {"done": {"profile": profile.measured(connection, text, request["parameters"])}}
-            return self._send_result(connection, text, request)
+            try:
+                return self._send_result(connection, text, request)
+            except (duckdb.InterruptException, pa.ArrowException, OSError) as error:
+                raise own_error(connection, text, request["parameters"], error) from error
         except BaseException:
             self._attachments.forget()
             raise
@@ -165,6 +169,26 @@ class Engine:
         done |= {"rows": rows, "elapsed_ms": round((time.monotonic() - started_s) * 1000, 3)}
         elapsed_ms = round(done["elapsed_ms"] + request.get("prepared_ms", 0), 3)
         yield out.tail({"rowCount": rows} | request["summary"] | {"elapsed_ms": elapsed_ms})
+
+
+def own_error(
+    connection: duckdb.DuckDBPyConnection, text: str, parameters: Any, error: Exception
+) -> Exception:
+    """The error of the query itself.
+
+    When a thread of DuckDB fails, it interrupts the others. A streamed result sometimes reports that
+    interrupt and not its cause, also when it is asked again. Nothing else interrupts a query: the server
+    kills the process. So the query runs once more, without its rows, and fails with its own error.
+    """
+    if not str(error).startswith(INTERRUPTED):
+        return error
+    try:
+        profile.measured(connection, text, parameters)
+    except duckdb.Error as found:
+        return found
+    return duckdb.OperationalError(
+        "a part of the query failed, and not when it was tried again: send it again"
+    )
 
 
 def _is_foreign_to_arrow(type_: str) -> bool:
