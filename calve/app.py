@@ -94,8 +94,9 @@ def assemble(
     app.state.write_slots = CapacityLimiter(WRITERS_MAX)
     app.state.ingest = ingest
     app.state.maintenance = open_maintenance(settings, catalog, ingest)
-    app.state.query = open_query(settings, catalog, ingest.api if ingest is not None else None)
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
+    api = ingest.api if ingest is not None else None
+    app.state.query = open_query(settings, catalog, api, app.state.tables)
     app.state.feed = open_feed(settings, catalog, identity, app.state.tables)
     app.state.webhooks = open_webhooks(settings, catalog, identity, app.state.feed)
     if ingest is not None:

@@ -12,8 +12,10 @@ from catalog.services.catalog import Catalog
 from ingest.api import ApiContext
 from ingest.store.tables import LandingTables
 from query import sandbox
+from query.explain import SnapshotFiles
 from query.landing import Freshness
 from query.pool import ProcessPool, ProcessSettings
+from query.resolve import TableRead
 from query.service import QueryLimits, QueryService
 from query.tables.access import TableOpener
 
@@ -35,8 +37,16 @@ NETWORK_PATHS = (
 )
 
 
-def open_query(settings: Settings, catalog: Catalog, ingest: ApiContext | None) -> QueryService:
+def open_query(
+    settings: Settings, catalog: Catalog, ingest: ApiContext | None, tables: TableOpener
+) -> QueryService:
     """The query service. Its processes start with the first query."""
+
+    def files_of(read: TableRead) -> SnapshotFiles:
+        from query.tables import snapshot_files  # imports PyIceberg
+
+        return snapshot_files.files_of(tables, read)
+
     pool = ProcessPool(
         process_settings(settings, catalog),
         size=settings.query_processes_max,
@@ -49,7 +59,7 @@ def open_query(settings: Settings, catalog: Catalog, ingest: ApiContext | None) 
         default_namespace=settings.default_namespace,
         sandbox_missing=_refusal(settings),
     )
-    return QueryService(catalog, Freshness(ingest), pool, limits)
+    return QueryService(catalog, Freshness(ingest), pool, limits, files_of)
 
 
 def readiness(settings: Settings) -> str:

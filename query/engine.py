@@ -112,7 +112,7 @@ class Engine:
             tables = {key: sql.ResolvedTable(*table) for key, table in request["tables"].items()}
             text = sql.resolved_sql(connection, request["sql"], tables)
             if request["explain"]:
-                return {"done": {"profile": profile.measured(connection, text, request["parameters"])}}
+                return {"done": profile.measured(connection, text, request["parameters"])}
             try:
                 return self._send_result(connection, text, request)
             except (duckdb.InterruptException, pa.ArrowException, OSError) as error:
@@ -183,7 +183,7 @@ def own_error(
     if not str(error).startswith(INTERRUPTED):
         return error
     try:
-        profile.measured(connection, text, parameters)
+        profile.run_without_rows(connection, text, parameters)
     except duckdb.Error as found:
         return found
     return duckdb.OperationalError(

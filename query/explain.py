@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from query.resolve import Plan, TableRead
 
 Operator = dict[str, Any]
+FILE_FIGURES = (
+    *("partitions_read", "partitions_total", "partitions_pruned"),
+    *("files_read", "files_total", "files_pruned"),
+    *("bytes_read", "bytes_total"),
+)
 
 
-def described(profile: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The files that were read of each table, by DuckDB's figures; how many there are, by its snapshot."""
+@dataclass(frozen=True, slots=True)
+class SnapshotFiles:
+    """The files of a snapshot, by path."""
+
+    data_bytes: dict[str, int]
+    delete_bytes: dict[str, int]
+    partitions: dict[str, Hashable]  # of each data file; empty if the table is not partitioned
+
+
+FilesOf = Callable[[TableRead], SnapshotFiles]
+
+
+def described(measured: dict[str, Any], plan: Plan, files_of: FilesOf) -> dict[str, Any]:
+    """What was read of each table, by DuckDB's figures, and how much there is, by its manifests."""
+    profile = measured["profile"]
     scans = list(_scans(profile))
+    read_bytes = {_path(name): count for name, count in measured["files"].items()}
+    tables = [_table(read, scans) | _files(read, read_bytes, files_of) for read in plan.reads]
     return {
-        "tables": [_table(read, scans) for read in plan.reads],
-        "bytes_read": profile.get("total_bytes_read"),
+        "tables": tables,
+        "bytes_read": sum(read_bytes.values()),
         "rows_scanned": profile.get("cumulative_rows_scanned"),
         "latency_ms": round(float(profile.get("latency", 0)) * 1000, 3),
         "plan": profile,
@@ -23,19 +44,36 @@ def described(profile: dict[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def _table(read: TableRead, scans: list[Operator]) -> dict[str, Any]:
-    of_table = [scan for scan in scans if any(name.startswith(read.location) for name in _files(scan))]
-    files = sum(int(scan["extra_info"].get("Total Files Read", 0)) for scan in of_table)
-    total = _whole(read.summary.get("total-data-files"))
+    of_table = [scan for scan in scans if any(name.startswith(read.location) for name in _names(scan))]
     return {
         "table": read.shown,
         "snapshot_id": read.snapshot_id,
-        "partitioned_by": read.partitioned_by,
-        "files_read": files,
-        "files_total": total,
-        "files_pruned": None if total is None else max(0, total - files),
         "rows_read": sum(int(scan.get("operator_cardinality", 0)) for scan in of_table),
         "rows_total": _whole(read.summary.get("total-records")),
-        "bytes_total": _whole(read.summary.get("total-files-size")),
+        "partitioned_by": read.partitioned_by,
+    }
+
+
+def _files(read: TableRead, read_bytes: dict[str, int], files_of: FilesOf) -> dict[str, Any]:
+    """Partitions, files and bytes: read, and of how many. Null where the SQL computes the snapshot."""
+    if read.snapshot_id is None:
+        return dict.fromkeys(FILE_FIGURES)
+    files = files_of(read)
+    data = {_path(name): size for name, size in files.data_bytes.items()}
+    deletes = {_path(name): size for name, size in files.delete_bytes.items()}
+    used = data.keys() & read_bytes.keys()
+    partitions = {_path(name): partition for name, partition in files.partitions.items()}
+    total = len(set(partitions.values())) if partitions else None
+    visited = len({partitions[name] for name in used}) if partitions else None
+    return {
+        "partitions_read": visited,
+        "partitions_total": total,
+        "partitions_pruned": None if total is None or visited is None else total - visited,
+        "files_read": len(used),
+        "files_total": len(data),
+        "files_pruned": len(data) - len(used),
+        "bytes_read": sum(count for name, count in read_bytes.items() if name in data or name in deletes),
+        "bytes_total": sum(data.values()) + sum(deletes.values()),
     }
 
 
@@ -49,9 +87,14 @@ def _scans(plan: Operator) -> Iterator[Operator]:
         pending.extend(node.get("children") or ())
 
 
-def _files(scan: Operator) -> list[str]:
-    """DuckDB names at least the first ones."""
+def _names(scan: Operator) -> list[str]:
+    """DuckDB names at least the first files."""
     return [name.strip() for name in str(scan["extra_info"].get("Filename(s)", "")).split(",")]
+
+
+def _path(name: str) -> str:
+    """DuckDB's log has local files without `file://`."""
+    return name.removeprefix("file://")
 
 
 def _whole(text: str | None) -> int | None:

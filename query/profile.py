@@ -1,4 +1,4 @@
-"""What a query read, by DuckDB's own measurement of its operators."""
+"""What a query read, by DuckDB's own measurement of its operators and by its log of the files it reads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,23 @@ import orjson
 
 from query import sql
 
+_BYTES_OF_FILES = """SELECT path, sum(bytes::BIGINT)::BIGINT FROM duckdb_logs_parsed('FileSystem')
+    WHERE op = 'READ' GROUP BY 1"""
+
 
 def measured(connection: duckdb.DuckDBPyConnection, text: str, parameters: Any) -> dict[str, Any]:
+    """Run the query. `profile` is the plan with figures, `files` the bytes that were read of each file."""
+    connection.execute("CALL enable_logging('FileSystem')")
+    try:
+        profile = run_without_rows(connection, text, parameters)
+        files = dict(connection.execute(_BYTES_OF_FILES).fetchall())
+    finally:
+        connection.execute("CALL disable_logging()")
+        connection.execute("CALL truncate_duckdb_logs()")
+    return {"profile": profile, "files": files}
+
+
+def run_without_rows(connection: duckdb.DuckDBPyConnection, text: str, parameters: Any) -> dict[str, Any]:
     """Run the query, throw its rows away, and return the plan with figures."""
     statement = f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.without_explain(text)}"
     row = connection.execute(statement, parameters or None).fetchone()

@@ -88,9 +88,16 @@ class QueryService:
     """Runs the queries of one server process."""
 
     def __init__(
-        self, catalog: Catalog, freshness: Freshness, pool: ProcessPool, limits: QueryLimits
+        self,
+        catalog: Catalog,
+        freshness: Freshness,
+        pool: ProcessPool,
+        limits: QueryLimits,
+        files_of: explain.FilesOf,
     ) -> None:
+        """`files_of` reads the files of a snapshot from storage, for `explain`."""
         self._catalog = catalog
+        self._files_of = files_of
         self._freshness = freshness
         self._pool = pool
         self._limits = limits
@@ -226,7 +233,9 @@ class QueryService:
             return Answer(query, summary, first, is_whole=False, rest=run)
         query.rows = done.get("rows")
         self._finish(query)
-        explained = explain.described(done["profile"], plan) if request.explain else None
+        explained = None
+        if request.explain:
+            explained = await run_in_threadpool(explain.described, done, plan, self._files_of)
         return Answer(query, summary, first, is_whole=True, explained=explained)
 
     def _wanted(self, request: QueryRequest) -> _Moment:

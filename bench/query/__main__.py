@@ -53,7 +53,7 @@ LARGE = "SELECT * FROM {t}"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--spark", action="store_true", help="measure Spark SQL too")
     given = parser.parse_args()

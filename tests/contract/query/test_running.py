@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import orjson
 import pyarrow as pa
 import pytest
+from pyiceberg.transforms import DayTransform
 
 from tests.contract.query.lake import QueryLake
 from tests.harness.server import CalveServer
@@ -151,8 +153,41 @@ def test_explain(lake: QueryLake) -> None:
     assert table["files_read"] == 1, "the file with ids 1 and 2 is pruned"
     assert table["files_pruned"] == 1
     assert explained["bytes_read"] > 0
+    assert 0 < table["bytes_read"] < table["bytes_total"]
+    assert table["partitions_total"] is None, "the table is not partitioned"
     text = lake.rows("EXPLAIN SELECT * FROM orders")
     assert "ICEBERG_SCAN" in str(text)
+
+
+def test_explain_tells_of_partitions(lake: QueryLake) -> None:
+    days = [datetime(2026, 11, day, hour, tzinfo=UTC) for day in (1, 2, 3) for hour in (1, 2)]
+    schema = pa.schema([("id", pa.int64()), ("placed", pa.timestamp("us", "UTC"))])
+    table = lake.create("placed", schema.empty_table())
+    with table.update_spec() as spec:
+        spec.add_field("placed", DayTransform(), "day")
+    rows = pa.table({"id": range(6), "placed": days}, schema)
+    table.append(rows)
+    number = lake.ask("SELECT 1")["as_of"]["number"]
+    table.append(rows)
+
+    def explained(sql: str) -> dict[str, Any]:
+        (found,) = lake.ask(sql, explain=True)["explain"]["tables"]
+        return {name: found[name] for name in found if name.startswith(("partitions_", "files_"))}
+
+    assert explained("SELECT sum(id) FROM placed WHERE placed < '2026-11-02 00:00:00Z'") == {
+        "partitions_read": 1,
+        "partitions_total": 3,
+        "partitions_pruned": 2,
+        "files_read": 2,
+        "files_total": 6,
+        "files_pruned": 4,
+    }
+    everything = explained("SELECT sum(id) FROM placed")
+    assert (everything["partitions_read"], everything["files_read"]) == (3, 6)
+    nothing = explained("SELECT sum(id) FROM placed WHERE placed > '2027-01-01 00:00:00Z'")
+    assert (nothing["partitions_pruned"], nothing["files_pruned"]) == (3, 6)
+    (before,) = lake.ask("SELECT sum(id) FROM placed", explain=True, as_of=number)["explain"]["tables"]
+    assert (before["partitions_read"], before["files_total"]) == (3, 3), "before the second commit"
 
 
 def test_ready_tells_of_queries(stack: Stack) -> None:

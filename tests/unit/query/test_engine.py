@@ -19,7 +19,8 @@ def _interrupted(connection: duckdb.DuckDBPyConnection, text: str, parameters: d
     with pytest.raises((OSError, pa.ArrowException), match="INTERRUPT") as raised:
         for _ in reader:
             pass
-    return raised.value
+    error: Exception = raised.value
+    return error
 
 
 def test_an_interrupt_is_traced_to_the_error_of_the_query() -> None:
