@@ -119,14 +119,14 @@ class Catalog:
     def kept_number(self, warehouse: str, number: int) -> int | None:
         """The last kept moment at or before a number. None if there is none.
 
-        It is pinned if it will soon be forgotten, and a pin is renewed while the moment is read.
+        It is pinned if it may soon be forgotten, and a pin is renewed while the moment is read.
         """
         found = self.moments.at(warehouse, number)
         now_ms, pin_ms = self.now_ms(), self.limits.pin_s * 1000
         is_pinned = found.pinned_until_ms > now_ms
-        is_old = found.recent_ms is not None and now_ms - found.recent_ms >= self.limits.pin_after_s * 1000
+        is_old = found.recent_ms is None or now_ms - found.recent_ms >= self.limits.pin_after_s * 1000
         if found.number and (found.pinned_until_ms - now_ms < pin_ms // 2 if is_pinned else is_old):
-            self.moments.pin(warehouse, found.number, now_ms + pin_ms)
+            return self.moments.pin(warehouse, found.number, now_ms + pin_ms)
         return found.number
 
     def pin(self, ref: WarehouseRef) -> int:

@@ -55,6 +55,7 @@ Content = dict[str, tuple[int | None, dict[str, int], int]]
 @dataclass(slots=True)
 class Lake:
     catalog: Catalog
+    unpinned: Catalog  # its readers pin nothing, so a test can read every moment and change none
     clock: Clock
     random: random.Random
     moments: list[tuple[int, int]] = field(default_factory=list)
@@ -176,14 +177,32 @@ class Lake:
         transactions.abort(self.catalog, "main", name)
 
     def pin(self) -> None:
+        """A reader names a time; later it reads the number that it was told."""
         _, time_ms = self.random.choice(self.moments)
         try:
             pinned = self.catalog.pin(WarehouseRef("main", at=str(AtTime(time_ms))))
         except NoSuchWarehouse:
             return
+        self.note_pin(pinned)
+
+    def read_number(self) -> None:
+        """A reader names a number of which only some moments around it are kept."""
+        thinned_number = self.catalog.moments.all("main").thinned_number
+        numbers = [number for number, _ in self.moments if number <= thinned_number]
+        if not numbers:
+            return
+        try:
+            read = self.catalog.state(WarehouseRef("main", at=str(self.random.choice(numbers)))).number()
+        except NoSuchWarehouse:
+            return
+        assert read is not None
+        if self.pins.get(read, 0) - self.now_ms() < self.catalog.limits.pin_s * 1000 // 2:
+            self.note_pin(read)
+
+    def note_pin(self, number: int) -> None:
         until_ms = self.now_ms() + self.catalog.limits.pin_s * 1000
-        if pinned:
-            self.pins[pinned] = max(until_ms, self.pins.get(pinned, 0))
+        if number:
+            self.pins[number] = max(until_ms, self.pins.get(number, 0))
 
     def wait(self) -> None:
         self.clock.advance(self.random.choice(STEPS_S))
@@ -203,7 +222,7 @@ class Lake:
             if at is None:
                 self.refuses(number)
                 continue
-            state = self.catalog.state(WarehouseRef("main", at=str(number)))
+            state = self.unpinned.state(WarehouseRef("main", at=str(number)))
             assert state.number() == at, f"main@{number} shows {state.number()} and not {at}"
             if number in expected:
                 assert self.content(state) == self.contents[number], f"moment {number} has changed"
@@ -220,7 +239,7 @@ class Lake:
 
     def refuses(self, number: int) -> None:
         try:
-            self.catalog.state(WarehouseRef("main", at=str(number)))
+            self.unpinned.state(WarehouseRef("main", at=str(number)))
         except NoSuchWarehouse:
             return
         raise AssertionError(f"main@{number} is older than every kept moment and can be read")

@@ -9,13 +9,14 @@ import random
 import time
 from bisect import bisect_right
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, RESTError
 
 from tests.clients import pyiceberg_client
 from tests.harness.rest import Rest
@@ -60,6 +61,20 @@ def test_100_kills_during_maintenance(stack_name: StackName, stacks: Stacks, tmp
         Run(stack, seed=4).write_and_kill(100)
 
 
+Rows = list[tuple[Any, ...]]
+Content = tuple[int | None, Rows]  # the snapshot of a table, and its rows
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Both tables after a publish. Expiry may commit as well before `number` is read, so the publish itself
+    has this number or an earlier one, and a later one than the state before.
+    """
+
+    number: int
+    contents: tuple[Content, ...]
+
+
 class Run:
     """Two tables: rows are appended to both, and the rows of one are replaced now and then."""
 
@@ -72,18 +87,18 @@ class Run:
         schema = pa.schema([("id", pa.int64()), ("round", pa.int64())])
         properties = {"write.metadata.previous-versions-max": "5"}
         self.tables = [self.catalog.create_table(f"long.t{i}", schema, properties=properties) for i in (1, 2)]
-        self.expected: dict[int, tuple[tuple[Any, ...], ...]] = {}
-        self.rows: list[list[tuple[int, int]]] = [[], []]
+        empty: Content = (None, [])
+        self.states = [State(self.rest.head(), (empty, empty))]
 
     def write(self, publishes: int) -> None:
         sizes = []
         for number in range(publishes):
             self.publish(number)
             if number % 10 == 9:
-                self.read(self.random.choice(sorted(self.expected)))
+                self.read(self.random.choice(self.states))
             if number % (publishes // 5) == publishes // 5 - 1:
                 sizes.append(self.size())
-        self.read_every_kept_moment()
+        self.read_recent_moments()
         self.at_rest()
         assert max(sizes) <= MOMENTS_MAX, f"snapshots of a table: {sizes}"
 
@@ -95,60 +110,79 @@ class Run:
             time.sleep(self.random.uniform(0, 0.4))  # the kill comes at a random time, whatever is under way
             self.stack.server.kill()
             self.stack.server.start()
-            self.read(self.random.choice(sorted(self.expected)))
-        self.read_every_kept_moment()
+            self.read(self.random.choice(self.states))
+        self.read_recent_moments()
         self.at_rest()
 
     def publish(self, number: int) -> None:
         which = number % 2
         table = self.tables[which]
-        table.refresh()
         row = (number, self.random.randint(0, 10**9))
         arrow = pa.table({"id": [row[0]], "round": [row[1]]})
+        contents = list(self.states[-1].contents)
+        table.refresh()
         if number % 20 >= 18:
             table.overwrite(arrow)
-            self.rows[which] = [row]
+            rows = [row]
         else:
             table.append(arrow)
-            self.rows[which].append(row)
-        self.expected[self.rest.head()] = tuple(tuple(sorted(rows)) for rows in self.rows)
+            rows = sorted([*contents[which][1], row], key=repr)
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        contents[which] = (snapshot.snapshot_id, rows)
+        self.states.append(State(self.rest.head(), tuple(contents)))
 
-    def read(self, requested: int) -> None:
-        """A reader of a moment sees the state of the kept moment that it is told."""
-        answer = httpx.get(f"{self.stack.url}/v1/config", params={"warehouse": f"main@{requested}"})
+    def read(self, requested: State) -> bool:
+        """A reader of a moment sees the state of the kept moment that it is told. False: it is not kept."""
+        shown = self.shown(requested.number)
+        if shown is None:
+            return False
+        assert shown <= requested.number
+        try:
+            reader = pyiceberg_client.catalog(self.stack, f"main@{shown}")
+            tables = [reader.load_table(f"long.t{i}") for i in (1, 2)]
+            found = tuple(
+                (table.metadata.current_snapshot_id, pyiceberg_client.rows(table)) for table in tables
+            )
+        except (RESTError, NoSuchTableError, OSError):
+            # The periods are seconds here: the moment may end during the read, and its files be deleted.
+            if self.shown(shown) == shown:
+                raise
+            return False
+        known = bisect_right([state.number for state in self.states], shown)
+        assert found in [state.contents for state in self.states[max(0, known - 1) : known + 1]], (
+            f"at {shown}"
+        )
+        return True
+
+    def shown(self, requested: int) -> int | None:
+        """The kept moment that the server shows for a number. None: it is older than all of them."""
+        answer = httpx.get(
+            f"{self.stack.url}/v1/config", params={"warehouse": f"main@{requested}"}, timeout=60
+        )
         if answer.status_code == 404:
             assert "not kept any more" in answer.json()["error"]["message"]
-            return
-        shown = int(answer.json()["overrides"]["prefix"].removeprefix("main%40").removeprefix("main@"))
-        assert shown <= requested
-        assert answer.headers["Calve-Moment"] == str(shown)
-        reader = pyiceberg_client.catalog(self.stack, f"main@{shown}")
-        numbers = sorted(self.expected)
-        index = bisect_right(numbers, shown)
-        if index == 0:
-            return  # before the first publish
-        for which, rows in enumerate(self.expected[numbers[index - 1]]):
-            try:
-                found = pyiceberg_client.rows(reader.load_table(f"long.t{which + 1}"))
-            except NoSuchTableError as error:  # the periods are seconds here: it may have ended meanwhile
-                if "not kept any more" not in str(error):
-                    raise
-                return
-            assert found == sorted(rows, key=repr), f"t{which + 1} at {shown}"
+            return None
+        shown = int(answer.headers["Calve-Moment"])
+        assert answer.json()["overrides"]["prefix"] == f"main@{shown}"
+        return shown
 
-    def read_every_kept_moment(self) -> None:
-        for number in sorted(self.expected)[-60:]:
-            self.read(number)
+    def read_recent_moments(self) -> None:
+        for state in self.states[-60::3]:
+            self.read(state)
 
     def size(self) -> int:
         return max(len(self.rest.load("long", f"t{i}")["metadata"]["snapshots"]) for i in (1, 2))
 
     def at_rest(self) -> None:
-        """Wait until only the newest moments are kept, and the files of the others are gone."""
+        """Wait until only the newest moments are kept, the files of the others are gone, and the newest
+        moment has been read. Expiry may commit meanwhile, so another number may be the newest.
+        """
         deadline_s = time.monotonic() + 120
         while time.monotonic() < deadline_s:
             files = self.files()
-            if self.size() <= 3 and (files is None or len(files) <= 40):
+            newest = State(self.rest.head(), self.states[-1].contents)
+            if self.size() <= 3 and (files is None or len(files) <= 40) and self.read(newest):
                 return
             time.sleep(0.2)
         kinds = Counter(path.suffix for path in self.files() or ())
