@@ -63,6 +63,7 @@ async def commit(client: httpx.AsyncClient) -> httpx.Response:
             {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 1},
         ],
     }
+    await idle()
     with traced():
         return await client.post(TABLE, json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
 
@@ -169,6 +170,12 @@ sys.setprofile(note)
 """
 _seen: dict[str, None] = {}
 _tracing = threading.Event()
+_requests: set[asyncio.Task[None]] = set()  # that the server has in hand
+
+
+async def idle() -> None:
+    """Wait for the former request, which ends after its response was sent."""
+    await asyncio.gather(*_requests)
 
 
 def _note(frame: FrameType, event: str, _argument: object) -> None:
@@ -248,6 +255,7 @@ async def running(home: Path, *, fast_paths: bool) -> AsyncIterator[httpx.AsyncC
             freshness_target_ms=0,
         )
         server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
+        server.server_state.tasks = _requests
         serving = asyncio.create_task(server.serve([listener]))
         try:
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -267,6 +275,7 @@ async def walk(name: str, *, fast_paths: bool) -> list[str]:
             since_s = time.monotonic()
             if name != "commit":
                 await REQUESTS[name](client)
+                await idle()
                 since_s = time.monotonic()
                 with traced():
                     response = await REQUESTS[name](client)
