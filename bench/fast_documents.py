@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from bench.catalog.operations import document
-from catalog.fast.document_cache import DocumentCache
+from catalog.fast.reads import DocumentCache
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services import commits, namespaces, tables
 from catalog.services.catalog import Catalog, Limits

@@ -29,7 +29,7 @@ from calve.settings import Settings
 from calve.telemetry.metrics import render as render_metrics
 from catalog import fast
 from catalog.api import routers
-from catalog.api.dependencies import WRITERS_MAX, check_query
+from catalog.api.context import WRITERS_MAX, check_query
 from catalog.api.errors import add_exception_handlers
 from catalog.api.health import Probe
 from catalog.fast.commit_queue import CommitQueue

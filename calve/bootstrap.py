@@ -16,7 +16,7 @@ from calve.settings import Settings
 from calve.startup import StartupError
 from catalog import fast
 from catalog.errors import CatalogError, Invalid
-from catalog.fast.document_cache import DocumentCache
+from catalog.fast.reads import DocumentCache
 from catalog.identity.base import Identity
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity

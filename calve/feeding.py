@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calve.settings import Settings
-from catalog.api.dependencies import visible_role
+from catalog.api.context import visible_role
 from catalog.errors import NotAuthorized
 from catalog.identity.base import Identity
 from catalog.identity.open import ANONYMOUS, OpenIdentity

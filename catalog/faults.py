@@ -72,8 +72,6 @@ def armed(text: str) -> Callable[[str], None]:
     return reach
 
 
-def _nothing(_name: str) -> None:
-    """Do nothing: faults are off."""
-
-
-reach: Callable[[str], None] = armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
+_OFF: dict[str, None] = {}
+# While faults are off, a look-up in an empty dict: writes reach many points, and this calls no function here.
+reach: Callable[[str], None] = armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _OFF.get

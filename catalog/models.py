@@ -35,6 +35,16 @@ class CatalogEntry:
     protected: bool = False
 
 
+DocumentKey = tuple[str, str]  # the uuid and the version of an entry
+
+
+def document_key(entry: CatalogEntry) -> DocumentKey:
+    """The cache key of a document. It has the version, because a file can change before it is registered
+    again.
+    """
+    return (entry.uuid, f"{entry.version} {entry.metadata_location}")
+
+
 @dataclass(frozen=True, slots=True)
 class EntryChange:
     """The change of one name from `base` to `after`. None: the name does not exist."""

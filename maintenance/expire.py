@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog import faults
+from catalog.models import document_key
 from catalog.names import Identifier, WarehouseRef, namespace_from_levels
 from catalog.services.catalog import Catalog
 from catalog.services.commits import commit_computed
-from catalog.services.warehouse_state import document_key
 from catalog.services.writes import WriteContext
 from catalog.store.moments import KeptMoments
 from maintenance.expiry import Expiry, Version, expiry, needed_at_kept_moments

@@ -18,9 +18,9 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from catalog.models import document_key
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import document_key
 from ingest.change import TableName
 from ingest.store.jobs import Job, Jobs, finish
 from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX

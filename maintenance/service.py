@@ -7,12 +7,11 @@ from typing import Any
 import orjson
 
 from catalog.errors import Conflict, NoSuchTable
-from catalog.models import CatalogEntry
+from catalog.models import CatalogEntry, document_key
 from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services import namespaces
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import document_key
 from ingest.store.jobs import Job, Jobs
 from ingest.store.tables import LandingTables
 from maintenance.health import COMPACT, health, reasons

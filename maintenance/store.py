@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.store.database import Database
-from catalog.store.entries import pack, unpack
+from catalog.store.database import Database, pack, unpack
 from catalog.store.schema import (
     dropped,
     entries,

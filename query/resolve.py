@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from catalog.api.dependencies import state_for, visible_role
+from catalog.api.context import state_for, visible_role
 from catalog.errors import Invalid, NoSuchTable, NoSuchWarehouse
-from catalog.models import Caller, CatalogEntry
+from catalog.models import Caller, CatalogEntry, document_key
 from catalog.moments import AtNumber, AtTime, Now
 from catalog.names import Identifier, Namespace, WarehouseRef, namespace_from_levels
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import WarehouseState, document_key
+from catalog.services.warehouse_state import WarehouseState
 
 NUMBER_MAX = 2**62
 CHUNK_ROWS = 1000

@@ -32,6 +32,11 @@ class Sample:
     def rate(self) -> float:
         return self.operations / self.seconds
 
+    @property
+    def server_cpu_ms(self) -> float:
+        """Processor time of the server for each operation."""
+        return self.server_cpu_s * 1000 / self.operations
+
 
 @dataclass(frozen=True, slots=True)
 class Get:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import CallerDep, CatalogDep, state_for, visible_role
+from catalog.api.context import state_for, visible_role
+from catalog.api.dependencies import CallerDep, CatalogDep
 from catalog.api.responses import json_response
 from catalog.models import Caller
 from catalog.names import WarehouseRef, warehouse_ref

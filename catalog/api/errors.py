@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from catalog.api.dependencies import get_caller
+from catalog.api.context import get_caller
 from catalog.errors import CatalogError, Invalid, NotAuthorized, Unavailable
 from catalog.identity.oauth import OAuthError
 

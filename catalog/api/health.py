@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from catalog.api.dependencies import get_caller
+from catalog.api.context import get_caller
 from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import (
-    NamespaceDep,
-    ReaderState,
-    parse_namespace,
-    raw_query,
-)
+from catalog.api.context import WriteDep, parse_namespace
+from catalog.api.dependencies import NamespaceDep, ReaderState, raw_query
 from catalog.api.pagination import SpecPageDep
 from catalog.api.responses import json_response, no_content
-from catalog.api.writes import WriteDep
 from catalog.names import Namespace, namespace_from_levels
 from catalog.services import namespaces
 

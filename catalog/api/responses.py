@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import orjson
@@ -28,40 +27,12 @@ def no_content() -> Response:
     return Response(status_code=204)
 
 
-def etag(entry: CatalogEntry, snapshots: str = "all") -> str:
-    """It depends on the version of the table and on the parameter `snapshots`."""
-    text = f"{entry.uuid}\0{entry.version}\0{entry.metadata_location}\0{snapshots}"
-    return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
-
-
-def etag_matches(if_none_match: str, tag: str) -> bool:
-    return any(part.strip() in ("*", tag, f"W/{tag}") for part in if_none_match.split(","))
-
-
-def table_result(entry: CatalogEntry, document: bytes) -> bytes:
-    """LoadTableResult and CommitTableResponse. The stored text of the document is not parsed again."""
-    return _with_location(entry, document, b',"config":{}}')
-
-
-def table_response(entry: CatalogEntry, document: bytes | None = None, snapshots: str = "all") -> Response:
-    """The table with its whole document, or with `document` if that is given."""
-    body = table_result(entry, document if document is not None else _document(entry))
-    return Response(body, headers={"ETag": etag(entry, snapshots)}, media_type=JSON)
-
-
-def unregister_response(entry: CatalogEntry) -> Response:
-    return Response(_with_location(entry, _document(entry), b"}"), media_type=JSON)
-
-
 def view_response(entry: CatalogEntry) -> Response:
-    return Response(_with_location(entry, _document(entry), b',"config":{}}'), media_type=JSON)
+    return Response(with_location(entry, b',"config":{}}'), media_type=JSON)
 
 
-def _document(entry: CatalogEntry) -> bytes:
-    assert entry.document is not None
-    return entry.document
-
-
-def _with_location(entry: CatalogEntry, document: bytes, end: bytes) -> bytes:
+def with_location(entry: CatalogEntry, end: bytes) -> bytes:
+    """The metadata location and the document of a table or view, whose stored text is not parsed again."""
+    assert entry.document is not None, "the entry of a response carries its document"
     location = orjson.dumps(entry.metadata_location)
-    return b"".join((b'{"metadata-location":', location, b',"metadata":', document, end))
+    return b"".join((b'{"metadata-location":', location, b',"metadata":', entry.document, end))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from catalog.api import spec
+from catalog.api.context import CommitDep, WriteDep, list_field, parse_namespace
 from catalog.api.dependencies import (
     CallerDep,
     CatalogDep,
@@ -17,21 +19,10 @@ from catalog.api.dependencies import (
     TableDep,
     WriteSlot,
     boolean_field,
-    list_field,
-    parse_namespace,
     raw_query,
 )
 from catalog.api.pagination import SpecPageDep
-from catalog.api.responses import (
-    etag,
-    etag_matches,
-    identifiers_response,
-    json_response,
-    no_content,
-    table_response,
-    unregister_response,
-)
-from catalog.api.writes import CommitDep, WriteDep
+from catalog.api.responses import JSON, identifiers_response, json_response, no_content, with_location
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
 from catalog.models import CatalogEntry
@@ -50,6 +41,26 @@ from catalog.services.writes import restore_entry, restore_from_file
 router = APIRouter(tags=["Catalog API"])
 
 REFERENCED_BY_MAX = 32
+
+
+def etag(entry: CatalogEntry, snapshots: str = "all") -> str:
+    """It depends on the version of the table and on the parameter `snapshots`."""
+    text = f"{entry.uuid}\0{entry.version}\0{entry.metadata_location}\0{snapshots}"
+    return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+
+
+def etag_matches(if_none_match: str, tag: str) -> bool:
+    return any(part.strip() in ("*", tag, f"W/{tag}") for part in if_none_match.split(","))
+
+
+def table_response(entry: CatalogEntry, document: bytes | None = None, snapshots: str = "all") -> Response:
+    """LoadTableResult and CommitTableResponse: the table with its whole document, or with `document`."""
+    text = document if document is not None else entry.document
+    assert text is not None, "the entry of a response carries its document"
+    location = orjson.dumps(entry.metadata_location)
+    # The stored text is not parsed again.
+    body = b"".join((b'{"metadata-location":', location, b',"metadata":', text, b',"config":{}}'))
+    return Response(body, headers={"ETag": etag(entry, snapshots)}, media_type=JSON)
 
 
 @router.get(
@@ -217,7 +228,7 @@ def unregister_table(write: WriteDep, table: TableDep) -> Response:
         work=lambda: tables.unregister(write.catalog, write.state, write.context, table),
         restore=lambda saved: restore_from_file(write.catalog, table, saved),
     )
-    return unregister_response(entry)
+    return Response(with_location(entry, b"}"), media_type=JSON)
 
 
 @router.post(

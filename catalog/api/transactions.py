@@ -7,9 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import list_field
+from catalog.api.context import WriteDep, list_field
 from catalog.api.responses import no_content
-from catalog.api.writes import WriteDep
 from catalog.errors import Invalid
 from catalog.names import identifier_from_body
 from catalog.services import commits

@@ -5,15 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from catalog.api import spec
-from catalog.api.dependencies import (
-    NamespaceDep,
-    ReaderState,
-    ViewDep,
-    list_field,
-)
+from catalog.api.context import WriteDep, WriteWithoutKeyDep, list_field
+from catalog.api.dependencies import NamespaceDep, ReaderState, ViewDep
 from catalog.api.pagination import SpecPageDep
 from catalog.api.responses import identifiers_response, no_content, view_response
-from catalog.api.writes import WriteDep, WriteWithoutKeyDep
 from catalog.names import Identifier, check_name, identifier_from_body, require_same_identifier
 from catalog.services import namespaces, tables, views
 from catalog.services.writes import restore_entry

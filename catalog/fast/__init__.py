@@ -18,10 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalog.fast.document_cache import DocumentCache
-from catalog.fast.group_commit import GroupCommit
 from catalog.fast.readers import PostgresReader, Reader, SqliteReader
-from catalog.fast.reads import App, FastReads
+from catalog.fast.reads import App, DocumentCache, FastReads
 from catalog.identity.open import OpenIdentity
 from catalog.identity.tokens import TokenIdentity
 from catalog.services.catalog import Catalog
@@ -30,10 +28,10 @@ from catalog.store.database import Database, Writer
 READER_SHARE = 4  # one of this many connections of a process is used by reads on the event loop
 
 
-def writer(url: str) -> Writer:
-    """Group commit for SQLite, which has no such thing; one round trip for PostgreSQL."""
+def writer(url: str) -> Writer | None:
+    """One round trip for PostgreSQL. SQLite is in this process, so a statement has no round trip."""
     if url.startswith("sqlite"):
-        return GroupCommit()
+        return None
     from catalog.fast.one_round_trip import OneRoundTrip  # imports psycopg
 
     return OneRoundTrip()

@@ -1,6 +1,6 @@
 """Writes to PostgreSQL in one round trip: a frequent change is one statement with all of its checks.
 
-The ordinary write (store/writes.py) sends a statement for each step and waits for each: 5 for a commit, 12
+The ordinary write (store/entries.py) sends a statement for each step and waits for each: 5 for a commit, 12
 for the creation of a table. Meanwhile it holds the lock on the names or on the counter, and other writers
 wait. Here one statement does all steps of
 
@@ -27,9 +27,9 @@ from sqlalchemy.exc import OperationalError
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
 from catalog.models import EntryChange, IdempotencyKeyConflict, IdempotencyRecord, WriteRequest
-from catalog.store.database import NOTHING_CHANGED, RETRYABLE_SQLSTATES, Database, PlainWriter
-from catalog.store.entries import pack
-from catalog.store.writes import deletes_expired_records, overlapping_params
+from catalog.store.database import NOTHING_CHANGED, RETRYABLE_SQLSTATES, Database, PlainWriter, pack
+from catalog.store.entries import deletes_expired_records
+from catalog.store.structure import overlapping_params
 
 Statement = tuple[str, dict[str, Any]]
 

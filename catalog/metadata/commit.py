@@ -15,8 +15,14 @@ from typing import Any
 
 from catalog.errors import Invalid, RequirementFailed
 from catalog.metadata import partitioning, snapshots, table_updates
-from catalog.metadata.document import Metadata, previous_versions_max, snapshot_id_of, with_defaults, with_id
-from catalog.metadata.draft import Draft
+from catalog.metadata.document import (
+    Draft,
+    Metadata,
+    previous_versions_max,
+    snapshot_id_of,
+    with_defaults,
+    with_id,
+)
 from catalog.metadata.snapshots import finish_snapshot_log
 from catalog.metadata.validation import (
     CLOCK_SKEW_MS_MAX,

@@ -10,8 +10,14 @@ from typing import Any
 
 from catalog.errors import Invalid
 from catalog.metadata import types
-from catalog.metadata.document import PARTITION_FIELD_ID_START, UNSORTED_ORDER_ID, highest_field_id, with_id
-from catalog.metadata.draft import LAST_ADDED, Draft
+from catalog.metadata.document import (
+    LAST_ADDED,
+    PARTITION_FIELD_ID_START,
+    UNSORTED_ORDER_ID,
+    Draft,
+    highest_field_id,
+    with_id,
+)
 from catalog.metadata.schemas import Column, SchemaIndex
 from catalog.metadata.validation import (
     FIELD_ID_MAX,

@@ -13,12 +13,12 @@ from typing import Any
 from catalog.errors import CommitFailed, Invalid
 from catalog.metadata.document import (
     MAIN,
+    Draft,
     current_snapshot_id,
     previous_versions_max,
     set_current_snapshot_id,
     with_id,
 )
-from catalog.metadata.draft import Draft
 from catalog.metadata.validation import (
     CLOCK_SKEW_MS_MAX,
     INT_MAX,

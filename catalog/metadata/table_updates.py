@@ -11,11 +11,12 @@ import re
 
 from catalog.errors import Invalid
 from catalog.metadata.document import (
+    LAST_ADDED,
+    Draft,
     current_snapshot_id,
     set_current_snapshot_id,
     with_id,
 )
-from catalog.metadata.draft import LAST_ADDED, Draft
 from catalog.metadata.schemas import index_schema, same_schema, tidy_schema
 from catalog.metadata.validation import (
     FORMAT_VERSION_DEFAULT,

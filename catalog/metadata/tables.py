@@ -7,8 +7,7 @@ from typing import Any
 from catalog.errors import Invalid
 from catalog.metadata import partitioning
 from catalog.metadata.commit import check_layout, legacy_fields
-from catalog.metadata.document import UNSORTED_ORDER_ID, Metadata, highest_field_id
-from catalog.metadata.draft import Draft
+from catalog.metadata.document import UNSORTED_ORDER_ID, Draft, Metadata, highest_field_id
 from catalog.metadata.partitioning import renumbered
 from catalog.metadata.schemas import fresh_ids, index_schema, tidy_schema
 from catalog.metadata.table_updates import new_table_properties, read_format_version, without_trailing_slash

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from catalog.errors import IllegalArgument, Invalid
 from catalog.metadata import validation
-from catalog.metadata.document import with_id
-from catalog.metadata.draft import Added
+from catalog.metadata.document import Added, with_id
 from catalog.metadata.schemas import index_schema, same_schema, tidy_schema
 from catalog.metadata.validation import INT_MAX, LONG_MAX, JsonObject
 

@@ -1,19 +1,20 @@
-"""The catalog: the stores that use cases need, and the state that a warehouse reference selects."""
+"""The catalog: the stores that use cases need, the newest state of a warehouse, and the state that a
+reference selects.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog.errors import CommitFailed, NoSuchTransaction, NoSuchWarehouse
-from catalog.models import Transaction, Warehouse
+from catalog.models import CatalogEntry, Kind, Transaction, Warehouse, WriteRequest, document_key
 from catalog.moments import AtNumber, AtTime
 from catalog.names import LEVEL_SEPARATOR, WarehouseRef
 from catalog.services.purge import PurgeWorker
 from catalog.services.warehouse_state import (
     AsOfState,
-    CurrentState,
     Documents,
     TransactionState,
     WarehouseState,
@@ -21,6 +22,7 @@ from catalog.services.warehouse_state import (
 from catalog.storage.base import Files
 from catalog.store.database import Database
 from catalog.store.entries import EntryStore
+from catalog.store.entries import write as write_changes
 from catalog.store.history import HistoryStore
 from catalog.store.moments import MomentStore
 from catalog.store.records import RecordStore
@@ -43,6 +45,64 @@ class Limits:
     pin_after_s: float = 300  # a moment that is read is pinned from this age on
     page_size_max: int = 1000
     namespace_separator: str = LEVEL_SEPARATOR  # the character itself, not percent-encoded
+
+
+class CurrentState:
+    """The newest rows. The row of the warehouse is read with an entry, or on demand."""
+
+    is_present = True
+    is_transaction = False
+
+    def __init__(self, database: Database, entries: EntryStore, warehouse: str, documents: Documents) -> None:
+        self.prefix = warehouse
+        self._database = database
+        self._entries = entries
+        self._documents = documents
+        self._warehouse: Warehouse | None = None
+
+    @property
+    def warehouse(self) -> Warehouse:
+        if self._warehouse is None:
+            self._warehouse = WarehouseStore(self._database).require(self.prefix)
+        return self._warehouse
+
+    def entry(self, namespace: str, name: str) -> CatalogEntry | None:
+        self._warehouse, entry = self._entries.find(self.prefix, namespace, name)
+        return entry
+
+    def load(self, namespace: str, name: str) -> CatalogEntry | None:
+        """The entry with its document. With a cache, the document is read only if it is not cached."""
+        if name and self._documents.caches:
+            entry = self.entry(namespace, name)
+            text = self._documents.text(document_key(entry)) if entry is not None else None
+            if entry is None or text is not None:
+                return replace(entry, document=text) if entry is not None else None
+        self._warehouse, loaded = self._entries.find(self.prefix, namespace, name, whole=True)
+        if loaded is not None and loaded.metadata_location is not None and loaded.document is not None:
+            self._documents.put_text(document_key(loaded), loaded.document)
+        return loaded
+
+    def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
+        return self._entries.names(self.prefix, namespace, kind, after, limit)
+
+    def number(self) -> int | None:
+        head = self._entries.number(self.prefix)
+        return head[0] if head else None
+
+    def children(self, parent: str, after: str, limit: int) -> list[str]:
+        return self._entries.children(self.prefix, parent, after, limit)
+
+    def published(self, namespace: str, name: str) -> CatalogEntry | None:
+        return self.load(namespace, name)
+
+    def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
+        return HistoryStore(self._database).written_with(self.prefix, namespace, name, snapshot_ids)
+
+    def is_protected(self, entry: CatalogEntry) -> bool:
+        return entry.protected
+
+    def write(self, request: WriteRequest) -> int:
+        return write_changes(self._database, self.prefix, request).first_version
 
 
 class Catalog:

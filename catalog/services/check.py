@@ -9,12 +9,13 @@ from typing import Any
 import orjson
 
 from catalog.errors import CatalogError, FileNotFound
-from catalog.metadata.document import decode_metadata, encode_metadata, with_defaults
+from catalog.metadata.document import decode_metadata, with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.view_invariants import view_violations
 from catalog.models import CatalogEntry
 from catalog.names import Namespace
 from catalog.services.catalog import Catalog
+from catalog.services.writes import encode_metadata
 
 PAGE_ROWS = 200
 

@@ -31,13 +31,19 @@ from catalog.errors import (
     RequirementFailed,
 )
 from catalog.metadata.commit import apply, is_replay
-from catalog.metadata.document import next_metadata_location, outdated_files, summarize
+from catalog.metadata.document import summarize
 from catalog.metadata.snapshots import collapse_logs, set_publish_time
-from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
+from catalog.models import UNNUMBERED, CatalogEntry, EntryChange, document_key
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import WarehouseState, document_key
-from catalog.services.writes import WriteContext, WritePlan, write_with_retry
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import (
+    WriteContext,
+    WritePlan,
+    next_metadata_location,
+    outdated_files,
+    write_with_retry,
+)
 
 TABLES_A_TRANSACTION_MAX = 1000
 DOCUMENT_BYTES_MAX = 100 * 1024 * 1024

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from catalog import locations
 from catalog.errors import Conflict, NoSuchTable
 from catalog.models import CatalogEntry, WriteRequest
-from catalog.services.catalog import Catalog
+from catalog.services.catalog import Catalog, CurrentState
 from catalog.services.commits import (
     TableCommit,
     add_to_plan,
     check_commits,
     remove_outdated,
 )
-from catalog.services.warehouse_state import CurrentState
 from catalog.services.writes import WriteContext, WritePlan, write_with_retry
-from catalog.store.writes import InTransaction
-from catalog.store.writes import write as write_changes
+from catalog.store.entries import InTransaction
+from catalog.store.entries import write as write_changes
 
 
 class TableChanged(Conflict):

@@ -19,13 +19,7 @@ from catalog.errors import (
     NoSuchTable,
     NoSuchView,
 )
-from catalog.metadata.document import (
-    decode_metadata,
-    metadata_folder,
-    next_metadata_location,
-    summarize,
-    with_defaults,
-)
+from catalog.metadata.document import decode_metadata, summarize, with_defaults
 from catalog.metadata.invariants import violations
 from catalog.metadata.tables import new_table
 from catalog.models import PURGE_REQUESTED, UNNUMBERED, CatalogEntry, EntryChange, Kind
@@ -33,7 +27,13 @@ from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.services.namespaces import properties_of
 from catalog.services.warehouse_state import WarehouseState
-from catalog.services.writes import WriteContext, WritePlan, write_with_retry
+from catalog.services.writes import (
+    WriteContext,
+    WritePlan,
+    metadata_folder,
+    next_metadata_location,
+    write_with_retry,
+)
 
 NO_SUCH: dict[Kind, type[NoSuchTable | NoSuchView]] = {"table": NoSuchTable, "view": NoSuchView}
 

@@ -23,25 +23,27 @@ from catalog.errors import (
     NoSuchTransaction,
 )
 from catalog.metadata.commit import apply
-from catalog.metadata.document import next_metadata_location, outdated_files, update_summary
+from catalog.metadata.document import update_summary
 from catalog.metadata.snapshots import set_publish_time
 from catalog.models import (
     UNNUMBERED,
     CatalogEntry,
     ConcurrentUpdate,
+    DocumentKey,
     EntryChange,
     StagedChange,
     Transaction,
     WriteRequest,
+    document_key,
 )
 from catalog.names import Identifier, Namespace, check_transaction_name
-from catalog.services.catalog import Catalog
+from catalog.services.catalog import Catalog, CurrentState
 from catalog.services.commits import collapse_logs_for, remove_outdated
-from catalog.services.warehouse_state import CurrentState, Key, document_key, staged_document
-from catalog.services.writes import discard_files, write_files
+from catalog.services.warehouse_state import staged_document
+from catalog.services.writes import discard_files, next_metadata_location, outdated_files, write_files
 from catalog.store.dropped import enqueue_purge
+from catalog.store.entries import InTransaction
 from catalog.store.transactions import publish as publish_changes
-from catalog.store.writes import InTransaction
 
 PUBLISH_ATTEMPTS_MAX = 5
 TTL_S_MAX = 7 * 24 * 3600
@@ -146,7 +148,7 @@ class _Plan:
 
     changes: list[EntryChange] = field(default_factory=list)
     files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
-    keys: dict[str, Key] = field(default_factory=dict)  # cache keys of the documents in `files`
+    keys: dict[str, DocumentKey] = field(default_factory=dict)  # cache keys of the documents in `files`
     outdated: list[str] = field(default_factory=list)  # files to delete after the publish
 
 

@@ -9,17 +9,16 @@ import orjson
 
 from catalog import locations
 from catalog.errors import Invalid, NotWritten
-from catalog.metadata.document import next_metadata_location
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
-from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
+from catalog.models import UNNUMBERED, CatalogEntry, EntryChange, document_key
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
 from catalog.services.commits import not_committed
 from catalog.services.namespaces import properties_of
 from catalog.services.tables import create_entry, load, read_metadata, require_available
-from catalog.services.warehouse_state import WarehouseState, document_key
-from catalog.services.writes import WriteContext, WritePlan, write_with_retry
+from catalog.services.warehouse_state import WarehouseState
+from catalog.services.writes import WriteContext, WritePlan, next_metadata_location, write_with_retry
 
 
 def create(

@@ -2,7 +2,7 @@
 
 The three classes have the same methods, so that each operation is written once:
 
-    CurrentState       reads the newest rows; a write compares versions and takes the next number
+    CurrentState       reads the newest rows; a write compares versions and takes the next number (catalog.py)
     AsOfState          reads the history at a number; refuses writes
     TransactionState   reads staged changes, else the state at its base number; a write is staged
 """
@@ -18,26 +18,23 @@ import orjson
 from catalog.errors import FileNotFound, Forbidden
 from catalog.metadata.document import decode_metadata
 from catalog.metadata.rebuild import rebuild
-from catalog.models import CatalogEntry, Kind, StagedChange, Transaction, Warehouse, WriteRequest
+from catalog.models import (
+    CatalogEntry,
+    DocumentKey,
+    Kind,
+    StagedChange,
+    Transaction,
+    Warehouse,
+    WriteRequest,
+    document_key,
+)
 from catalog.storage.base import Files
 from catalog.store.database import Database
 from catalog.store.entries import EntryStore
 from catalog.store.history import HistoryStore
 from catalog.store.transactions import TransactionStore
-from catalog.store.warehouses import WarehouseStore
-from catalog.store.writes import write as write_changes
 
 EVERYTHING = 1_000_000_000
-
-
-Key = tuple[str, str]  # the uuid and the version of an entry
-
-
-def document_key(entry: CatalogEntry) -> Key:
-    """The cache key of a document. It has the version, because a file can change before it is registered
-    again.
-    """
-    return (entry.uuid, f"{entry.version} {entry.metadata_location}")
 
 
 class Documents:
@@ -45,19 +42,23 @@ class Documents:
 
     caches = False
 
-    def text(self, key: Key) -> bytes | None:
+    def text(self, key: DocumentKey) -> bytes | None:
         """The cached text of a document, or None."""
         return None
 
-    def put_text(self, key: Key, text: bytes) -> None:
+    def put_text(self, key: DocumentKey, text: bytes) -> None:
         """Cache the text of a document."""
 
-    def parsed(self, key: Key, text: bytes) -> dict[str, Any]:
+    def parsed(self, key: DocumentKey, text: bytes) -> dict[str, Any]:
         """The document as dicts. They may be shared: the caller must not change them."""
         return orjson.loads(text)  # type: ignore[no-any-return]
 
     def encode(
-        self, key: Key, value: dict[str, Any], follows: Key | None, replaced: Iterable[Key] = ()
+        self,
+        key: DocumentKey,
+        value: dict[str, Any],
+        follows: DocumentKey | None,
+        replaced: Iterable[DocumentKey] = (),
     ) -> bytes:
         """The text of a new version that was derived from the version `follows`.
 
@@ -112,64 +113,6 @@ class WarehouseState(Protocol):
 
         Raises ConcurrentUpdate, IdempotencyKeyConflict and the errors of the store.
         """
-
-
-class CurrentState:
-    """The newest rows. The row of the warehouse is read with an entry, or on demand."""
-
-    is_present = True
-    is_transaction = False
-
-    def __init__(self, database: Database, entries: EntryStore, warehouse: str, documents: Documents) -> None:
-        self.prefix = warehouse
-        self._database = database
-        self._entries = entries
-        self._documents = documents
-        self._warehouse: Warehouse | None = None
-
-    @property
-    def warehouse(self) -> Warehouse:
-        if self._warehouse is None:
-            self._warehouse = WarehouseStore(self._database).require(self.prefix)
-        return self._warehouse
-
-    def entry(self, namespace: str, name: str) -> CatalogEntry | None:
-        self._warehouse, entry = self._entries.find(self.prefix, namespace, name)
-        return entry
-
-    def load(self, namespace: str, name: str) -> CatalogEntry | None:
-        """The entry with its document. With a cache, the document is read only if it is not cached."""
-        if name and self._documents.caches:
-            entry = self.entry(namespace, name)
-            text = self._documents.text(document_key(entry)) if entry is not None else None
-            if entry is None or text is not None:
-                return replace(entry, document=text) if entry is not None else None
-        self._warehouse, loaded = self._entries.find(self.prefix, namespace, name, whole=True)
-        if loaded is not None and loaded.metadata_location is not None and loaded.document is not None:
-            self._documents.put_text(document_key(loaded), loaded.document)
-        return loaded
-
-    def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
-        return self._entries.names(self.prefix, namespace, kind, after, limit)
-
-    def number(self) -> int | None:
-        head = self._entries.number(self.prefix)
-        return head[0] if head else None
-
-    def children(self, parent: str, after: str, limit: int) -> list[str]:
-        return self._entries.children(self.prefix, parent, after, limit)
-
-    def published(self, namespace: str, name: str) -> CatalogEntry | None:
-        return self.load(namespace, name)
-
-    def written_with(self, namespace: str, name: str, snapshot_ids: list[int]) -> set[tuple[str, str]]:
-        return HistoryStore(self._database).written_with(self.prefix, namespace, name, snapshot_ids)
-
-    def is_protected(self, entry: CatalogEntry) -> bool:
-        return entry.protected
-
-    def write(self, request: WriteRequest) -> int:
-        return write_changes(self._database, self.prefix, request).first_version
 
 
 class AsOfState:

@@ -3,17 +3,22 @@
 Metadata files are written before the SQL transaction. If the transaction surely did not commit, the files are
 deleted. If that is unknown they stay, because a row may refer to them.
 
-A repeated request with the same idempotency key gets the result of the first one and is not executed again.
-The record of a key is written in the SQL transaction of the change. For a table or view, the response
+A repeated request with the same idempotency key gets the result of the first one and changes nothing. The
+record of a key is inserted in the SQL transaction of the change, which fails if there is one already; so the
+record is read only after a failure, and the first request does not read it. For a table or view, the response
 contains its current document, which the specification allows. If it has been dropped since, the document is
 read from the metadata file that the first request wrote.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import logging
 import random
+import re
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -29,7 +34,8 @@ from catalog.errors import (
     NotWritten,
     Unavailable,
 )
-from catalog.metadata.document import decode_metadata, encode_metadata
+from catalog.locations import Location
+from catalog.metadata.document import GZIP_CODEC, decode_metadata, deletes_old_metadata
 from catalog.models import (
     UNNUMBERED,
     CatalogEntry,
@@ -39,14 +45,16 @@ from catalog.models import (
     IdempotencyRecord,
     Kind,
     WriteRequest,
+    document_key,
 )
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import WarehouseState, document_key
+from catalog.services.warehouse_state import WarehouseState
 
 ATTEMPTS_MAX = 20
 BACKOFF_S = 0.005
 BACKOFF_MAX_S = 0.25
+_NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -162,9 +170,9 @@ def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
 
 
 def _save_record(catalog: Catalog, record: IdempotencyRecord) -> None:
-    """Save the result of a request that changed nothing.
+    """Save the result of a request that changed nothing. IdempotencyKeyConflict if the key has been used.
 
-    A failure is only logged. It costs a later repeat of the request its short cut.
+    Another failure is only logged: a repeat of the request will then be carried out again.
     """
     try:
         catalog.records.save(record, catalog.now_ms())
@@ -195,6 +203,50 @@ def discard_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
             log.warning("left an unused metadata file behind", extra={"reason": error.message})
 
 
+# Metadata files of tables and views
+
+
+def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> str:
+    """A new file name in the table's metadata folder, with the number after that of the previous file."""
+    properties = metadata.get("properties") or {}
+    folder = properties.get("write.metadata.path") or metadata["location"].rstrip("/") + "/metadata"
+    found = _NUMBERED(previous) if previous else None
+    number = int(found[1]) + 1 if found else 0
+    suffix = ".gz.metadata.json" if is_gzipped(properties) else ".metadata.json"
+    return f"{folder.rstrip('/')}/{number:05d}-{uuid.uuid4()}{suffix}"
+
+
+def is_gzipped(properties: dict[str, str]) -> bool:
+    return str(properties.get("write.metadata.compression-codec", "none")).lower() == GZIP_CODEC
+
+
+def encode_metadata(location: str, text: bytes) -> bytes:
+    """The content of the file: gzipped if its name says so."""
+    return gzip.compress(text, 6) if ".gz.metadata.json" in location or location.endswith(".gz") else text
+
+
+def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
+    """Metadata files that were removed from the log, if the table has them deleted."""
+    properties = after.get("properties") or {}
+    if before is None or not deletes_old_metadata(properties):
+        return []
+    kept = {entry["metadata-file"] for entry in after.get("metadata-log") or []}
+    had = [entry["metadata-file"] for entry in before.get("metadata-log") or []]
+    own = [Location.parse(after["location"]), Location.parse(metadata_folder(after))]
+    # The log of a registered file may contain files of other tables: these are not deleted.
+    return [
+        location
+        for location in had
+        if location not in kept and any(Location.parse_file(location).is_inside(folder) for folder in own)
+    ]
+
+
+def metadata_folder(metadata: dict[str, Any]) -> str:
+    return str(Location.parse(next_metadata_location(metadata, None).rpartition("/")[0]))
+
+
+# Idempotency keys
+
 # These refusals are final and are saved with the key. A request that got another error may succeed later.
 FINAL_STATUSES = frozenset({400, 404, 406, 409, 422})
 
@@ -211,15 +263,12 @@ class SavedRefusal(CatalogError):
 def run_once(
     catalog: Catalog, context: WriteContext, work: Callable[[], T], restore: Callable[[Any], T]
 ) -> T:
-    """Return the result of `work`. If the key has been used, return what `restore` makes of the saved
-    result.
+    """Return the result of `work`. If the key has been used, `work` fails, and the result is what `restore`
+    makes of the saved one.
     """
     record = context.record
     if record is None:
         return work()
-    saved = _saved(catalog, record)
-    if saved is not None:
-        return restore(_result(saved))
     try:
         return work()
     except IdempotencyKeyConflict:
@@ -260,8 +309,8 @@ def restore_from_file(
 ) -> CatalogEntry:
     location = saved["metadata-location"]
     text = decode_metadata(location, catalog.files.read(location))
-    uuid = orjson.loads(text)[f"{kind}-uuid"]
-    return CatalogEntry(kind, identifier.namespace.key, identifier.name, uuid, 0, location, text)
+    uuid_ = orjson.loads(text)[f"{kind}-uuid"]
+    return CatalogEntry(kind, identifier.namespace.key, identifier.name, uuid_, 0, location, text)
 
 
 def _saved(catalog: Catalog, record: IdempotencyRecord) -> IdempotencyRecord | None:
@@ -280,4 +329,5 @@ def _result(saved: IdempotencyRecord) -> Any:
 
 def _save_refusal(catalog: Catalog, record: IdempotencyRecord, error: CatalogError) -> None:
     answer = orjson.dumps({"message": error.message, "type": error.type}).decode()
-    catalog.records.save(replace(record, status=error.status, answer=answer), catalog.now_ms())
+    with contextlib.suppress(IdempotencyKeyConflict):  # another request with the key was first
+        catalog.records.save(replace(record, status=error.status, answer=answer), catalog.now_ms())

@@ -3,8 +3,8 @@
     database.fetch_all(statement, params)     # sees the newest commit of any process
     database.write(work)                      # work(connection) in one transaction
 
-Statements are ordinary SQLAlchemy Core. `Database` takes a `Writer`, so that catalog/fast can run the writes
-that wait for SQLite in one transaction.
+Statements are ordinary SQLAlchemy Core. `Database` takes a `Writer`, so that catalog/fast can send a write to
+PostgreSQL in one round trip. `pack` and `unpack` are the stored form of documents.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
+import zstandard
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
@@ -50,7 +52,7 @@ class Writer(Protocol):
     ) -> tuple[int, int] | None:
         """Write the changes in a way of its own, and return the number and the version of new entries.
 
-        None if it has no such way, or if nothing was written: then store/writes.py writes them.
+        None if it has no such way, or if nothing was written: then store/entries.py writes them.
         """
         return None
 
@@ -252,3 +254,62 @@ def _ms(seconds: float) -> int:
 
 def _text(value: str | tuple[str, ...]) -> str:
     return value if isinstance(value, str) else " ".join(value)
+
+
+# The stored form of documents: JSON, compressed by zstd at its fastest level
+
+CHUNK_BYTES = 1024 * 1024
+CHUNKED_BYTES_MIN = 4 * CHUNK_BYTES  # shorter documents are one frame
+RECENT_MAX = 2
+_local = threading.local()
+# The long documents that were compressed last, with their chunks. Deques can be shared between threads.
+_recent: deque[tuple[bytes, list[bytes]]] = deque(maxlen=RECENT_MAX)
+
+
+def pack(document: bytes) -> bytes:
+    """Compress a document for its row.
+
+    A long document is compressed in chunks, each a frame of its own. A commit changes little of it, so most
+    chunks of the previous version can be reused.
+    """
+    if len(document) < CHUNKED_BYTES_MIN:
+        return _compressor().compress(document)
+    chunks = _chunks(document)
+    _recent.append((document, chunks))
+    return b"".join(chunks)
+
+
+def unpack(packed: bytes) -> bytes:
+    """Decompress a document to JSON text. Raises ZstdError if it is truncated."""
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
+    if decompressor is None:
+        decompressor = _local.decompressor = zstandard.ZstdDecompressor()
+    frames: list[bytes] = []
+    rest = packed
+    while rest or not frames:
+        frame = decompressor.decompressobj()
+        frames.append(frame.decompress(rest))
+        if not frame.eof:
+            raise zstandard.ZstdError("the compressed document is cut off")
+        rest = frame.unused_data
+    return b"".join(frames)
+
+
+def _chunks(document: bytes) -> list[bytes]:
+    """The compressed chunks. Chunks that an earlier version also has are reused."""
+    first = document[:CHUNK_BYTES]
+    known = next((known for known in reversed(list(_recent)) if known[0].startswith(first)), (b"", []))
+    chunks = []
+    for number, start in enumerate(range(0, len(document), CHUNK_BYTES)):
+        chunk = document[start : start + CHUNK_BYTES]
+        same = len(chunk) == CHUNK_BYTES and known[0].startswith(chunk, start)
+        chunks.append(known[1][number] if same else _compressor().compress(chunk))
+    return chunks
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """The compressor of this thread. It is costly to create and cannot be shared."""
+    found: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
+    if found is None:
+        found = _local.compressor = zstandard.ZstdCompressor(level=1)
+    return found

@@ -15,10 +15,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from catalog.models import PURGE_REQUESTED, CatalogEntry
-from catalog.store.database import Database
-from catalog.store.entries import pack, unpack
+from catalog.store.database import Database, pack, unpack
+from catalog.store.entries import InTransaction
 from catalog.store.schema import dropped, queued_purges
-from catalog.store.writes import InTransaction
 
 READ_QUEUED = (
     sa.select(dropped.c.warehouse, dropped.c.uuid, -dropped.c.expires_ms)

@@ -8,12 +8,10 @@ import sqlalchemy as sa
 import zstandard
 
 from catalog.models import CatalogEntry, Dropped, IdempotencyRecord, Kind
-from catalog.store.database import Database
-from catalog.store.entries import unpack
+from catalog.store.database import Database, unpack
+from catalog.store.entries import save_record
 from catalog.store.schema import dropped, entries, idempotency, reports
-from catalog.store.writes import OVERLAPPING, overlapping_params
-
-EXPIRED_KEYS_A_TIME_MAX = 100
+from catalog.store.structure import OVERLAPPING, overlapping_params
 
 READ_RECORD = sa.select(idempotency.c.body_hash, idempotency.c.status, idempotency.c.answer).where(
     idempotency.c.principal == sa.bindparam("principal"),
@@ -113,28 +111,8 @@ class RecordStore:
         )
 
     def save(self, record: IdempotencyRecord, now_ms: int) -> None:
-        """Save the result of a request that changed nothing. If the key has a record already, that one stays.
-
-        Also deletes a few expired records.
-        """
-        insert = _insert(self._database)
-        values = {name: getattr(record, name) for name in IdempotencyRecord.__slots__}
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(insert(idempotency).values(**values).on_conflict_do_nothing())
-            old = (
-                sa.select(
-                    idempotency.c.principal, idempotency.c.operation, idempotency.c.target, idempotency.c.key
-                )
-                .where(idempotency.c.expires_ms <= now_ms)
-                .limit(EXPIRED_KEYS_A_TIME_MAX)
-            )
-            columns = sa.tuple_(
-                idempotency.c.principal, idempotency.c.operation, idempotency.c.target, idempotency.c.key
-            )
-            connection.execute(sa.delete(idempotency).where(columns.in_(old)))
-
-        self._database.write(work)
+        """Save the result of a request that changed nothing. Raises IdempotencyKeyConflict."""
+        self._database.write(lambda connection: save_record(connection, record, now_ms))
 
     # -- dropped and protected
 
@@ -215,17 +193,6 @@ def _dropped(row: Any) -> Dropped:
     document = unpack(row[6]) if row[6] is not None else None
     entry = CatalogEntry(kind, row[2], row[3], row[4], 0, row[5], document)
     return Dropped(row[0], entry, row[7], row[8], row[9])
-
-
-def _insert(database: Database) -> Any:
-    """The INSERT with ON CONFLICT. Only the dialect in use is imported."""
-    if database.is_sqlite:
-        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-        return sqlite_insert
-    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
-    return postgresql_insert
 
 
 def _unpacked(document: bytes) -> bytes:

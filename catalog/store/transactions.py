@@ -25,10 +25,9 @@ from catalog.models import (
     TransactionStatus,
     WriteRequest,
 )
-from catalog.store.database import Database
-from catalog.store.entries import pack, unpack
+from catalog.store.database import Database, pack, unpack
+from catalog.store.entries import InTransaction, apply, save_record
 from catalog.store.schema import heads, staged, transactions
-from catalog.store.writes import InTransaction, apply, save_record
 
 _by_id = staged.c.transaction_id == sa.bindparam("transaction_id")
 READ_NEWEST = (

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse, refuse_invisible
+from catalog.api.context import refuse_invisible
+from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse
 from catalog.api.transactions import table_commit
 from catalog.errors import Invalid
 from catalog.models import Caller, Role

@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from catalog.names import Namespace
-from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import CurrentState
+from catalog.services.catalog import Catalog, CurrentState
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.journal.journal import Journal

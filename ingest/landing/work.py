@@ -13,15 +13,14 @@ from typing import Any, Protocol
 from catalog.errors import AlreadyExists, CommitFailed
 from catalog.metadata.commit import apply
 from catalog.metadata.tables import creation_updates, with_refs_only
-from catalog.models import StagedChange
+from catalog.models import StagedChange, document_key
 from catalog.names import Identifier, Namespace
 from catalog.services import namespaces, tables, transactions
-from catalog.services.catalog import Catalog
+from catalog.services.catalog import Catalog, CurrentState
 from catalog.services.commits import TableCommit
 from catalog.services.publishing import publish_commits
-from catalog.services.warehouse_state import CurrentState, document_key
 from catalog.services.writes import WriteContext
-from catalog.store.writes import InTransaction
+from catalog.store.entries import InTransaction
 
 # What grows with the age of a table, and no worker needs.
 _HISTORY = ("snapshot-log", "metadata-log", "statistics", "partition-statistics")

@@ -17,8 +17,7 @@ import orjson
 
 from catalog.errors import CatalogError
 from catalog.names import Namespace
-from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import CurrentState
+from catalog.services.catalog import Catalog, CurrentState
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.settings import StagedOptions

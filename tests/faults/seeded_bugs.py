@@ -12,21 +12,22 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from catalog.api import writes as api_writes
+from catalog.api import context as api_context
 from catalog.locations import Location
 from catalog.models import IdempotencyRecord, WriteRequest
 from catalog.services import commits, transactions, writes
-from catalog.services.warehouse_state import CurrentState
+from catalog.services.catalog import CurrentState
 from catalog.storage.files import StorageFiles
+from catalog.store import entries as store
+from catalog.store import structure
 from catalog.store import transactions as publishing_store
 from catalog.store import transactions as transaction_store
-from catalog.store import writes as store
 
 Put = Callable[[Any, str, Any], None]
 
 
 def _update_without_the_version_predicate(put: Put) -> None:
-    put(store, "_UPDATE", store._update.where(*store._row))
+    put(store, "_UPDATE", store._update.where(*structure.row))
 
 
 def _number_in_its_own_transaction(put: Put) -> None:
@@ -53,7 +54,7 @@ def _key_not_scoped_to_the_operation(put: Put) -> None:
     def record(**fields: Any) -> IdempotencyRecord:
         return IdempotencyRecord(**fields | {"operation": "", "target": "", "body_hash": ""})
 
-    put(api_writes, "IdempotencyRecord", record)
+    put(api_context, "IdempotencyRecord", record)
 
 
 def _prefix_compared_without_the_slash(put: Put) -> None:

@@ -16,7 +16,7 @@ from catalog.services import commits, tables
 from catalog.services.catalog import Catalog
 from catalog.services.check import Finding, check
 from catalog.services.commits import TableCommit
-from catalog.store.entries import pack, unpack
+from catalog.store.database import pack, unpack
 from catalog.store.schema import entries
 from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, create_tables, state, table
 from tests.harness.rest import Rest, append_body

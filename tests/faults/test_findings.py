@@ -16,8 +16,7 @@ from catalog.services import commits, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.check import check
 from catalog.services.commits import TableCommit
-from catalog.store.database import Database
-from catalog.store.entries import pack
+from catalog.store.database import Database, pack
 from catalog.store.schema import entries
 from tests.concurrency.catalog_address import CONTEXT, CatalogAddress, create_tables, state, table
 from tests.concurrency.in_process_client import InProcessClient, error

@@ -13,6 +13,8 @@ from tests.harness.components import ROOT
 PAGE = ROOT / "ARCHITECTURE.md"
 WORDS_MAX = 1_500
 TERMS_MAX = 40
+LOAD_MODULES_MAX = 10  # of catalog/
+COMMIT_MODULES_MAX = 16  # of catalog/
 QUERY_MODULES_MAX = 12
 CHANGE_MODULES_MAX = 55  # of ingest/, from the request to the publish
 WALK_TIMEOUT_S = 300
@@ -34,6 +36,13 @@ def test_the_glossary_is_short_and_sorted() -> None:
 @pytest.mark.parametrize("request_name", ["load", "commit", "change", "query"])
 def test_the_modules_of_a_request_are_current(request_name: str) -> None:
     assert sorted(_listed(request_name)) == sorted(_traced(request_name))
+
+
+@pytest.mark.parametrize(
+    ("request_name", "modules_max"), [("load", LOAD_MODULES_MAX), ("commit", COMMIT_MODULES_MAX)]
+)
+def test_loads_and_commits_pass_few_modules(request_name: str, modules_max: int) -> None:
+    assert sum(module.startswith("catalog/") for module in _listed(request_name)) <= modules_max
 
 
 def test_a_query_passes_few_modules() -> None:

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI, Response
 
+from catalog.api.context import commit_turn
 from catalog.api.dependencies import WriteSlot
 from catalog.api.errors import add_exception_handlers
-from catalog.api.writes import commit_turn
 from catalog.errors import CommitFailed, NotWritten
 from catalog.services.writes import WriteContext, WritePlan, write_with_retry
 
@@ -27,6 +27,7 @@ class Queue:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.contended: set[tuple[str, ...]] = set()
 
     async def enter(self, key: object, client: object) -> None:
         self.calls.append(("enter", key, client))
@@ -115,10 +116,19 @@ def test_a_write_waits_for_a_slot() -> None:
 def test_a_commit_takes_its_turn_at_the_table(table: str, status: int, lost: bool) -> None:
     app, queue = application(), Queue()
     app.state.commit_queue = queue
+    key = ("main", "a\x1fb", table)
+    queue.contended.add(key)
     response = asyncio.run(post(app, f"/v1/main/namespaces/a%1Fb/tables/{table}"))
     assert response.status_code == status
-    key = ("main", "a\x1fb", table)
     assert queue.calls == [("enter", key, ("10.0.0.1", 5)), ("leave", key, ("10.0.0.1", 5), lost)]
+
+
+def test_only_a_lost_commit_makes_a_table_contended() -> None:
+    app, queue = application(), Queue()
+    app.state.commit_queue = queue
+    for table in ("t", "contended"):
+        asyncio.run(post(app, f"/v1/main/namespaces/a/tables/{table}"))
+    assert queue.calls == [("leave", ("main", "a", "contended"), ("10.0.0.1", 5), True)]
 
 
 def test_nothing_is_written_after_the_deadline() -> None:

@@ -39,7 +39,7 @@ def test_no_client_waits_before_one_has_lost() -> None:
             await queue.enter(KEY, client)
             await queue.leave(KEY, client, lost=False)
 
-    assert played(scene)._queues == {}
+    assert played(scene).contended == {}
 
 
 @pytest.mark.usefixtures("patient")
@@ -55,7 +55,7 @@ def test_others_wait_until_the_loser_has_landed() -> None:
         await other
         await queue.leave(KEY, "b", lost=False)
 
-    assert played(scene)._queues == {}
+    assert played(scene).contended == {}
 
 
 @pytest.mark.usefixtures("patient")
@@ -74,7 +74,7 @@ def test_clients_that_lost_get_their_responses_one_after_the_other() -> None:
         await asyncio.gather(*(loses_then_lands(client) for client in "abcd"))
         assert heard == list("abcd")
 
-    assert played(scene)._queues == {}
+    assert played(scene).contended == {}
 
 
 def test_a_client_that_does_not_come_back_loses_its_turn() -> None:
@@ -84,7 +84,7 @@ def test_a_client_that_does_not_come_back_loses_its_turn() -> None:
             await queue.enter(KEY, "b")
             await queue.leave(KEY, "b", lost=False)
 
-    assert played(scene)._queues == {}
+    assert played(scene).contended == {}
 
 
 @pytest.mark.usefixtures("patient")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.fast import document_cache
-from catalog.fast.document_cache import DocumentCache, Encoded, encode
+from catalog.fast import reads
+from catalog.fast.reads import DocumentCache, Encoded, encode
 
 ENTRY = st.fixed_dictionaries({"snapshot-id": st.integers(0, 2**53), "text": st.text(max_size=5)})
 REST = st.dictionaries(st.text(max_size=5), st.integers(0, 9) | st.text(max_size=5), max_size=3)
@@ -20,7 +20,7 @@ REST = st.dictionaries(st.text(max_size=5), st.integers(0, 9) | st.text(max_size
 @pytest.fixture(autouse=True, scope="module")
 def short_lists_count() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(document_cache, "ENTRIES_MIN", 2)
+        patched.setattr(reads, "ENTRIES_MIN", 2)
         yield
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from catalog.api.responses import etag
-from catalog.fast.document_cache import DocumentCache
+from catalog.api.tables import etag
 from catalog.fast.readers import SqliteReader
-from catalog.fast.reads import FastReads
+from catalog.fast.reads import DocumentCache, FastReads
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services import commits, namespaces, tables
 from catalog.services.catalog import Catalog, Limits

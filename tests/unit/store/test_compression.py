@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.store import entries
-from catalog.store.entries import pack, unpack
+from catalog.store import database
+from catalog.store.database import pack, unpack
 
 CHUNK = 16
 
@@ -18,8 +18,8 @@ CHUNK = 16
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(entries, "CHUNK_BYTES", CHUNK)
-        patched.setattr(entries, "CHUNKED_BYTES_MIN", 2 * CHUNK)
+        patched.setattr(database, "CHUNK_BYTES", CHUNK)
+        patched.setattr(database, "CHUNKED_BYTES_MIN", 2 * CHUNK)
         yield
 
 
@@ -42,14 +42,14 @@ def test_only_chunks_that_changed_are_compressed_again(monkeypatch: pytest.Monke
     document = b"".join(bytes([number]) * CHUNK for number in range(8))
     pack(document)
     compressed: list[bytes] = []
-    compressor = entries._compressor()
+    compressor = database._compressor()
 
     class Counting:
         def compress(self, data: bytes) -> bytes:
             compressed.append(data)
             return compressor.compress(data)
 
-    monkeypatch.setattr(entries, "_compressor", Counting)
+    monkeypatch.setattr(database, "_compressor", Counting)
     changed = document[: 7 * CHUNK] + b"changed, and longer than before"
     assert unpack(pack(changed)) == changed
     assert compressed == [changed[7 * CHUNK : 8 * CHUNK], changed[8 * CHUNK :]]
