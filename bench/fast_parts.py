@@ -31,10 +31,9 @@ READS = ("load-fresh", "load-grown", "load-grown-gzip", "not-modified", "list")
 WRITES = ("create-drop", "commit", "transaction")
 PARTS: dict[str, tuple[str, ...]] = {
     "reads": READS,
-    "group_commit": WRITES,  # SQLite
     "one_round_trip": (*WRITES, "contended"),  # PostgreSQL
     "commit_queue": ("contended",),
-    "document_cache": (*WRITES, "contended"),
+    "documents": (*WRITES, "contended"),
     "all": tuple(row.key for row in ROWS),
 }
 
@@ -119,17 +118,16 @@ def _serve_without(part: str, words: list[str]) -> None:
 
     changes: dict[str, Callable[[], None]] = {
         "reads": lambda: setattr(fast, "install", lambda app, *_, **__: app),
-        "group_commit": lambda: setattr(fast, "writer", lambda _url: None),
         "one_round_trip": lambda: setattr(fast, "writer", lambda _url: None),
         "commit_queue": lambda: setattr(calve.app, "CommitQueue", lambda: None),
-        "document_cache": lambda: _keep_nothing(DocumentCache, Documents),
+        "documents": lambda: _keep_nothing(DocumentCache, Documents),
     }
     changes.get(part, lambda: None)()
     sys.exit(cli.main(words))
 
 
 def _keep_nothing(cache: type, plain: type) -> None:
-    for name in ("text", "put_text", "parsed", "encode"):
+    for name in ("text", "put_text", "parsed", "encode", "packed"):
         setattr(cache, name, getattr(plain, name))
 
 

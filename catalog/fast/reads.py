@@ -22,7 +22,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -38,6 +38,7 @@ from catalog.models import Caller, CatalogEntry, DocumentKey
 from catalog.names import namespace_from_segment
 from catalog.services.warehouse_state import Documents
 from catalog.storage.base import Files
+from catalog.store.database import pack
 from catalog.store.entries import READ_HEAD
 from catalog.store.schema import heads, warehouses
 
@@ -65,6 +66,7 @@ PARSED_WEIGHT = 4  # a parsed document takes about this many times the bytes of 
 LARGE_BYTES = 4 * 2**20
 LISTS = ("snapshots", "snapshot-log")  # these lists grow at their end
 ENTRIES_MIN = 1000  # shorter lists are encoded as quickly
+FRAME_BYTES = 256 * 1024  # of a long list, so much is compressed as one frame
 
 _READ_WAREHOUSE = (
     sa.select(warehouses.c.created_ms, warehouses.c.root, heads.c.number)
@@ -135,6 +137,10 @@ class DocumentCache(Documents):
         self.put(("parsed", key), (value, encoded), len(encoded.text) * PARSED_WEIGHT)
         return encoded.text
 
+    def packed(self, key: DocumentKey) -> bytes | None:
+        kept: tuple[dict[str, Any], Encoded | None] | None = self.get(("parsed", key))
+        return kept[1].packed() if kept is not None and kept[1] is not None and kept[1].lists else None
+
     def _weigh_nothing(self, key: Hashable) -> None:
         found = self._kept.get(key)
         if found is not None:
@@ -144,17 +150,30 @@ class DocumentCache(Documents):
 
 @dataclass(frozen=True, slots=True)
 class EncodedList:
-    """A list, and the positions of its entries in the text."""
+    """A list, and the positions of its entries in the text.
+
+    `frames` are the first `framed_bytes` of the entries, compressed. A later version has the same ones.
+    """
 
     entries: list[Any]
     start: int
     end: int
+    frames: tuple[bytes, ...] = ()
+    framed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
     text: bytes
     lists: dict[str, EncodedList] = field(default_factory=dict)
+
+    def packed(self) -> bytes:
+        """The compressed text. What is not in frames of its lists is compressed now."""
+        parts, at = list[bytes](), 0
+        for known in self.lists.values():
+            parts += [pack(self.text[at : known.start]), *known.frames]
+            at = known.start + known.framed_bytes
+        return b"".join((*parts, pack(self.text[at:])))
 
 
 def encode(document: dict[str, Any], before: Encoded | None = None) -> Encoded:
@@ -172,23 +191,50 @@ def encode(document: dict[str, Any], before: Encoded | None = None) -> Encoded:
     parts: list[bytes | memoryview] = []
     lists, size = {}, 0
     for name, entries in long.items():
-        known = before.lists.get(name) if before is not None else None
+        known = _shared(entries, before.lists.get(name) if before is not None else None)
         opening = b'%s"%s":[' % (b"," if parts else b"{", name.encode())
         inside = _entries(entries, known, before.text if before is not None else b"")
         start = size + len(opening)
         end = start + sum(map(len, inside))
         parts += [opening, *inside, b"]"]
-        lists[name] = EncodedList(entries, start, end)
+        frames = (known.frames, known.framed_bytes) if known is not None else ((), 0)
+        lists[name] = EncodedList(entries, start, end, *frames)
         size = end + 1
     parts.append(b"," + rest[1:] if len(rest) > len(b"{}") else b"}")
-    return Encoded(b"".join(parts), lists)
+    text = b"".join(parts)
+    return Encoded(text, {name: _framed(text, found) for name, found in lists.items()})
+
+
+def _shared(entries: list[Any], known: EncodedList | None) -> EncodedList | None:
+    """What the list of the previous version has in common with this one. None if that is not nearly all.
+
+    Inside a transaction, each commit replaces the last entry of the snapshot log.
+    """
+    if known is None or entries[: len(known.entries)] == known.entries:
+        return known
+    shared = known.entries[:-1]
+    end = known.end - len(orjson.dumps(known.entries[-1])) - 1  # and the comma in front of it
+    if not shared or entries[: len(shared)] != shared:
+        return None
+    frames = known.frames[: (end - known.start) // FRAME_BYTES]
+    return EncodedList(shared, known.start, end, frames, len(frames) * FRAME_BYTES)
+
+
+def _framed(text: bytes, found: EncodedList) -> EncodedList:
+    """The list with frames for all of its entries but the last `FRAME_BYTES`."""
+    frames, done = [], found.framed_bytes
+    while found.start + done + FRAME_BYTES <= found.end:
+        begin = found.start + done
+        frames.append(pack(text[begin : begin + FRAME_BYTES]))
+        done += FRAME_BYTES
+    return replace(found, frames=(*found.frames, *frames), framed_bytes=done)
 
 
 def _entries(
     entries: list[Any], known: EncodedList | None, text_before: bytes
 ) -> tuple[bytes | memoryview, ...]:
     """The entries without the brackets around them."""
-    if known is None or entries[: len(known.entries)] != known.entries:
+    if known is None:
         return (orjson.dumps(entries)[1:-1],)
     copied = memoryview(text_before)[known.start : known.end]
     added = entries[len(known.entries) :]

@@ -304,7 +304,7 @@ def _change(
             namespace=namespace,
             name=name,
             base=entry,
-            after=replace(written, document=text),
+            after=replace(written, document=text, packed=catalog.documents.packed(document_key(written))),
             detail=_detail(after, commit.updates),
             locations=locations.new_locations(before, after),
             request=(commit.requirements, commit.updates),

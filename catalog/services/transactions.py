@@ -301,7 +301,8 @@ def _with_file(
     replaced = [staged_key, document_key(current)] if current is not None else [staged_key]
     text = catalog.documents.encode(plan.keys[location], metadata, staged_key, replaced)
     plan.files.append((location, text))
-    return replace(published, document=text), metadata
+    packed = catalog.documents.packed(plan.keys[location])
+    return replace(published, document=text, packed=packed), metadata
 
 
 def _rebased(

@@ -66,6 +66,10 @@ class Documents:
         """
         return orjson.dumps(value)
 
+    def packed(self, key: DocumentKey) -> bytes | None:
+        """The compressed text of a version that was just encoded. None if the store has to compress it."""
+        return None
+
 
 class WarehouseState(Protocol):
     """What an operation can read and write in a warehouse."""

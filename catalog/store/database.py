@@ -12,7 +12,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
@@ -23,7 +22,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from catalog import faults
 from catalog.errors import CommitStateUnknown, Unavailable
-from catalog.models import WriteRequest
+from catalog.models import CatalogEntry, WriteRequest
 
 BUSY_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 10
@@ -256,27 +255,23 @@ def _text(value: str | tuple[str, ...]) -> str:
     return value if isinstance(value, str) else " ".join(value)
 
 
-# The stored form of documents: JSON, compressed by zstd at its fastest level
+# The stored form of documents: JSON, compressed by zstd at its fastest level, in one frame or several
 
-CHUNK_BYTES = 1024 * 1024
-CHUNKED_BYTES_MIN = 4 * CHUNK_BYTES  # shorter documents are one frame
-RECENT_MAX = 2
 _local = threading.local()
-# The long documents that were compressed last, with their chunks. Deques can be shared between threads.
-_recent: deque[tuple[bytes, list[bytes]]] = deque(maxlen=RECENT_MAX)
 
 
 def pack(document: bytes) -> bytes:
-    """Compress a document for its row.
+    """Compress a document for its row."""
+    compressor: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
+    if compressor is None:  # costly to create, and cannot be shared between threads
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=1)
+    return compressor.compress(document)
 
-    A long document is compressed in chunks, each a frame of its own. A commit changes little of it, so most
-    chunks of the previous version can be reused.
-    """
-    if len(document) < CHUNKED_BYTES_MIN:
-        return _compressor().compress(document)
-    chunks = _chunks(document)
-    _recent.append((document, chunks))
-    return b"".join(chunks)
+
+def pack_entry(entry: CatalogEntry) -> bytes:
+    """The document of an entry for its row."""
+    assert entry.document is not None, "a written entry carries its document"
+    return entry.packed if entry.packed is not None else pack(entry.document)
 
 
 def unpack(packed: bytes) -> bytes:
@@ -293,23 +288,3 @@ def unpack(packed: bytes) -> bytes:
             raise zstandard.ZstdError("the compressed document is cut off")
         rest = frame.unused_data
     return b"".join(frames)
-
-
-def _chunks(document: bytes) -> list[bytes]:
-    """The compressed chunks. Chunks that an earlier version also has are reused."""
-    first = document[:CHUNK_BYTES]
-    known = next((known for known in reversed(list(_recent)) if known[0].startswith(first)), (b"", []))
-    chunks = []
-    for number, start in enumerate(range(0, len(document), CHUNK_BYTES)):
-        chunk = document[start : start + CHUNK_BYTES]
-        same = len(chunk) == CHUNK_BYTES and known[0].startswith(chunk, start)
-        chunks.append(known[1][number] if same else _compressor().compress(chunk))
-    return chunks
-
-
-def _compressor() -> zstandard.ZstdCompressor:
-    """The compressor of this thread. It is costly to create and cannot be shared."""
-    found: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
-    if found is None:
-        found = _local.compressor = zstandard.ZstdCompressor(level=1)
-    return found

@@ -30,7 +30,7 @@ from catalog.models import (
     Warehouse,
     WriteRequest,
 )
-from catalog.store.database import Database, pack, unpack
+from catalog.store.database import Database, pack_entry, unpack
 from catalog.store.schema import dropped, entries, heads, history, idempotency, warehouses
 from catalog.store.structure import (
     EXISTS,
@@ -305,7 +305,6 @@ def _version_after(change: EntryChange, first_version: int) -> int:
 
 
 def _row_of(warehouse: str, entry: CatalogEntry, version: int) -> dict[str, Any]:
-    assert entry.document is not None, "a written entry carries its document"
     return {
         "warehouse": warehouse,
         "namespace": entry.namespace,
@@ -314,7 +313,7 @@ def _row_of(warehouse: str, entry: CatalogEntry, version: int) -> dict[str, Any]
         "uuid": entry.uuid,
         "version": version,
         "metadata_location": entry.metadata_location,
-        "document": pack(entry.document),
+        "document": pack_entry(entry),
         "protected": int(entry.protected),
     }
 

@@ -25,7 +25,7 @@ from catalog.models import (
     TransactionStatus,
     WriteRequest,
 )
-from catalog.store.database import Database, pack, unpack
+from catalog.store.database import Database, pack, pack_entry, unpack
 from catalog.store.entries import InTransaction, apply, save_record
 from catalog.store.schema import heads, staged, transactions
 
@@ -297,7 +297,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
         "present": int(change.after is not None),
         "uuid": entry.uuid,
         "metadata_location": entry.metadata_location,
-        "document": pack(entry.document or b""),
+        "document": pack_entry(entry) if entry.document is not None else pack(b""),
     }
     if row is None:
         base = change.base

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from catalog.fast import reads
 from catalog.fast.reads import DocumentCache, Encoded, encode
+from catalog.store.database import pack, unpack
 
 ENTRY = st.fixed_dictionaries({"snapshot-id": st.integers(0, 2**53), "text": st.text(max_size=5)})
 REST = st.dictionaries(st.text(max_size=5), st.integers(0, 9) | st.text(max_size=5), max_size=3)
@@ -21,6 +22,7 @@ REST = st.dictionaries(st.text(max_size=5), st.integers(0, 9) | st.text(max_size
 def short_lists_count() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reads, "ENTRIES_MIN", 2)
+        patched.setattr(reads, "FRAME_BYTES", 32)
         yield
 
 
@@ -48,6 +50,7 @@ def test_a_document_is_the_same_however_it_was_encoded(versions: list[dict[str, 
     for version in versions:
         encoded = encode(version, before)
         assert orjson.loads(encoded.text) == version
+        assert unpack(encoded.packed()) == encoded.text
         assert all(orjson.loads(b"[%s]" % encoded.text[one.start : one.end]) == one.entries
                    for one in encoded.lists.values())  # fmt: skip
         before = encoded
@@ -59,6 +62,24 @@ def test_what_did_not_change_is_copied() -> None:
     marked = Encoded(before.text.replace(b"2", b"7"), before.lists)
     after = encode({"snapshots": [*shared, {"snapshot-id": 4}], "name": "b"}, marked)
     assert [one["snapshot-id"] for one in orjson.loads(after.text)["snapshots"]] == [0, 1, 7, 3, 4]
+
+
+def test_frames_are_compressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = [{"snapshot-id": number} for number in range(100)]
+    compressed: list[int] = []
+
+    def counting(text: bytes) -> bytes:
+        compressed.append(len(text))
+        return pack(text)
+
+    monkeypatch.setattr(reads, "pack", counting)
+    before = encode({"snapshots": shared, "snapshot-log": shared, "name": "a"})
+    compressed.clear()
+    longer, other = [*shared, {"snapshot-id": 100}], [*shared[:-1], {"snapshot-id": 101}]
+    after = encode({"snapshots": longer, "snapshot-log": other, "name": "b"}, before)
+    assert orjson.loads(after.text) == {"snapshots": longer, "snapshot-log": other, "name": "b"}
+    assert unpack(after.packed()) == after.text
+    assert sum(compressed) < 200  # of more than 3,000 bytes
 
 
 @given(histories())
