@@ -10,7 +10,7 @@ from typing import Any
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from catalog.api import dependencies, routers, writes
+from catalog.api import context, dependencies, routers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _called(dependant: Dependant) -> Iterator[Any]:
         yield from _called(inner)
 
 
-WRITES = {writes.begin_write, writes.begin_write_without_key, writes.begin_commit}
+WRITES = {context.begin_write, context.begin_write_without_key, context.begin_commit}
 
 
 def _operation(route: APIRoute) -> Operation:
@@ -65,8 +65,8 @@ def _operation(route: APIRoute) -> Operation:
         path=route.path,
         description=route.openapi_extra or {},
         writes=bool(WRITES & called),
-        secured=bool(({dependencies.get_caller, dependencies.reader_state} | WRITES) & called),
-        takes_key=bool({writes.begin_write, writes.begin_commit} & called),
+        secured=bool(({context.get_caller, dependencies.reader_state} | WRITES) & called),
+        takes_key=bool({context.begin_write, context.begin_commit} & called),
     )
 
 
