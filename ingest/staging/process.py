@@ -1,6 +1,8 @@
 """Staging in a process of its own, so that typing a large batch never delays an acknowledgement.
 
-The child is started at the first batch and again if it dies; a batch whose child died is cut again.
+The child is started at the first batch and again if it dies; a batch whose child died is cut again. A batch
+range becomes typed Parquet files, dead letters, and the description of a job. The same range gives the same
+files; a retry of the job reads the same bytes.
 """
 
 from __future__ import annotations
@@ -9,13 +11,26 @@ import gc
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from catalog.errors import Unavailable
-from ingest.staging.context import BatchRange, Expected, StagedBatch, StagingContext
+from catalog.errors import CatalogError, Unavailable
+from ingest.change import TableName
+from ingest.staging.context import (
+    BatchRange,
+    CannotPrestage,
+    CannotStage,
+    Expected,
+    StagedBatch,
+    StagingContext,
+)
+
+if TYPE_CHECKING:
+    from ingest.staging.table import TableStaging
+    from ingest.staging.targets import TableState
 
 T = TypeVar("T")
 
@@ -85,27 +100,82 @@ def _end_with_the_server() -> None:
     os._exit(1)
 
 
-# What does the work is heavy to import: only this process has it.
-
-
 def _stage(batch_range: BatchRange) -> StagedBatch:
-    from ingest.staging.stage import stage
-
     return stage(_open_context(), batch_range)
 
 
 def _prestage(batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
-    from ingest.staging.stage import prestage
-
     return prestage(_open_context(), batch_range, expected)
 
 
 def _is_current(batch_range: BatchRange, batch: StagedBatch) -> bool:
-    from ingest.staging.stage import is_current
-
     return is_current(_open_context(), batch_range, batch)
 
 
 def _open_context() -> StagingContext:
     assert _context is not None
     return _context
+
+
+# What does the work is heavy to import: only this process imports it.
+
+
+def stage(context: StagingContext, batch_range: BatchRange) -> StagedBatch:
+    """Write the files of a job and say what it consists of."""
+    from ingest.staging.targets import table_states
+
+    return _staged(context, batch_range, table_states(context, batch_range), prestaging=False)
+
+
+def prestage(context: StagingContext, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
+    """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
+    from ingest.staging.targets import table_states
+
+    try:
+        return _staged(context, batch_range, table_states(context, batch_range, expected), prestaging=True)
+    except CannotPrestage:
+        return None
+
+
+def is_current(context: StagingContext, batch_range: BatchRange, batch: StagedBatch) -> bool:
+    """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
+    from ingest.staging.targets import digest, table_states
+
+    return digest(table_states(context, batch_range)) == batch.state_digest
+
+
+def _staged(
+    context: StagingContext, batch_range: BatchRange, found: dict[TableName, TableState], *, prestaging: bool
+) -> StagedBatch:
+    """If it fails, its files and dead letters are deleted: the next attempt has another id."""
+    from ingest.staging.table import TableStaging
+    from ingest.staging.targets import digest
+
+    commit_us = max([time.time_ns() // 1000, *(one.landed.commit_us + 1 for one in found.values())])
+    batch = StagedBatch([], [], commit_us, [], digest(found))
+    try:
+        for number, (table, span) in enumerate(sorted(batch_range.ranges.items())):
+            _stage_one(
+                TableStaging(context, batch_range, number, found[table], prestaging=prestaging),
+                table,
+                span,
+                batch,
+            )
+    except BaseException:
+        context.catalog.files.delete(batch.files)
+        if not prestaging:
+            context.journal.dead_letters.discard(batch_range.job_id)
+        raise
+    return batch
+
+
+def _stage_one(one: TableStaging, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
+    try:
+        one.stage(table, span, batch)
+    except (Unavailable, CannotPrestage):
+        raise  # the storage or a database: it is the same for every table
+    except CatalogError as error:
+        raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
+    except Exception as error:  # one table must not hold up those that it was cut with
+        what = f"{type(error).__name__}: {error}"
+        raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error

@@ -19,6 +19,7 @@ from ingest.formats.json_body import decode
 from ingest.identity import ArrivedChange, old_key
 from ingest.journal.dead_letters import DeadLetter, letter_id, replayed_letter
 from ingest.journal.encoding import encode
+from ingest.staging.table import journal_position
 
 REJECTS_ARROW = pa.schema(
     [
@@ -105,10 +106,6 @@ def key_text(change: Change | None, key: Sequence[str]) -> str | None:
 # -- changes that wait for a dead letter
 
 JournalPosition = tuple[int, int]  # journal id, ordinal
-
-
-def journal_position(item: ArrivedChange) -> JournalPosition:
-    return item.journal_id, item.ordinal
 
 
 def blocked_changes(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.errors import Conflict
-from ingest.change import Change, TableName, original_of
+from catalog.errors import Conflict, Invalid
+from ingest.change import Change, Declared, TableName, original_of
 from ingest.identity import (
     ArrivedChange,
     after_loads,
@@ -30,20 +31,16 @@ from ingest.staging.arrow_table import arrow_table
 from ingest.staging.context import (
     UNROUTED,
     BatchRange,
+    CannotPrestage,
     StagedBatch,
     StagingContext,
-    TableState,
-    metadata_of,
     staged_folder,
-    why_paused,
 )
-from ingest.staging.policies import under_policies
 from ingest.staging.rejects import (
     JournalPosition,
     RejectedChange,
     blocked_changes,
     dead_letters,
-    journal_position,
     rejects_table,
 )
 from ingest.staging.targets import (
@@ -51,17 +48,16 @@ from ingest.staging.targets import (
     TABLE_PROPERTIES,
     CatalogRequest,
     TablePlan,
+    TableState,
     create_table,
+    metadata_of,
     plan_table,
     set_missing_properties,
+    why_paused,
 )
-from ingest.store.table_settings import REJECTS_SUFFIX
+from ingest.store.table_settings import IS_DELETED, REJECTS_SUFFIX, TableSettings
 from ingest.store.tables import TableAdvance
 from ingest.types.schema_plan import policy_violations
-
-
-class CannotPrestage(Exception):
-    """The table would have to change, or something to be put aside: that is for when its turn has come."""
 
 
 class TableStaging:
@@ -328,3 +324,42 @@ def _not_appendable(changes: Sequence[Change]) -> dict[int, str]:
         for row, change in enumerate(changes)
         if change.operation not in ("insert", "read")
     }
+
+
+def under_policies(arrived: Sequence[ArrivedChange], settings: TableSettings) -> list[ArrivedChange]:
+    """The changes as they land. Invalid if a truncate has to wait for a decision."""
+    if settings.truncate != "apply":
+        arrived = _without_truncates(arrived, settings)
+    if settings.deletes == "soft":
+        return [ArrivedChange(item.journal_id, item.ordinal, _soft(item.change)) for item in arrived]
+    return list(arrived)
+
+
+def _without_truncates(arrived: Sequence[ArrivedChange], settings: TableSettings) -> list[ArrivedChange]:
+    kept = [item for item in arrived if item.change.operation != "truncate"]
+    if settings.truncate == "hold" and len(kept) < len(arrived):
+        raise Invalid("the source has truncated the table: set truncate to apply or ignore, and it goes on")
+    return kept
+
+
+def _soft(change: Change) -> Change:
+    """A delete becomes an update that says so; every other column keeps its value."""
+    if change.operation == "truncate":
+        return change
+    is_delete = change.operation == "delete"
+    row = {} if is_delete else change.after or {}
+    declared = change.declared
+    if declared is not None:
+        columns = {**declared.columns, IS_DELETED: "boolean"}
+        declared = Declared(columns, declared.encodings, declared.required)
+    return replace(
+        change,
+        operation="update" if is_delete else change.operation,
+        before=change.before if not is_delete else {**(change.after or {}), **(change.before or {})},
+        after={**row, IS_DELETED: is_delete},
+        declared=declared,
+    )
+
+
+def journal_position(item: ArrivedChange) -> JournalPosition:
+    return item.journal_id, item.ordinal

@@ -35,7 +35,7 @@ from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
 from ingest.landing.work import SentCommits
 from ingest.staging.context import StagingContext
-from ingest.staging.stage import stage
+from ingest.staging.process import stage
 from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts
 from spark_jobs.late import past_from
 from spark_jobs.messages import LeasedTable, TableJob, job_from

@@ -26,7 +26,7 @@ from ingest.journal.entries import pending_totals
 from ingest.landing.job_staging import PrestagedBatch, RunningJob
 from ingest.landing.work import OpenTransaction, SentCommits
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext, staged_folder
-from ingest.staging.stage import stage
+from ingest.staging.process import stage
 from ingest.store.table_settings import TableSettings
 
 Opened = tuple[Catalog, Ingest]
