@@ -80,6 +80,13 @@ class ArrivedChange:
     change: Change
 
 
+JournalPosition = tuple[int, int]  # journal id, ordinal
+
+
+def journal_position(item: ArrivedChange) -> JournalPosition:
+    return item.journal_id, item.ordinal
+
+
 def after_loads(arrived: Sequence[ArrivedChange], known: Mapping[str, str]) -> Sequence[ArrivedChange]:
     """Puts the first transaction after a first load behind it. Answers `arrived`.
 

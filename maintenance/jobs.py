@@ -23,8 +23,7 @@ from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.store.jobs import Job, Jobs, finish
-from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
-from ingest.store.tables import LandingTables
+from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandingTables
 from maintenance import measures
 from maintenance.health import COMPACT, Health, health, reasons
 from maintenance.policies import Policies

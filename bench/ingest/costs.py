@@ -29,7 +29,7 @@ from ingest.journal.group_commit import Appender, now_ms
 from ingest.settings import JournalLimits
 from ingest.staging.arrow_table import arrow_table
 from ingest.staging.targets import plan_table
-from ingest.store.table_settings import TableSettings
+from ingest.store.tables import TableSettings
 from ingest.types.schema_plan import policy_violations
 
 TABLE = ("bench", "orders")

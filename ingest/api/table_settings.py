@@ -12,16 +12,16 @@ from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
 from ingest.landing.status import LandingStatus
-from ingest.store.table_settings import (
+from ingest.store.tables import (
     AfterReject,
     Deletes,
+    LandingTables,
     MirrorChanged,
     Mode,
     Policy,
     TableSettings,
     Truncate,
 )
-from ingest.store.tables import LandingTables
 
 router = APIRouter(prefix="/lake/v1", tags=["Changes"])
 

@@ -14,8 +14,8 @@ from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
 from ingest.journal.journal import Journal
 from ingest.sources.store import SourceStore
-from ingest.staging.context import UNROUTED, staged_folder
-from ingest.store.jobs import Jobs
+from ingest.staging.context import UNROUTED
+from ingest.store.jobs import Jobs, staged_folder
 from ingest.store.tables import LandingTables
 
 JOBS_MAX = 1000

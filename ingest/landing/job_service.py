@@ -21,15 +21,13 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
 from ingest.landing.job_staging import LEASE_S, JobStaging
-from ingest.landing.journals import remember
 from ingest.landing.metrics import LandingMetrics
 from ingest.landing.wakeup import Wakeup
 from ingest.landing.work import Work, with_states
 from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
-from ingest.store.table_settings import CHANGES_SUFFIX
-from ingest.store.tables import land
+from ingest.store.tables import CHANGES_SUFFIX, land, remember
 
 _log = logging.getLogger(__name__)
 

@@ -16,14 +16,10 @@ from catalog.store.database import Database
 from ingest.journal.adoption import raise_counter, reset_trimmed, shift_ids
 from ingest.journal.journal import Journal
 from ingest.store.schema import landing_journals
-from ingest.store.tables import LandingTables
+from ingest.store.tables import LandingTables, remember
 
 _ONE = sa.select(landing_journals.c.journal_id, landing_journals.c.head).where(
     landing_journals.c.warehouse == sa.bindparam("w")
-)
-_SET = sa.text(
-    "INSERT INTO landing_journals (warehouse, journal_id, head) VALUES (:w, :j, :head)"
-    " ON CONFLICT (warehouse) DO UPDATE SET journal_id = excluded.journal_id, head = excluded.head"
 )
 _FOREIGN = (
     "the journal is another one, and holds {events} changes of its own. Restore the journal that belongs to "
@@ -51,11 +47,6 @@ class Mismatch:
     landed_id: int
     known_head: int
     is_foreign: bool
-
-
-def remember(connection: sa.Connection, warehouse: str, journal_id: str, head: int) -> None:
-    """Inside a publish."""
-    connection.execute(_SET, {"w": warehouse, "j": journal_id, "head": head})
 
 
 def find_mismatches(

@@ -16,11 +16,6 @@ from ingest.store.tables import LandingTables, TableAdvance
 UNROUTED: TableName = ("default", "unrouted")  # where events are kept that name no table
 
 
-def staged_folder(root: str) -> str:
-    """Where the files of jobs are, below the root of their warehouse; each job has a folder with its id."""
-    return f"{root.rstrip('/')}/_calve/staged"
-
-
 @dataclass(frozen=True, slots=True)
 class StagingContext:
     """What staging stands on: the catalog for schemas and files, the journal, the landing rows."""

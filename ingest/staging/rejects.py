@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from ingest.change import Change, Row, TableName, original_of
 from ingest.formats.json_body import decode
-from ingest.identity import ArrivedChange, old_key
+from ingest.identity import ArrivedChange, JournalPosition, journal_position, old_key
 from ingest.journal.dead_letters import DeadLetter, letter_id, replayed_letter
 from ingest.journal.encoding import encode
-from ingest.staging.table import journal_position
 
 REJECTS_ARROW = pa.schema(
     [
@@ -101,11 +100,6 @@ def key_text(change: Change | None, key: Sequence[str]) -> str | None:
     if row is None or not all(column in row for column in key):
         return None
     return original_of([row[column] for column in key]).decode()
-
-
-# -- changes that wait for a dead letter
-
-JournalPosition = tuple[int, int]  # journal id, ordinal
 
 
 def blocked_changes(

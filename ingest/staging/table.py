@@ -14,10 +14,12 @@ from catalog.errors import Conflict, Invalid
 from ingest.change import Change, Declared, TableName, original_of
 from ingest.identity import (
     ArrivedChange,
+    JournalPosition,
     after_loads,
     halves,
     in_order,
     is_late,
+    journal_position,
     key_changes,
     load_key,
     old_key,
@@ -28,21 +30,8 @@ from ingest.identity import (
 from ingest.journal.dead_letters import change_as_json
 from ingest.journal.encoded_request import name_key
 from ingest.staging.arrow_table import arrow_table
-from ingest.staging.context import (
-    UNROUTED,
-    BatchRange,
-    CannotPrestage,
-    StagedBatch,
-    StagingContext,
-    staged_folder,
-)
-from ingest.staging.rejects import (
-    JournalPosition,
-    RejectedChange,
-    blocked_changes,
-    dead_letters,
-    rejects_table,
-)
+from ingest.staging.context import UNROUTED, BatchRange, CannotPrestage, StagedBatch, StagingContext
+from ingest.staging.rejects import RejectedChange, blocked_changes, dead_letters, rejects_table
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
     TABLE_PROPERTIES,
@@ -55,8 +44,8 @@ from ingest.staging.targets import (
     set_missing_properties,
     why_paused,
 )
-from ingest.store.table_settings import IS_DELETED, REJECTS_SUFFIX, TableSettings
-from ingest.store.tables import TableAdvance
+from ingest.store.jobs import staged_folder
+from ingest.store.tables import IS_DELETED, REJECTS_SUFFIX, TableAdvance, TableSettings
 from ingest.types.schema_plan import policy_violations
 
 
@@ -359,7 +348,3 @@ def _soft(change: Change) -> Change:
         after={**row, IS_DELETED: is_delete},
         declared=declared,
     )
-
-
-def journal_position(item: ArrivedChange) -> JournalPosition:
-    return item.journal_id, item.ordinal

@@ -22,8 +22,7 @@ from ingest.change import Change, Declared, TableName
 from ingest.formats.fields import reserved
 from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
-from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX, TableSettings
-from ingest.store.tables import LandedTable
+from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings
 from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
 
 CatalogRequest = dict[str, Any]

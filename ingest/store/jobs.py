@@ -300,3 +300,8 @@ class PublishPlan:
             for step in given["steps"]
         ]
         return cls(given["commit_us"], given["files"], steps)
+
+
+def staged_folder(root: str) -> str:
+    """Where the files of jobs are, below the root of their warehouse; each job has a folder with its id."""
+    return f"{root.rstrip('/')}/_calve/staged"

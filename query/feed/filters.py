@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from catalog.errors import Invalid
-from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

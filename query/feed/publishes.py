@@ -18,7 +18,7 @@ from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from ingest.store.jobs import PublishPlan
 from ingest.store.schema import jobs
-from ingest.store.table_settings import CHANGES_SUFFIX, REJECTS_SUFFIX
+from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX
 from query.feed.errors import MustRefetch
 from query.feed.order import change_order
 

@@ -13,7 +13,7 @@ from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import WarehouseState
-from ingest.store.table_settings import CHANGES_SUFFIX
+from ingest.store.tables import CHANGES_SUFFIX
 from query.feed.cursors import Cursor, Place
 from query.feed.errors import MustRefetch
 from query.feed.events import Message

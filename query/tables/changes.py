@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from catalog.api.pagination import Page
 from catalog.errors import Conflict, Invalid, NoSuchTable
-from ingest.store.table_settings import CHANGES_SUFFIX
+from ingest.store.tables import CHANGES_SUFFIX
 from query.tables.access import TableAccess
 from query.tables.keys import key_filter, key_values, require_key, settings_of
 from query.tables.moments import TableMoment, commits_of_snapshots, moment_number, table_at

@@ -10,7 +10,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from catalog.api.pagination import INTEGER_MAX, Page
 from catalog.errors import Conflict, Invalid
 from catalog.moments import AtTime
-from ingest.store.table_settings import CHANGES_SUFFIX
+from ingest.store.tables import CHANGES_SUFFIX
 from query.tables.access import TableAccess
 from query.tables.api.snapshots import RollbackRequest
 from query.tables.moments import (

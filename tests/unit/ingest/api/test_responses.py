@@ -16,8 +16,7 @@ from ingest.api.responses import (
 )
 from ingest.change import Change, ParsedRequest, Reject
 from ingest.journal.receipts import AppendReceipt
-from ingest.store.table_settings import TableSettings
-from ingest.store.tables import LandedTable
+from ingest.store.tables import LandedTable, TableSettings
 
 TABLE = ("a", "t")
 
