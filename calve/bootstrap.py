@@ -35,8 +35,8 @@ from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
 from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
+from ingest.landing.job_staging import LandingMetrics
 from ingest.landing.journals import Mismatch, find_mismatches
-from ingest.landing.metrics import LandingMetrics
 from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
 from ingest.sources import api as sources_api

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
@@ -18,11 +20,16 @@ from catalog.api.context import refuse_invisible
 from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse
 from catalog.api.transactions import table_commit
 from catalog.errors import Invalid
-from catalog.models import Caller, Role
+from catalog.models import Caller, Role, StagedChange
+from catalog.names import Namespace
+from catalog.services import transactions
 from catalog.services.catalog import Catalog
+from catalog.services.commits import TableCommit
+from catalog.services.publishing import publish_commits
+from catalog.services.warehouse_state import document_key
 from catalog.shutdown import stopping
-from ingest.landing.job_service import JobService, NoSuchJob
-from ingest.landing.work import OpenTransaction, SentCommits, Work
+from catalog.store.entries import InTransaction
+from ingest.landing.job_service import JobService, NoSuchJob, Snapshots, Work
 from ingest.store.jobs import Job, Jobs
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
@@ -214,3 +221,50 @@ def _shown(job: Job) -> dict[str, Any]:
 def _light(row: dict[str, Any]) -> dict[str, Any]:
     shown = {name: row[name] for name in JobAnswer.model_fields}
     return shown | {"progress": orjson.loads(row["progress"])}
+
+
+@dataclass(frozen=True, slots=True)
+class SentCommits:
+    """The commits of all tables, as the request has them."""
+
+    commits: Sequence[TableCommit]
+
+    def snapshots(self, catalog: Catalog, warehouse: str) -> Snapshots:
+        return {
+            (tuple(commit.identifier.namespace.levels), commit.identifier.name): commit.added_snapshots[-1]
+            for commit in self.commits
+            if commit.added_snapshots
+        }
+
+    def publish(
+        self, catalog: Catalog, warehouse: str, principal: str, in_transaction: InTransaction
+    ) -> int | None:
+        return publish_commits(catalog, warehouse, principal, self.commits, in_transaction)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """The name of an open transaction: a MERGE stages its commits in it."""
+
+    name: str
+
+    def snapshots(self, catalog: Catalog, warehouse: str) -> Snapshots:
+        transaction = catalog.open_transaction(warehouse, self.name)
+        return {
+            (tuple(Namespace.from_key(item.namespace).levels), item.name): _snapshot_id(catalog, item)
+            for item in transactions.all_staged(catalog, transaction)
+        }
+
+    def publish(
+        self, catalog: Catalog, warehouse: str, principal: str, in_transaction: InTransaction
+    ) -> int | None:
+        return transactions.publish(catalog, warehouse, principal, self.name, in_transaction)[0]
+
+
+def _snapshot_id(catalog: Catalog, item: StagedChange) -> int | None:
+    after = item.after
+    if after is None or after.document is None or item.kind != "table":
+        return None
+    metadata = catalog.documents.parsed(document_key(after), after.document)
+    found: int | None = metadata.get("current-snapshot-id")
+    return found if found != -1 else None

@@ -10,21 +10,23 @@ only if all its assumptions were right.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from prometheus_client import Counter, Histogram
 
 from catalog import faults
 from catalog.errors import CatalogError
 from ingest.change import TableName
 from ingest.journal.dead_letters import DeadLetters
 from ingest.landing.batches import STAGING_LEASE_S, BatchCutter
-from ingest.landing.metrics import LandingMetrics
 from ingest.staging.context import BatchRange, CannotStage, Expected, StagedBatch
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Jobs, PublishPlan
@@ -270,3 +272,75 @@ class JobStaging:
         finally:
             over.set()
             keeper.join()
+
+
+# -- metrics
+
+SECONDS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0, 120.0, 300.0)
+EVENTS = (1, 10, 100, 1_000, 5_000, 10_000, 50_000, 100_000, 500_000)
+
+_visible = Histogram(
+    "calve_landing_visible_seconds",
+    "Time from the acknowledgement of a batch's oldest change to its visibility.",
+    buckets=SECONDS,
+)
+_events = Histogram("calve_landing_batch_events", "Changes in one published batch.", buckets=EVENTS)
+_write = Histogram(
+    "calve_landing_write_seconds", "Time that Spark took to write and merge a batch.", buckets=SECONDS
+)
+_bytes = Counter("calve_landing_bytes_total", "Bytes of the files that batches wrote.")
+_failures = Counter(
+    "calve_landing_failures_total", "Batches that could not be staged, written or published.", ("at",)
+)
+
+
+class LandingMetrics:
+    def published(self, steps: Sequence[TableAdvance], metrics: dict[str, Any]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        oldest_ms = min((step.oldest_ms for step in steps if step.oldest_ms), default=now_ms)
+        _visible.observe(max(0.0, (now_ms - oldest_ms) / 1000))
+        _events.observe(sum(step.events for step in steps))
+        for facts in (metrics.get("tables") or {}).values():
+            _bytes.inc(facts.get("bytes", 0) if isinstance(facts, dict) else 0)
+        took_ms = metrics.get("write-ms")
+        if isinstance(took_ms, int | float):
+            _write.observe(took_ms / 1000)
+
+    def failed(self, at: str) -> None:
+        _failures.labels(at).inc()
+
+
+class Wakeup:
+    """`wake` may be called from any thread; `wait` from any event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    @property
+    def count(self) -> int:
+        """How often it was called. Read it before a look: what happens after it is not missed."""
+        return self._count
+
+    def wake(self) -> None:
+        with self._lock:
+            self._count += 1
+            waiting = list(self._waiting)
+        for loop, event in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the request with it
+                loop.call_soon_threadsafe(event.set)
+
+    async def wait(self, count: int, timeout_s: float) -> None:
+        """Until it was called more often than this, or the time is over."""
+        mine = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            if self._count != count:
+                return
+            self._waiting.add(mine)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(mine[1].wait(), timeout_s)
+        finally:
+            with self._lock:
+                self._waiting.discard(mine)

@@ -29,11 +29,11 @@ from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.store.migrations import migrate
+from ingest.api.jobs import SentCommits
 from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
-from ingest.landing.work import SentCommits
 from ingest.staging.context import StagingContext
 from ingest.staging.process import stage
 from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts

@@ -20,11 +20,11 @@ from catalog.services import transactions, warehouses
 from catalog.services.catalog import Catalog
 from catalog.store.database import Database
 from ingest.api.explain import explain
+from ingest.api.jobs import OpenTransaction, SentCommits
 from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.journal.entries import pending_totals
 from ingest.landing.job_staging import PrestagedBatch, RunningJob
-from ingest.landing.work import OpenTransaction, SentCommits
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext
 from ingest.staging.process import stage
 from ingest.store.jobs import staged_folder

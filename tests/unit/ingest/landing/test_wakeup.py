@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 
-from ingest.landing.wakeup import Wakeup
+from ingest.landing.job_staging import Wakeup
 
 LONG_S = 60.0
 
