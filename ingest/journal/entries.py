@@ -19,7 +19,6 @@ from catalog.store.database import Database
 from ingest.change import Change, TableName, table_key, table_name
 from ingest.epochs import put_in_epoch
 from ingest.journal import table_groups
-from ingest.journal.cut_points import landed_groups, landed_transactions
 from ingest.journal.encoded_request import name_key
 from ingest.journal.encoding import decode
 from ingest.journal.receipts import JournalEntry, Pending
@@ -36,6 +35,7 @@ from ingest.journal.schema import (
     transactions,
 )
 from ingest.journal.source_states import expire_states
+from ingest.journal.table_groups import landed_groups, landed_transactions
 from ingest.journal.transactions import (
     delete_empty_transactions,
     delete_unchanged_transactions,

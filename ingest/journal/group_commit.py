@@ -128,7 +128,8 @@ class Appender:
             receipts = one.append(accepted, self._windows.get(warehouse), now_ms + self._limits.window_ms)
             for index, receipt in zip(indexes, receipts, strict=True):
                 answers[index] = receipt
-            table_groups.store(connection, warehouse, one.ledger.shared())
+            if one.ledger is not None:
+                table_groups.store(connection, warehouse, one.ledger.shared())
             events += one.appended.head.events - head.events
             stored_bytes += one.appended.head.stored_bytes - head.stored_bytes
             result.appended[warehouse] = one.appended
@@ -166,7 +167,7 @@ class _OneWarehouse:
         self._now_ms = now_ms
         self._id = head.id
         self._rows: list[dict[str, Any]] = []
-        self.ledger = TransactionLedger()
+        self.ledger: TransactionLedger | None = None  # if a request has a part of a source transaction
         self.appended = AppendedRows(head)
 
     def append(
@@ -195,7 +196,8 @@ class _OneWarehouse:
         if digests is not None:
             digests.store(self._id, expires_ms)
             faults.reach("journal.marks-written")
-        store_transactions(self._connection, self._warehouse, self.ledger.kept(), self.ledger.gone())
+        if self.ledger is not None:
+            store_transactions(self._connection, self._warehouse, self.ledger.kept(), self.ledger.gone())
         if self._id != began:
             self.appended.head = advance_counter(
                 self._connection,
@@ -224,6 +226,7 @@ class _OneWarehouse:
             for end in request.ends:
                 touched.setdefault(end.source, set()).add(end.transaction)
         if touched:
+            self.ledger = TransactionLedger()
             self.ledger.learn(load_transactions(self._connection, self._warehouse, touched))
 
     def _one(self, request: EncodedRequest, numbers: GroupNumbers, digests: GroupDigests | None) -> Answer:
@@ -243,7 +246,7 @@ class _OneWarehouse:
             for row in rows:
                 row["id"] = first
             self._rows += rows
-        if request.steps or request.ends or request.begins:
+        if self.ledger is not None and (request.steps or request.ends or request.begins):
             steps = new_steps(request.steps, duplicates)
             self.ledger.take(steps, request.ends, self._id, self._now_ms, request.begins)
         return AppendReceipt(

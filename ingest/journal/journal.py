@@ -22,7 +22,6 @@ from catalog.store.database import Database
 from ingest.change import ParsedRequest, TableName
 from ingest.epochs import SourceState
 from ingest.journal import schema, table_groups
-from ingest.journal.cut_points import cut_point, first_behind
 from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.encoded_request import encode_request
 from ingest.journal.entries import (
@@ -42,7 +41,7 @@ from ingest.journal.entries import (
 from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.journal.source_states import all_states, change_state, load_state
-from ingest.journal.table_groups import SharedSpan
+from ingest.journal.table_groups import SharedSpan, cut_point, first_behind
 from ingest.settings import JournalLimits
 
 USAGE_AGE_S_MAX = 0.25  # others append and trim too

@@ -1,13 +1,14 @@
-"""Tables that share source transactions, for as long as these have not landed.
+"""Tables that share source transactions, for as long as these have not landed, and where a batch may end.
 
-A row says that some transactions between two ids touch these tables. It is written with the transactions, and
-deleted when all of them have landed: a transaction over all tables joins them for one batch, not for ever.
+A row of `shared` says that some transactions between two ids touch these tables. It is written with the
+transactions, and deleted when all of them have landed: a transaction over all tables joins them for one
+batch, not for ever. A batch ends at an id that splits no source transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +16,8 @@ import orjson
 import sqlalchemy as sa
 
 from catalog.store.database import Database
-from ingest.change import TableName, table_name
-from ingest.journal.schema import run_many, shared
+from ingest.change import TableName, table_key, table_name
+from ingest.journal.schema import entries, run_many, shared, transactions
 
 SETS_MAX = 64  # of one append; more are joined
 ROWS_AT_A_TIME = 1_000
@@ -130,3 +131,248 @@ def _span(row: Any) -> SharedSpan:
 @lru_cache(maxsize=4096)
 def _tables(text: str) -> frozenset[TableName]:
     return frozenset(table_name(key) for key in orjson.loads(text))
+
+
+# -- source transactions
+
+
+@dataclass(slots=True)
+class SourceTransaction:
+    """One transaction of one source, as far as it was seen."""
+
+    source: str
+    transaction: str
+    received: int = 0
+    expected: int | None = None
+    ended: bool = False
+    followed: bool = False
+    first_id: int = 0  # 0: only its end was seen
+    last_id: int = 0
+    tables: set[str] = field(default_factory=set)
+    updated_ms: int = 0
+    announced: bool = False  # its beginning was, so its end will be
+    is_stored: bool = False
+    is_changed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        if self.expected is not None and self.received < self.expected:
+            return True
+        return not (self.ended or self.followed)
+
+    def is_open_at(self, now_ms: int, linger_ms: int, wait_ms: int = 0) -> bool:
+        """`wait_ms` is for one whose end is sure to come, `linger_ms` for the others."""
+        silence_ms = max(linger_ms, wait_ms) if self.announced and not self.ended else linger_ms
+        return self.is_open and now_ms - self.updated_ms < silence_ms
+
+    @property
+    def must_be_kept(self) -> bool:
+        """While it may grow, or could be cut in two."""
+        return self.is_open or self.first_id != self.last_id
+
+
+# -- the rows of source transactions in SQL
+
+TRANSACTION_COLUMNS = (
+    transactions.c.source,
+    transactions.c.transaction,
+    transactions.c.received,
+    transactions.c.expected,
+    transactions.c.ended,
+    transactions.c.followed,
+    transactions.c.first_id,
+    transactions.c.last_id,
+    transactions.c.tables,
+    transactions.c.updated_ms,
+    transactions.c.announced,
+)
+_BETWEEN = sa.select(*TRANSACTION_COLUMNS).where(
+    transactions.c.warehouse == sa.bindparam("w"),
+    transactions.c.last_id > sa.bindparam("after"),
+    transactions.c.first_id <= sa.bindparam("up_to"),
+    transactions.c.first_id > 0,
+)
+_UP_TO = (
+    sa.select(*TRANSACTION_COLUMNS)
+    .where(transactions.c.warehouse == sa.bindparam("w"), transactions.c.last_id <= sa.bindparam("up_to"))
+    .order_by(transactions.c.last_id)
+    .limit(ROWS_AT_A_TIME)
+)
+
+
+def transactions_between(
+    database: Database, warehouse: str, after: int, up_to: int
+) -> list[SourceTransaction]:
+    """Those of which a part may lie in (after, up_to]."""
+    rows = database.fetch_all(_BETWEEN, {"w": warehouse, "after": after, "up_to": up_to})
+    return [transaction_of(row) for row in rows]
+
+
+def transactions_up_to(database: Database, warehouse: str, last_id: int) -> list[SourceTransaction]:
+    """Those that end at or before an id; the oldest, if they are many."""
+    return [transaction_of(row) for row in database.fetch_all(_UP_TO, {"w": warehouse, "up_to": last_id})]
+
+
+def transaction_of(row: Any) -> SourceTransaction:
+    return SourceTransaction(
+        source=row[0],
+        transaction=row[1],
+        received=row[2],
+        expected=row[3],
+        ended=bool(row[4]),
+        followed=bool(row[5]),
+        first_id=row[6],
+        last_id=row[7],
+        tables=set(orjson.loads(row[8])),
+        updated_ms=row[9],
+        announced=bool(row[10]),
+        is_stored=True,
+    )
+
+
+# -- where a batch may end
+
+ForbiddenRange = tuple[
+    int, int | None
+]  # a cut at an id inside (both ends included) is not allowed; None: no end yet
+
+
+def forbidden_cuts(
+    found: Iterable[SourceTransaction], tables: frozenset[str], now_ms: int, linger_ms: int, wait_ms: int = 0
+) -> list[ForbiddenRange]:
+    """The cuts that transactions which touch these tables do not allow."""
+    spans: list[ForbiddenRange] = []
+    for one in found:
+        if one.first_id == 0 or tables.isdisjoint(one.tables):
+            continue
+        if one.is_open_at(now_ms, linger_ms, wait_ms):
+            spans.append((one.first_id, None))
+        elif one.first_id < one.last_id:
+            spans.append((one.first_id, one.last_id - 1))
+    return spans
+
+
+def cut_at_or_below(up_to: int, spans: Iterable[ForbiddenRange]) -> int:
+    """The largest id that is not behind `up_to` and allowed."""
+    border = up_to
+    for first, last in sorted(spans, key=lambda span: span[0], reverse=True):
+        if first <= border and (last is None or border <= last):
+            border = first - 1
+    return border
+
+
+def cut_at_or_above(up_to: int, spans: Iterable[ForbiddenRange]) -> int | None:
+    """The smallest id that is not before `up_to` and allowed; None if something there has no end yet."""
+    border = up_to
+    for first, last in sorted(spans, key=lambda span: span[0]):
+        if first > border:
+            break
+        if last is None:
+            return None
+        border = max(border, last + 1)
+    return border
+
+
+_NEXT = sa.select(sa.func.min(entries.c.id)).where(
+    entries.c.warehouse == sa.bindparam("w"),
+    entries.c.table_key == sa.bindparam("t"),
+    entries.c.id > sa.bindparam("after"),
+)
+
+
+def cut_point(
+    database: Database,
+    warehouse: str,
+    after: Mapping[TableName, int],
+    up_to: int,
+    *,
+    now_ms: int,
+    linger_ms: int,
+    wait_ms: int = 0,
+) -> int:
+    """Where to cut these tables, each of which has landed up to the id in `after`.
+
+    The largest id up to `up_to` that splits no source transaction. If that leaves nothing to take although a
+    transaction is complete, the smallest id behind `up_to` that does: a transaction larger than a batch goes
+    whole. The least of `after` if there is nothing that may be cut.
+    """
+    nothing = min(after.values(), default=0)
+    starts = {table_key(table): start for table, start in after.items()}
+    first = min((id_ for id_ in _firsts(database, warehouse, starts)), default=None)
+    if first is None or first > up_to:
+        return nothing
+    spans = _forbidden(database, warehouse, starts, up_to, now_ms, linger_ms, wait_ms)
+    found = cut_at_or_below(up_to, spans)
+    if found >= first:
+        return found
+    wanted = up_to
+    while True:
+        above = cut_at_or_above(wanted, spans)
+        if above is None:
+            return nothing
+        if above == wanted:
+            return above
+        wanted = above
+        spans = _forbidden(database, warehouse, starts, wanted, now_ms, linger_ms, wait_ms)
+
+
+def _firsts(database: Database, warehouse: str, starts: Mapping[str, int]) -> Iterator[int]:
+    """The next id of each table."""
+    for key, after in starts.items():
+        row = database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": after})
+        if row is not None and row[0] is not None:
+            yield row[0]
+
+
+def _forbidden(
+    database: Database,
+    warehouse: str,
+    starts: Mapping[str, int],
+    up_to: int,
+    now_ms: int,
+    linger_ms: int,
+    wait_ms: int,
+) -> list[ForbiddenRange]:
+    rows = transactions_between(database, warehouse, min(starts.values()), up_to)
+    pending = [one for one in rows if any(one.last_id > starts[key] for key in one.tables if key in starts)]
+    return forbidden_cuts(pending, frozenset(starts), now_ms, linger_ms, wait_ms)
+
+
+def landed_transactions(
+    database: Database, warehouse: str, up_to: int, now_ms: int, linger_ms: int, wait_ms: int = 0
+) -> list[SourceTransaction]:
+    """Source transactions that end at or before an id, are complete, and have nothing left in the journal.
+
+    Only among the oldest: what a table that does not land holds back may wait for it.
+    """
+    rows = transactions_up_to(database, warehouse, up_to)
+    left = _left(database, warehouse, (one.tables for one in rows))
+    return [
+        one
+        for one in rows
+        if not _waits(one.tables, one.last_id, left) and not one.is_open_at(now_ms, linger_ms, wait_ms)
+    ]
+
+
+def landed_groups(database: Database, warehouse: str, up_to: int) -> list[tuple[frozenset[str], int, int]]:
+    """Rows of table groups that end at or before an id and have nothing left in the journal."""
+    rows = oldest(database, warehouse, up_to)
+    left = _left(database, warehouse, (tables for tables, _, _ in rows))
+    return [row for row in rows if not _waits(row[0], row[1], left)]
+
+
+def _left(database: Database, warehouse: str, sets: Iterable[Collection[str]]) -> dict[str, int | None]:
+    """The first id that the journal has of each table."""
+    keys = {key for tables in sets for key in tables}
+    found = {key: database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": 0}) for key in keys}
+    return {key: row[0] if row is not None else None for key, row in found.items()}
+
+
+def _waits(tables: Collection[str], last_id: int, left: Mapping[str, int | None]) -> bool:
+    return any((first := left[key]) is not None and first <= last_id for key in tables)
+
+
+def first_behind(database: Database, warehouse: str, table: TableName, after: int) -> int | None:
+    """The first id of a table behind another."""
+    row = database.fetch_one(_NEXT, {"w": warehouse, "t": table_key(table), "after": after})
+    return row[0] if row is not None else None

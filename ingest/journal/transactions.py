@@ -14,53 +14,21 @@ same id; what comes before the first change is kept under NOBODY until a source 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from catalog.store.database import Database
 from ingest.change import TransactionBegin, TransactionEnd
 from ingest.journal.encoded_request import TransactionStep
 from ingest.journal.schema import among, listed, run_many, transactions
+from ingest.journal.table_groups import (
+    TRANSACTION_COLUMNS,
+    SourceTransaction,
+    transaction_of,
+)
 
 UNKNOWN_SOURCE = ""
-
-
-@dataclass(slots=True)
-class SourceTransaction:
-    """One transaction of one source, as far as it was seen."""
-
-    source: str
-    transaction: str
-    received: int = 0
-    expected: int | None = None
-    ended: bool = False
-    followed: bool = False
-    first_id: int = 0  # 0: only its end was seen
-    last_id: int = 0
-    tables: set[str] = field(default_factory=set)
-    updated_ms: int = 0
-    announced: bool = False  # its beginning was, so its end will be
-    is_stored: bool = False
-    is_changed: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        if self.expected is not None and self.received < self.expected:
-            return True
-        return not (self.ended or self.followed)
-
-    def is_open_at(self, now_ms: int, linger_ms: int, wait_ms: int = 0) -> bool:
-        """`wait_ms` is for one whose end is sure to come, `linger_ms` for the others."""
-        silence_ms = max(linger_ms, wait_ms) if self.announced and not self.ended else linger_ms
-        return self.is_open and now_ms - self.updated_ms < silence_ms
-
-    @property
-    def must_be_kept(self) -> bool:
-        """While it may grow, or could be cut in two."""
-        return self.is_open or self.first_id != self.last_id
 
 
 class TransactionLedger:
@@ -189,29 +157,12 @@ def new_steps(steps: Sequence[TransactionStep], duplicates: Collection[int]) -> 
     return [step for step in steps if step.slot not in duplicates] if duplicates else steps
 
 
-# -- the rows of source transactions in SQL
-
-ROWS_AT_A_TIME = 1_000
-
-_columns = (
-    transactions.c.source,
-    transactions.c.transaction,
-    transactions.c.received,
-    transactions.c.expected,
-    transactions.c.ended,
-    transactions.c.followed,
-    transactions.c.first_id,
-    transactions.c.last_id,
-    transactions.c.tables,
-    transactions.c.updated_ms,
-    transactions.c.announced,
-)
 _of_source = (transactions.c.warehouse == sa.bindparam("w"), transactions.c.source == sa.bindparam("s"))
-_TOUCHED = sa.select(*_columns).where(
+_TOUCHED = sa.select(*TRANSACTION_COLUMNS).where(
     *_of_source, sa.or_(transactions.c.is_open == 1, among(transactions.c.transaction, "names"))
 )
 # Those that a record which does not say whose it is can mean, and such records themselves.
-_OF_ANY_SOURCE = sa.select(*_columns).where(
+_OF_ANY_SOURCE = sa.select(*TRANSACTION_COLUMNS).where(
     transactions.c.warehouse == sa.bindparam("w"),
     transactions.c.is_open == 1,
     among(transactions.c.transaction, "names"),
@@ -234,18 +185,6 @@ _DELETE_UNCHANGED = sa.delete(transactions).where(
     transactions.c.last_id == sa.bindparam("last_id"),
     transactions.c.updated_ms == sa.bindparam("updated_ms"),
 )
-_BETWEEN = sa.select(*_columns).where(
-    transactions.c.warehouse == sa.bindparam("w"),
-    transactions.c.last_id > sa.bindparam("after"),
-    transactions.c.first_id <= sa.bindparam("up_to"),
-    transactions.c.first_id > 0,
-)
-_UP_TO = (
-    sa.select(*_columns)
-    .where(transactions.c.warehouse == sa.bindparam("w"), transactions.c.last_id <= sa.bindparam("up_to"))
-    .order_by(transactions.c.last_id)
-    .limit(ROWS_AT_A_TIME)
-)
 _EMPTY = sa.delete(transactions).where(
     transactions.c.first_id == 0, transactions.c.updated_ms < sa.bindparam("before_ms")
 )
@@ -263,11 +202,11 @@ def load_transactions(
     if UNKNOWN_SOURCE in touched:
         wanted = {"w": warehouse, "names": listed(connection, touched[UNKNOWN_SOURCE])}
         for row in connection.execute(_OF_ANY_SOURCE, wanted).fetchall():
-            yield _transaction_of(row)
+            yield transaction_of(row)
     for source, names in {**touched, UNKNOWN_SOURCE: everything}.items():
         params = {"w": warehouse, "s": source, "names": listed(connection, names)}
         for row in connection.execute(_TOUCHED, params).fetchall():
-            yield _transaction_of(row)
+            yield transaction_of(row)
 
 
 def store_transactions(
@@ -278,19 +217,6 @@ def store_transactions(
 ) -> None:
     run_many(_SET, connection, [_transaction_row(warehouse, one) for one in kept])
     run_many(_DELETE, connection, [{"w": warehouse, "s": one.source, "t": one.transaction} for one in gone])
-
-
-def transactions_between(
-    database: Database, warehouse: str, after: int, up_to: int
-) -> list[SourceTransaction]:
-    """Those of which a part may lie in (after, up_to]."""
-    rows = database.fetch_all(_BETWEEN, {"w": warehouse, "after": after, "up_to": up_to})
-    return [_transaction_of(row) for row in rows]
-
-
-def transactions_up_to(database: Database, warehouse: str, last_id: int) -> list[SourceTransaction]:
-    """Those that end at or before an id; the oldest, if they are many."""
-    return [_transaction_of(row) for row in database.fetch_all(_UP_TO, {"w": warehouse, "up_to": last_id})]
 
 
 def delete_unchanged_transactions(
@@ -330,20 +256,3 @@ def _transaction_row(warehouse: str, one: SourceTransaction) -> dict[str, Any]:
         "updated_ms": one.updated_ms,
         "announced": int(one.announced),
     }
-
-
-def _transaction_of(row: Any) -> SourceTransaction:
-    return SourceTransaction(
-        source=row[0],
-        transaction=row[1],
-        received=row[2],
-        expected=row[3],
-        ended=bool(row[4]),
-        followed=bool(row[5]),
-        first_id=row[6],
-        last_id=row[7],
-        tables=set(orjson.loads(row[8])),
-        updated_ms=row[9],
-        announced=bool(row[10]),
-        is_stored=True,
-    )

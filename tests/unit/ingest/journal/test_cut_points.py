@@ -5,8 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.journal.cut_points import ForbiddenRange, cut_at_or_above, cut_at_or_below, forbidden_cuts
-from ingest.journal.transactions import SourceTransaction
+from ingest.journal.table_groups import (
+    ForbiddenRange,
+    SourceTransaction,
+    cut_at_or_above,
+    cut_at_or_below,
+    forbidden_cuts,
+)
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 15), st.none() | st.integers(0, 6)).map(

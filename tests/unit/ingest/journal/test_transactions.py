@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from ingest.change import TransactionEnd
 from ingest.journal.encoded_request import TransactionStep
-from ingest.journal.transactions import SourceTransaction, TransactionLedger, new_steps
+from ingest.journal.table_groups import SourceTransaction
+from ingest.journal.transactions import TransactionLedger, new_steps
 
 
 def step(
