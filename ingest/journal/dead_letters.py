@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from catalog.errors import Conflict, Invalid, NotFound
 from catalog.store.database import Database
+from catalog.store.statements import among, listed, run_many
 from ingest.change import Change, TableName, table_key, table_name
-from ingest.journal.schema import among, listed, run_many
 from ingest.journal.schema import dead_letters as letters
 
 CHANGE_FIELD = "calve"  # the field that says: this is a change as Calve had read it

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from catalog import faults
 from catalog.store.database import Database
+from catalog.store.statements import among, listed
 from ingest.change import Change, TableName, table_key, table_name
 from ingest.epochs import put_in_epoch
 from ingest.journal import table_groups
@@ -23,12 +24,10 @@ from ingest.journal.encoded_request import name_key
 from ingest.journal.encoding import decode
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
-    among,
     counters,
     dead_letters,
     digests,
     entries,
-    listed,
     ranges,
     shared,
     sources,

@@ -28,12 +28,13 @@ from prometheus_client import Counter as MetricCounter
 from catalog import faults
 from catalog.errors import CatalogError, Invalid, Unavailable
 from catalog.store.database import Database
+from catalog.store.statements import run_many
 from ingest.change import table_name
 from ingest.journal import table_groups
 from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
 from ingest.journal.entries import Counter, advance_counter, lock_counter, pending_in_transaction
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull, SourceHeld
-from ingest.journal.schema import entries, is_about_data, root_cause, run_many
+from ingest.journal.schema import entries, is_about_data, root_cause
 from ingest.journal.source_states import SourceStates
 from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
 from ingest.journal.transactions import TransactionLedger, load_transactions, new_steps, store_transactions

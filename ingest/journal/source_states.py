@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from catalog.errors import NotFound
 from catalog.store.database import Database
+from catalog.store.statements import among, listed, run_many
 from ingest.epochs import Hold, Run, SourceState, assign, begin_epoch
 from ingest.journal.encoded_request import EncodedRequest
 from ingest.journal.receipts import SourceHeld
-from ingest.journal.schema import among, counters, listed, run_many, sources
+from ingest.journal.schema import counters, sources
 from ingest.journal.sources import counter_name, has_seen_any
 
 KEPT_MS = 30 * 24 * 3600 * 1000  # a source in its first epoch that is silent for so long is forgotten

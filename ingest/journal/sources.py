@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from catalog.store.database import Database
+from catalog.store.statements import run_many
 from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest
-from ingest.journal.schema import digests, ranges, run_many
+from ingest.journal.schema import digests, ranges
 
 NumberRange = tuple[int, int]  # first and last, both inside
 

@@ -16,8 +16,9 @@ import orjson
 import sqlalchemy as sa
 
 from catalog.store.database import Database
+from catalog.store.statements import run_many
 from ingest.change import TableName, table_key, table_name
-from ingest.journal.schema import entries, run_many, shared, transactions
+from ingest.journal.schema import entries, shared, transactions
 
 SETS_MAX = 64  # of one append; more are joined
 ROWS_AT_A_TIME = 1_000

@@ -19,9 +19,10 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from catalog.store.statements import among, listed, run_many
 from ingest.change import TransactionBegin, TransactionEnd
 from ingest.journal.encoded_request import TransactionStep
-from ingest.journal.schema import among, listed, run_many, transactions
+from ingest.journal.schema import transactions
 from ingest.journal.table_groups import (
     TRANSACTION_COLUMNS,
     SourceTransaction,
