@@ -87,13 +87,6 @@ class JournalLimits:
     group_bytes_max: int = 8 * MIB  # of requests that share a COMMIT
     group_requests_max: int = 256
 
-    def bound(self, priority: int) -> int:
-        """How many bytes may be pending after a request of this priority."""
-        if priority <= 0:
-            return self.bytes_max + self.fallback_bytes_max
-        low, middle, high = self.levels
-        return int(self.bytes_max * {1: high, 2: middle}.get(priority, low))
-
 
 @dataclass(frozen=True, slots=True)
 class StagedOptions:

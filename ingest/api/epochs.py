@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
 from catalog.names import decode_segment
-from ingest.epochs import SourceState
+from ingest.journal.epochs import SourceState, new_history
 from ingest.journal.journal import Journal
-from ingest.journal.source_states import new_history
 
 router = APIRouter(prefix="/lake/v1", tags=["Sources"])
 

@@ -18,10 +18,10 @@ from catalog import faults
 from catalog.store.database import Database
 from catalog.store.statements import among, listed
 from ingest.change import Change, TableName, table_key, table_name
-from ingest.epochs import put_in_epoch
 from ingest.journal import table_groups
 from ingest.journal.encoded_request import name_key
 from ingest.journal.encoding import decode
+from ingest.journal.epochs import expire_states, put_in_epoch
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
     counters,
@@ -33,7 +33,6 @@ from ingest.journal.schema import (
     sources,
     transactions,
 )
-from ingest.journal.source_states import expire_states
 from ingest.journal.table_groups import landed_groups, landed_transactions
 from ingest.journal.transactions import (
     delete_empty_transactions,

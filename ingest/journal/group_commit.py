@@ -31,11 +31,11 @@ from catalog.store.database import Database
 from catalog.store.statements import run_many
 from ingest.change import table_name
 from ingest.journal import table_groups
-from ingest.journal.encoded_request import EncodedEntry, EncodedRequest
+from ingest.journal.encoded_request import EncodedEntry, EncodedRequest, bound_of
 from ingest.journal.entries import Counter, advance_counter, lock_counter, pending_in_transaction
+from ingest.journal.epochs import SourceStates
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull, SourceHeld
 from ingest.journal.schema import entries, is_about_data, root_cause
-from ingest.journal.source_states import SourceStates
 from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
 from ingest.journal.transactions import TransactionLedger, load_transactions, new_steps, store_transactions
 from ingest.settings import JournalLimits
@@ -143,7 +143,7 @@ class Appender:
         """Far from full, what this process knows of a moment ago is enough."""
         if time.monotonic() - self._read_s > PENDING_READ_EVERY_S:
             return True
-        bound = min(self._limits.bound(request.priority) for request in requests)
+        bound = min(bound_of(self._limits, request.priority) for request in requests)
         requested_bytes = sum(request.stored_bytes for request in requests)
         return self._pending[1] + requested_bytes > bound // 2
 
@@ -151,7 +151,7 @@ class Appender:
         """JournalFull for each request that no longer fits; None for the others."""
         answers: list[Answer | None] = []
         for request in requests:
-            if request.entries and stored_bytes + request.stored_bytes > self._limits.bound(request.priority):
+            if request.entries and stored_bytes + request.stored_bytes > bound_of(self._limits, request.priority):
                 answers.append(JournalFull(stored_bytes / self._limits.bytes_max))
             else:
                 stored_bytes += request.stored_bytes

@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from catalog.errors import TooLarge
 from catalog.store.database import Database
 from ingest.change import ParsedRequest, TableName
-from ingest.epochs import SourceState
 from ingest.journal import schema, table_groups
 from ingest.journal.dead_letters import DeadLetters
-from ingest.journal.encoded_request import encode_request
+from ingest.journal.encoded_request import bound_of, encode_request
 from ingest.journal.entries import (
     batch_end,
     expire,
@@ -38,9 +37,9 @@ from ingest.journal.entries import (
     trimmed_to,
     warehouses,
 )
+from ingest.journal.epochs import SourceState, all_states, change_state, load_state
 from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
-from ingest.journal.source_states import all_states, change_state, load_state
 from ingest.journal.table_groups import SharedSpan, cut_point, first_behind
 from ingest.settings import JournalLimits
 
@@ -77,7 +76,7 @@ class Journal:
         CommitStateUnknown (send it again to find out).
         """
         encoded = encode_request(warehouse, parsed, priority=priority, deduplicate=self.limits.deduplicate)
-        bound = self.limits.bound(priority)
+        bound = bound_of(self.limits, priority)
         if encoded.stored_bytes > bound:
             raise TooLarge(
                 f"the request takes {encoded.stored_bytes} bytes in the journal; it may take {bound}"
