@@ -46,7 +46,7 @@ from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalFull
 from ingest.landing.status import LandingStatus
 from ingest.settings import ApiSettings
-from ingest.sources.applying import WarehouseRules, apply
+from ingest.sources.store import WarehouseRules, apply
 
 SECRET_PREFIX = "whsec_"  # noqa: S105
 SECRET_BYTES = range(24, 65)

@@ -19,8 +19,7 @@ from ingest.formats.json_body import NotJson, decode
 from ingest.journal import encoding
 from ingest.journal.dead_letters import DeadLetter, change_from_json, replay_identity
 from ingest.journal.journal import Journal
-from ingest.sources.applying import NO_RULES, WarehouseRules, hide_columns
-from ingest.sources.store import SourceStore
+from ingest.sources.store import NO_RULES, SourceStore, WarehouseRules, hide_columns
 from ingest.staging.context import UNROUTED
 
 router = APIRouter(prefix="/lake/v1", tags=["Dead letters"])

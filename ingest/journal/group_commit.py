@@ -151,7 +151,8 @@ class Appender:
         """JournalFull for each request that no longer fits; None for the others."""
         answers: list[Answer | None] = []
         for request in requests:
-            if request.entries and stored_bytes + request.stored_bytes > bound_of(self._limits, request.priority):
+            bound = bound_of(self._limits, request.priority)
+            if request.entries and stored_bytes + request.stored_bytes > bound:
                 answers.append(JournalFull(stored_bytes / self._limits.bytes_max))
             else:
                 stored_bytes += request.stored_bytes

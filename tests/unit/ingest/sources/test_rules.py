@@ -14,9 +14,9 @@ from catalog.errors import Invalid
 from ingest.change import Change, Declared, ParsedRequest, Reject, RequestContext
 from ingest.formats.detect import parse
 from ingest.journal.encoded_request import encode_request
-from ingest.sources.applying import EXCLUDED, WarehouseRules, apply
 from ingest.sources.hiding import hashed
 from ingest.sources.rules import SourceRules, rules_of_table
+from ingest.sources.store import EXCLUDED, WarehouseRules, apply
 
 SALT = b"salt" * 8
 SECRET = "ada@example.org"
