@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from catalog.errors import DeadlineExceeded, Invalid
 from catalog.models import Caller, Role
 from ingest.api.context import ApiContext
-from ingest.api.responses import parse_token
+from ingest.api.results import parse_token
 from ingest.change import TableName
 from query.resolve import Plan
 

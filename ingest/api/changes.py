@@ -18,10 +18,9 @@ from pydantic.config import JsonDict
 
 from catalog.errors import CatalogError, Invalid, Unavailable
 from catalog.names import check_name
-from ingest.api.context import ApiContext, PendingAppend, committed, now_ms
-from ingest.api.dependencies import ContextOf, TableOf, TopicOf
-from ingest.api.metrics import note_acknowledged
-from ingest.api.responses import (
+from ingest.api.context import ApiContext, ContextOf, PendingAppend, committed, now_ms
+from ingest.api.dependencies import TableOf, TopicOf
+from ingest.api.results import (
     CHANGE_ERRORS,
     AppendResult,
     ChangesCommitted,
@@ -30,10 +29,10 @@ from ingest.api.responses import (
     commit_response,
     is_unusable,
     kafka_response,
-    keeps_unusable,
+    note_acknowledged,
     receipt_response,
-    unusable_refusal,
 )
+from ingest.api.unusable import keeps_unusable, unusable_refusal
 from ingest.change import ParsedRequest, RequestContext, TableName
 from ingest.formats.detect import FORMATS
 from ingest.store.tables import LandedTable

@@ -18,7 +18,10 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
 
 from catalog.errors import (
     CatalogError,
@@ -35,9 +38,8 @@ from catalog.models import Caller, Role
 from catalog.names import check_warehouse_name
 from catalog.services.catalog import Catalog
 from catalog.shutdown import stopping
-from ingest.api.metrics import IngestMetrics, Sources
 from ingest.api.ports import Subscriptions
-from ingest.api.responses import RequestSummary
+from ingest.api.results import IngestMetrics, RequestSummary, Sources
 from ingest.api.visibility import VisibilityWaiter
 from ingest.api.websocket_limits import Connections
 from ingest.change import ParsedRequest, RequestContext
@@ -332,3 +334,11 @@ async def committed(receipt: Future[AppendReceipt]) -> AppendReceipt:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+async def _context(connection: HTTPConnection) -> ApiContext:
+    context: ApiContext = connection.app.state.ingest.api
+    return context
+
+
+ContextOf = Annotated[ApiContext, Depends(_context)]

@@ -5,21 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
-from starlette.requests import HTTPConnection
 
 from catalog.errors import Invalid
 from catalog.names import decode_segment, namespace_from_segment
-from ingest.api.context import ApiContext
+from ingest.api.context import ApiContext, ContextOf
 from ingest.change import TableName
 from ingest.formats.fields import reserved
-
-
-async def _context(connection: HTTPConnection) -> ApiContext:
-    context: ApiContext = connection.app.state.ingest.api
-    return context
-
-
-ContextOf = Annotated[ApiContext, Depends(_context)]
 
 WarehouseQuery = Annotated[str | None, Query(description="The warehouse; main if left out")]
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 from catalog.errors import CatalogError
 from ingest.api.changes import BODY_TYPES, ChangeParameters, ParametersOf, body_of_types
-from ingest.api.context import ApiContext
-from ingest.api.dependencies import ContextOf, TableOf
-from ingest.api.responses import CHANGE_ERRORS, dotted
+from ingest.api.context import ApiContext, ContextOf
+from ingest.api.dependencies import TableOf
+from ingest.api.results import CHANGE_ERRORS, dotted
 from ingest.change import Change, ParsedRequest, Reject, TableName
 from ingest.identity import NO_KEY, ROW_ID, key_of_table, with_row_ids
 from ingest.landing.status import LandingStatus

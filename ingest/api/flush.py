@@ -10,9 +10,9 @@ from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.errors import Invalid
-from ingest.api.context import ApiContext
-from ingest.api.dependencies import ContextOf, ReadablePath, Writable
-from ingest.api.responses import ERRORS, SnapshotAnswer, dotted, parse_token, snapshots_response
+from ingest.api.context import ApiContext, ContextOf
+from ingest.api.dependencies import ReadablePath, Writable
+from ingest.api.results import ERRORS, SnapshotAnswer, dotted, parse_token, snapshots_response
 from ingest.change import TableName
 
 router = APIRouter(tags=["Changes"])

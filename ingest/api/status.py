@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from fastapi import APIRouter
 
-from ingest.api.context import ApiContext, now_ms
-from ingest.api.dependencies import ContextOf, Readable
-from ingest.api.responses import ERRORS
+from ingest.api.context import ApiContext, ContextOf, now_ms
+from ingest.api.dependencies import Readable
+from ingest.api.results import ERRORS
 
 router = APIRouter(tags=["Changes"])
 

@@ -10,8 +10,7 @@ from fastapi import APIRouter, Response, WebSocket
 from catalog.api.errors import error_body
 from catalog.errors import CatalogError, Unavailable
 from ingest.api.changes import NAME_CHARS_MAX, priority_of
-from ingest.api.context import ApiContext
-from ingest.api.dependencies import ContextOf
+from ingest.api.context import ApiContext, ContextOf
 from ingest.api.websocket_connection import Connection
 from ingest.api.websocket_limits import Refusal
 

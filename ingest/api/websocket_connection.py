@@ -20,8 +20,7 @@ from catalog.errors import CatalogError
 from ingest.api import websocket_messages as messages
 from ingest.api.context import ApiContext, PendingAppend, now_ms
 from ingest.api.flush import flush
-from ingest.api.metrics import SourceState, note_acknowledged
-from ingest.api.responses import AppendResult
+from ingest.api.results import AppendResult, SourceState, note_acknowledged
 from ingest.api.status import short_status
 from ingest.api.websocket_limits import MessageLimit
 from ingest.api.websocket_messages import Batch, Json, Malformed

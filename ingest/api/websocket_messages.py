@@ -21,7 +21,7 @@ from catalog.errors import (
     NotFound,
     TooLarge,
 )
-from ingest.api.responses import AppendResult
+from ingest.api.results import AppendResult
 from ingest.api.websocket_limits import MessageLimit, Rate
 from ingest.change import original_of
 from ingest.formats.json_body import NotJson, decode, decode_leniently

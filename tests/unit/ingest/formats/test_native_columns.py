@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.api.responses import RequestSummary
+from ingest.api.results import RequestSummary
 from ingest.change import Change, ParsedRequest, Reject, RequestContext
 from ingest.formats import native
 from ingest.formats.detect import parse, parse_events

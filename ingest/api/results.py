@@ -1,4 +1,4 @@
-"""What a producer is told about its events: response models, and the functions that fill them. Pure.
+"""What became of a request: its result, the response to it, and the metrics.
 
 An event is `accepted`, `duplicate` (received before: a success), `dead_lettered` (kept with the reason, to be
 fixed and replayed) or `ignored` (it changes no row). Unless `verbose` is set, only events that were not
@@ -7,16 +7,17 @@ accepted are listed.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from prometheus_client import Counter, Gauge, Histogram
 from pydantic import BaseModel, Field
 
 from catalog.errors import Invalid
-from ingest.change import ChangeColumns, ParsedRequest, RequestContext, TableName
-from ingest.journal.receipts import AppendReceipt
-from ingest.settings import ApiSettings
+from ingest.change import ChangeColumns, ParsedRequest, TableName
+from ingest.journal.receipts import AppendReceipt, BufferUsage
 from ingest.store.tables import LandedTable
 
 LISTED_MAX = 1000  # of events that were not accepted; `truncated` says that there were more
@@ -242,49 +243,145 @@ def _events(result: AppendResult, *, verbose: bool) -> Iterable[dict[str, Any]]:
         yield {"index": index, "status": status, "reason": reason}
 
 
-# -- requests of which no event can be used
-
-REASON_CHARS_MAX = 500
-NATIVE = (
-    '{"events": [{"sequence": 1, "timestamp": 1790000000000, "operation": "INSERT", "table": "shop.orders", '
-    '"rowId": "1", "after": {"id": 1, "name": "x"}}]}'
-)
-DEBEZIUM = (
-    '{"op": "c", "before": null, "after": {"id": 1, "name": "x"}, "source": {"connector": "postgresql", '
-    '"name": "shop", "db": "shop", "schema": "public", "table": "orders", "lsn": 1}, "ts_ms": 1790000000000}'
-)
-ROWS = '[{"id": 1, "name": "x"}]'
-RECORDS = '{"records": [{"value": {"id": 1, "name": "x"}}]}'
-KEEP = "Send ?on-unusable=dead-letter to keep such requests as dead letters."
-
-
 def is_unusable(parsed: ParsedRequest) -> bool:
     """Whether every event is a reject. An ignored event, such as a heartbeat, is a usable one."""
     return len({reject.index for reject in parsed.rejects}) == parsed.events
 
 
-def keeps_unusable(parsed: ParsedRequest, context: RequestContext, settings: ApiSettings) -> bool:
-    """Whether the settings say to keep unusable requests of this source."""
-    sources = settings.dead_letter_sources
-    return "*" in sources or (context.source or parsed.rejects[0].source) in sources
+# -- metrics
+
+Transport = Literal["http", "ws"]
+
+ACK_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+WAIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+BATCH_EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000)
+
+_acks = Histogram(
+    "calve_ingest_ack_seconds",
+    "Time from the last byte of a batch to the answer after its COMMIT.",
+    ("transport",),
+    buckets=ACK_S,
+)
+_batches = Histogram(
+    "calve_ingest_batch_events", "Events in one request or message.", ("transport",), buckets=BATCH_EVENTS
+)
+_commit_waits = Histogram(
+    "calve_ingest_commit_wait_seconds",
+    "Time that requests with wait=commit waited.",
+    ("committed",),
+    buckets=WAIT_S,
+)
+_event_count = Counter("calve_ingest_events_total", "Events by what became of them.", ("format", "status"))
+_rejects = Counter("calve_ingest_rejects_total", "Events that became dead letters, by reason.", ("code",))
+_refusals = Counter(
+    "calve_ingest_refusals_total",
+    "Batches that were not taken, by reason: the client has to send them again.",
+    ("transport", "reason"),
+)
+_nacks = Counter("calve_ingest_nacks_total", "Messages answered with nack.", ("reason",))
+_connections = Gauge("calve_ingest_connections", "Open WebSocket connections.", multiprocess_mode="livesum")
+_pending_events = Gauge(
+    "calve_ingest_journal_pending_events",
+    "Events that wait in the journal to land.",
+    multiprocess_mode="mostrecent",
+)
+_pending_bytes = Gauge(
+    "calve_ingest_journal_pending_bytes",
+    "Stored bytes that wait in the journal to land.",
+    multiprocess_mode="mostrecent",
+)
+_connections_refused = Counter(
+    "calve_ingest_connections_refused_total", "WebSocket connections refused.", ("reason",)
+)
 
 
-def unusable_refusal(parsed: ParsedRequest, context: RequestContext) -> Invalid:
-    """Says which event is wrong and why, and shows a request that is right."""
-    first = parsed.rejects[0]
-    count = "The event" if parsed.events == 1 else f"None of the {parsed.events} events"
-    verb = "cannot" if parsed.events == 1 else "can"
-    reason = first.reason[:REASON_CHARS_MAX]
-    return Invalid(
-        f"{count} {verb} be used; nothing was stored. Event {first.index}: {reason}. {KEEP} "
-        f"Example: {_example_body(parsed.format, context)}"
-    )
+class IngestMetrics:
+    def acknowledged(self, transport: Transport, result: AppendResult, took_s: float) -> None:
+        """A batch whose events are durable."""
+        summary = result.summary
+        _acks.labels(transport).observe(took_s)
+        _batches.labels(transport).observe(summary.events)
+        counts = (
+            ("accepted", result.accepted),
+            ("duplicate", len(result.receipt.duplicates)),
+            ("dead_lettered", result.dead_lettered),
+            ("ignored", len(summary.ignored)),
+        )
+        for status, count in counts:
+            if count:
+                _event_count.labels(summary.format, status).inc(count)
+        for _, _, code in summary.rejects:
+            _rejects.labels(code).inc()
+
+    def waited(self, *, committed: bool, took_s: float) -> None:
+        _commit_waits.labels("true" if committed else "false").observe(took_s)
+
+    def refused(self, transport: Transport, reason: str) -> None:
+        _refusals.labels(transport, reason).inc()
+
+    def nack(self, reason: str) -> None:
+        _nacks.labels(reason).inc()
+
+    def connections(self, count: int) -> None:
+        _connections.set(count)
+
+    def buffer_usage(self, usage: BufferUsage) -> None:
+        """Set the gauges that all processes share: the process that answers /metrics does, just before."""
+        _pending_events.set(usage.pending_events)
+        _pending_bytes.set(usage.pending_bytes)
+
+    def connection_refused(self, reason: str) -> None:
+        _connections_refused.labels(reason).inc()
 
 
-def _example_body(format_: str, context: RequestContext) -> str:
-    """A body that can be sent to the same path."""
-    if format_ == "debezium":
-        return DEBEZIUM
-    if context.topic is not None:
-        return RECORDS
-    return NATIVE if context.table is None or format_ == "native" else ROWS
+# -- what this process knows of each source
+
+
+@dataclass(slots=True)
+class SourceState:
+    batches: int = 0
+    events: int = 0
+    last_received_sequence: int = 0
+    last_acked_sequence: int = 0
+    last_received_ms: int = 0
+    last_acked_ms: int = 0
+
+
+class Sources:
+    """By warehouse and name. Used from the event loop only."""
+
+    def __init__(self, remembered_max: int) -> None:
+        self._remembered_max = remembered_max
+        self._states: OrderedDict[tuple[str, str], SourceState] = OrderedDict()
+
+    def received(self, warehouse: str, source: str, sequence: int, events: int, now_ms: int) -> SourceState:
+        key = (warehouse, source)
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = SourceState()
+            if len(self._states) > self._remembered_max:
+                self._states.popitem(last=False)
+        else:
+            self._states.move_to_end(key)
+        state.batches += 1
+        state.events += events
+        state.last_received_sequence = max(state.last_received_sequence, sequence)
+        state.last_received_ms = now_ms
+        return state
+
+    def of(self, warehouse: str) -> list[dict[str, Any]]:
+        return [
+            {"id": source, **{_camel(name): value for name, value in asdict(state).items()}}
+            for (where, source), state in self._states.items()
+            if where == warehouse and source
+        ]
+
+
+def note_acknowledged(state: SourceState, sequence: int, now_ms: int) -> None:
+    state.last_acked_sequence = max(state.last_acked_sequence, sequence)
+    state.last_acked_ms = now_ms
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.errors import Invalid
-from ingest.api.responses import (
+from ingest.api.results import (
     LISTED_MAX,
     AppendResult,
     RequestSummary,
