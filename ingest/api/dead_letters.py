@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
 from catalog.errors import Conflict, Invalid, NotFound
-from ingest.change import Change, ParsedRequest, RequestContext, TableName
+from ingest.change import Change, ParsedRequest, Refused, RequestContext, TableName
 from ingest.formats.detect import parse
-from ingest.formats.fields import Refused
 from ingest.formats.json_body import NotJson, decode
 from ingest.journal import encoding
 from ingest.journal.dead_letters import DeadLetter, change_from_json, replay_identity

@@ -9,8 +9,7 @@ from fastapi import Depends, Path, Query, Request
 from catalog.errors import Invalid
 from catalog.names import decode_segment, namespace_from_segment
 from ingest.api.context import ApiContext, ContextOf
-from ingest.change import TableName
-from ingest.formats.fields import reserved
+from ingest.change import TableName, reserved
 
 WarehouseQuery = Annotated[str | None, Query(description="The warehouse; main if left out")]
 

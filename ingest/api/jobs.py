@@ -20,13 +20,12 @@ from catalog.api.context import refuse_invisible
 from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse
 from catalog.api.transactions import table_commit
 from catalog.errors import Invalid
-from catalog.models import Caller, Role, StagedChange
+from catalog.models import Caller, Role, StagedChange, document_key
 from catalog.names import Namespace
 from catalog.services import transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
 from catalog.services.publishing import publish_commits
-from catalog.services.warehouse_state import document_key
 from catalog.shutdown import stopping
 from catalog.store.entries import InTransaction
 from ingest.landing.job_service import JobService, NoSuchJob, Snapshots, Work

@@ -18,13 +18,15 @@ from ingest.change import (
     Declared,
     Operation,
     ParsedRequest,
+    Refused,
     RequestContext,
     Row,
     TableName,
+    fingerprint,
     position_of,
+    table_of,
 )
 from ingest.formats import fields as given
-from ingest.formats.fields import Refused, fingerprint, table_of
 from ingest.formats.sql_types import from_jdbc, from_mysql
 
 NAME = "canal"

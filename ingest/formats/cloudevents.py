@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, ParsedRequest, RequestContext, Row, original_of
+from ingest.change import NO_TABLE, Change, ParsedRequest, Refused, RequestContext, Row, original_of
 from ingest.formats import debezium, native
 from ingest.formats.debezium import Envelope, add_change
 from ingest.formats.debezium_schema import Block, block_of_envelope, block_of_row
-from ingest.formats.fields import NO_TABLE, Refused, reject
+from ingest.formats.fields import reject
 
 NAME = "cloudevents"
 _PREFIX = "iodebezium"

@@ -17,14 +17,16 @@ from ingest.change import (
     Declared,
     Operation,
     ParsedRequest,
+    Refused,
     RequestContext,
     Row,
     TableName,
+    fingerprint,
     original_of,
     position_of,
+    table_of,
 )
 from ingest.formats import fields as given
-from ingest.formats.fields import Refused, fingerprint, table_of
 
 _TYPES = {"int64": "long", "boolean": "boolean", "float64": "double", "bytes": "binary", "json": "string"}
 _NAMED = {"date": "date", "time": None, "timestamp": None, "geometry": "string", "geography": "string"}

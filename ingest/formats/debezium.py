@@ -22,11 +22,15 @@ from ingest.change import (
     Change,
     Operation,
     ParsedRequest,
+    Refused,
     RequestContext,
     Row,
     TableName,
     TransactionBegin,
     TransactionEnd,
+    fingerprint,
+    table_of,
+    whole_number,
 )
 from ingest.formats.debezium_position import (
     LogPosition,
@@ -36,7 +40,7 @@ from ingest.formats.debezium_position import (
     transaction_of,
 )
 from ingest.formats.debezium_schema import Block, block_of_envelope
-from ingest.formats.fields import Refused, fingerprint, reject, table_of, whole_number
+from ingest.formats.fields import reject
 from ingest.formats.json_body import NotJson, decode, is_sound
 from ingest.identity import counted
 

@@ -11,11 +11,21 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Declared, Operation, ParsedRequest, RequestContext, Row
+from ingest.change import (
+    Change,
+    Declared,
+    Operation,
+    ParsedRequest,
+    Refused,
+    RequestContext,
+    Row,
+    table_of,
+    whole_number,
+)
 from ingest.formats.debezium import OPERATIONS, Envelope, identity_of, row_of_image
 from ingest.formats.debezium_position import log_position, origin_of, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_row
-from ingest.formats.fields import Refused, reject, table_of, whole_number
+from ingest.formats.fields import reject
 
 NAME = "debezium-flattened"
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import orjson
 
-from ingest.change import position_of
-from ingest.formats.fields import whole_number
+from ingest.change import position_of, whole_number
 
 Source = Mapping[str, Any]
 NOT_DELETE = 2**62

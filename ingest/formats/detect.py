@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from catalog.errors import Invalid
-from ingest.change import BatchName, Change, ParsedRequest, Reject, RequestContext
+from ingest.change import BatchName, Change, ParsedRequest, Refused, Reject, RequestContext
 from ingest.formats import (
     canal,
     cloudevents,
@@ -29,7 +29,7 @@ from ingest.formats import (
     supabase,
     wal2json,
 )
-from ingest.formats.fields import TIME_MS_MAX, Format, Refused, reject
+from ingest.formats.fields import TIME_MS_MAX, Format, reject
 from ingest.formats.json_body import add_events, split_events
 
 # The most specific format first; `rows` takes events that no other format recognises.
@@ -53,6 +53,8 @@ FORMATS: tuple[str, ...] = tuple(module.NAME for module in MODULES)
 
 _BY_NAME = {module.NAME: module for module in MODULES}
 _KNOWN = MODULES[:-1]
+# An event of the format has one of these keys; a format that is not here is asked about every event.
+_KEYS = {native.NAME: frozenset({"rowId", "table"}), cloudevents.NAME: frozenset({"specversion"})}
 _LOOK_AT = 32  # events: a batch may begin with a heartbeat or something broken
 
 
@@ -84,6 +86,9 @@ def detected(events: Sequence[tuple[int, Any]]) -> Format:
 def module_for(event: object) -> Format:
     """The first format, in their order, that knows the event; rows if none does."""
     for module in _KNOWN:
+        keys = _KEYS.get(module.NAME)
+        if keys is not None and isinstance(event, dict) and keys.isdisjoint(event):
+            continue
         if module.recognises(event):
             return module
     return rows

@@ -11,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, position_of
+from ingest.change import (
+    Change,
+    Operation,
+    ParsedRequest,
+    RequestContext,
+    Row,
+    fingerprint,
+    position_of,
+    table_of,
+)
 from ingest.formats import fields as given
-from ingest.formats.fields import fingerprint, table_of
 
 NAME = "dms"
 _OPERATIONS: dict[str, Operation] = {

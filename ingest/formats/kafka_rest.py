@@ -12,9 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from ingest.change import Change, ParsedRequest, RequestContext, Row, original_of
+from ingest.change import (
+    NO_TABLE,
+    Change,
+    ParsedRequest,
+    Refused,
+    RequestContext,
+    Row,
+    checked_table,
+    original_of,
+)
 from ingest.formats import fields as given
-from ingest.formats.fields import NO_TABLE, Format, Refused, checked_table, reject
+from ingest.formats.fields import Format, reject
 from ingest.formats.json_body import decode, is_sound
 
 NAME = "kafka-rest"

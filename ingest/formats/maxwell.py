@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, TransactionBegin, position_of
+from ingest.change import (
+    Change,
+    Operation,
+    ParsedRequest,
+    RequestContext,
+    Row,
+    TransactionBegin,
+    fingerprint,
+    position_of,
+    table_of,
+)
 from ingest.formats import fields as given
-from ingest.formats.fields import fingerprint, table_of
 
 NAME = "maxwell"
 _OPERATIONS: dict[str, Operation] = {

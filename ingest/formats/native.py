@@ -20,13 +20,16 @@ from ingest.change import (
     ChangeColumns,
     Operation,
     ParsedRequest,
+    Refused,
     Reject,
     RequestContext,
     Row,
     TableName,
+    fingerprint,
     original_of,
+    table_of_dotted,
 )
-from ingest.formats.fields import TIME_MS_MAX, Refused, fingerprint, reject, table_of_dotted
+from ingest.formats.fields import TIME_MS_MAX, reject
 
 NAME = "native"
 SEQUENCE_MAX = 2**63 - 1

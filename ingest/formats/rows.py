@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, ParsedRequest, RequestContext
-from ingest.formats.fields import NO_TABLE, Refused, reject
+from ingest.change import NO_TABLE, Change, ParsedRequest, Refused, RequestContext
+from ingest.formats.fields import reject
 
 NAME = "rows"
 

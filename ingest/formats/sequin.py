@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, position_of
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, position_of, table_of
 from ingest.formats import fields as given
-from ingest.formats.fields import table_of
 
 NAME = "sequin"
 _OPERATIONS: dict[str, Operation] = {

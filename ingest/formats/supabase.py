@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row
+from ingest.change import Change, Operation, ParsedRequest, RequestContext, Row, table_of
 from ingest.formats import fields as given
-from ingest.formats.fields import table_of
 
 NAME = "supabase"
 _OPERATIONS: dict[str, Operation] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}

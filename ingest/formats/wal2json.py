@@ -18,14 +18,16 @@ from ingest.change import (
     Declared,
     Operation,
     ParsedRequest,
+    Refused,
     RequestContext,
     Row,
     TransactionBegin,
     TransactionEnd,
+    fingerprint,
     position_of,
+    table_of,
 )
 from ingest.formats import fields as given
-from ingest.formats.fields import Refused, fingerprint, table_of
 from ingest.formats.sql_types import from_postgres
 from ingest.identity import counted
 

@@ -11,8 +11,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ingest.change import Change, Declared, Reject, Row, original_of
-from ingest.formats.fields import Refused
+from ingest.change import Change, Declared, Refused, Reject, Row, original_of
 from ingest.formats.json_body import NotJson, decode
 from ingest.sources.rules import ROW_ID, TableRules
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from catalog.errors import Invalid
 from catalog.names import check_name
-from ingest.change import TableName
-from ingest.formats.fields import reserved
+from ingest.change import TableName, reserved
 from ingest.sources.patterns import filled, matched
 
 RULES_MAX = 1000  # of each kind

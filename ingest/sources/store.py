@@ -14,8 +14,17 @@ import sqlalchemy as sa
 
 from catalog.errors import NotFound
 from catalog.store.database import Database
-from ingest.change import Change, ParsedRequest, Reject, TableName, original_of, table_key, table_name
-from ingest.formats.fields import Refused, checked_table
+from ingest.change import (
+    Change,
+    ParsedRequest,
+    Refused,
+    Reject,
+    TableName,
+    checked_table,
+    original_of,
+    table_key,
+    table_name,
+)
 from ingest.journal.encoded_request import name_key
 from ingest.sources.hiding import hashed, hide, hide_content
 from ingest.sources.rules import SourceRules, rules_of_table

@@ -18,8 +18,7 @@ import orjson
 from catalog.errors import Invalid
 from catalog.names import Namespace
 from catalog.services.catalog import CurrentState
-from ingest.change import Change, Declared, TableName
-from ingest.formats.fields import reserved
+from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 
 from catalog.errors import CommitFailed, Invalid
 from catalog.store.database import Database
-from ingest.change import TableName
-from ingest.formats.fields import RESERVED_SUFFIXES
+from ingest.change import RESERVED_SUFFIXES, TableName
 from ingest.store.schema import claims, jobs, landing_journals, landing_tables, landing_watermarks
 
 Mode = Literal["mirror+changes", "changes", "mirror", "append"]
