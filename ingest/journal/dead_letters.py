@@ -5,7 +5,7 @@ A change that could not land is kept as JSON, so that it can be shown, fixed and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, get_args
@@ -106,16 +106,7 @@ _INSERT = sa.text(
     f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _RESTAGED)}"
     " WHERE journal_dead_letters.state = 'staged'"
 )
-_of_job = (letters.c.job_id == sa.bindparam("job"), letters.c.state == "staged")
-_OPEN = sa.update(letters).where(*_of_job).values(state="open", changed_ms=sa.bindparam("now"))
-_DISCARD = sa.delete(letters).where(*_of_job)
-# What an attempt has left that was not published.
-_DISCARD_OTHERS = sa.delete(letters).where(
-    letters.c.warehouse == sa.bindparam("w"),
-    letters.c.table_key == sa.bindparam("t"),
-    letters.c.journal_id <= sa.bindparam("up_to"),
-    letters.c.state == "staged",
-)
+_DISCARD = sa.delete(letters).where(letters.c.job_id == sa.bindparam("job"), letters.c.state == "staged")
 _STAGED = (
     sa.select(letters.c.job_id, letters.c.warehouse, letters.c.table_key, sa.func.min(letters.c.journal_id))
     .where(letters.c.state == "staged")
@@ -209,16 +200,6 @@ class DeadLetters:
         rows = [_row(letter) for letter in found]
         if rows:
             self._database.write(lambda connection: run_many(_INSERT, connection, rows))
-
-    def open(self, job_id: str, warehouse: str, landed: Mapping[TableName, int]) -> None:
-        """The job is published, up to these journal ids: its letters are open from now on."""
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(_OPEN, {"job": job_id, "now": self._clock()})
-            for table, up_to in landed.items():
-                connection.execute(_DISCARD_OTHERS, {"w": warehouse, "t": table_key(table), "up_to": up_to})
-
-        self._database.write(work)
 
     def discard(self, job_id: str) -> None:
         """The job is not going to be published."""

@@ -6,7 +6,7 @@ smaller ones. Trimming works in small steps, and appends run between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,26 +16,19 @@ import sqlalchemy as sa
 
 from catalog import faults
 from catalog.store.database import Database
-from catalog.store.statements import among, listed
 from ingest.change import Change, TableName, table_key, table_name
 from ingest.journal import table_groups
 from ingest.journal.encoded_request import name_key
 from ingest.journal.encoding import decode
-from ingest.journal.epochs import expire_states, put_in_epoch
+from ingest.journal.epochs import put_in_epoch
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
     counters,
     dead_letters,
-    digests,
     entries,
-    ranges,
-    shared,
-    sources,
-    transactions,
 )
 from ingest.journal.table_groups import landed_groups, landed_transactions
 from ingest.journal.transactions import (
-    delete_empty_transactions,
     delete_unchanged_transactions,
 )
 
@@ -283,8 +276,6 @@ def pending_by_sources(database: Database, warehouse: str) -> list[tuple[TableNa
 # -- trimming
 
 TRIMMED_AT_A_TIME = 500
-EXPIRED_AT_A_TIME = 200
-SILENT_ENDS_MS = 60_000  # an announced end whose changes never came is forgotten after this
 
 _of_landed_table = (
     entries.c.warehouse == sa.bindparam("w"),
@@ -298,15 +289,6 @@ _OLDEST = (
 )
 _DELETE_ENTRIES = sa.delete(entries).where(
     *_of_landed_table, entries.c.id >= sa.bindparam("first"), entries.c.id <= sa.bindparam("last")
-)
-_EXPIRED = (
-    sa.select(digests.c.warehouse, digests.c.id)
-    .where(digests.c.expires_ms <= sa.bindparam("now"))
-    .order_by(digests.c.expires_ms)
-    .limit(EXPIRED_AT_A_TIME)
-)
-_DELETE_DIGESTS = sa.delete(digests).where(
-    digests.c.warehouse == sa.bindparam("w"), among(digests.c.id, "ids")
 )
 
 
@@ -343,39 +325,30 @@ def _trim_some(connection: sa.Connection, warehouse: str, table: TableName, up_t
     return len(rows) == TRIMMED_AT_A_TIME
 
 
-def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], bool]) -> int:
-    """Delete what the journal holds of a warehouse that was dropped; how many events that were.
+# -- the dead letters of a published job
 
-    `is_gone` is asked while no append can commit. The counter stays: a new warehouse of the same name goes on
-    counting, so that its ids are above all that was ever landed.
-    """
-
-    def work(connection: sa.Connection) -> int:
-        head = lock_counter(connection, warehouse)
-        if not is_gone():
-            return 0
-        for table in (entries, digests, ranges, transactions, shared, dead_letters, sources):
-            connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
-        advance_counter(connection, warehouse, 0, -head.events, -head.stored_bytes)
-        set_trimmed(connection, warehouse, 0)
-        return head.events
-
-    return database.write(work)
+_OPEN_LETTERS = (
+    sa.update(dead_letters)
+    .where(dead_letters.c.job_id == sa.bindparam("job"), dead_letters.c.state == "staged")
+    .values(state="open", changed_ms=sa.bindparam("now"))
+)
+# What an attempt has left that was not published.
+_DISCARD_OTHERS = sa.delete(dead_letters).where(
+    dead_letters.c.warehouse == sa.bindparam("w"),
+    dead_letters.c.table_key == sa.bindparam("t"),
+    dead_letters.c.journal_id <= sa.bindparam("up_to"),
+    dead_letters.c.state == "staged",
+)
 
 
-def expire(database: Database, now_ms: int) -> None:
-    """Forget identities whose window is over, and announced ends whose changes never came."""
-    while database.write(lambda connection: _expire_digests(connection, now_ms)):
-        faults.reach("journal.swept-some")
-    database.write(lambda connection: delete_empty_transactions(connection, now_ms - SILENT_ENDS_MS))
-    database.write(lambda connection: expire_states(connection, now_ms))
+def open_letters(
+    database: Database, job_id: str, warehouse: str, landed: Mapping[TableName, int], now_ms: int
+) -> None:
+    """The job is published, up to these journal ids: its letters are open from now on."""
 
+    def work(connection: sa.Connection) -> None:
+        connection.execute(_OPEN_LETTERS, {"job": job_id, "now": now_ms})
+        for table, up_to in landed.items():
+            connection.execute(_DISCARD_OTHERS, {"w": warehouse, "t": table_key(table), "up_to": up_to})
 
-def _expire_digests(connection: sa.Connection, now_ms: int) -> bool:
-    rows = connection.execute(_EXPIRED, {"now": now_ms}).fetchall()
-    by_warehouse: dict[str, list[int]] = {}
-    for warehouse, journal_id in rows:
-        by_warehouse.setdefault(warehouse, []).append(journal_id)
-    for warehouse, ids in sorted(by_warehouse.items()):
-        connection.execute(_DELETE_DIGESTS, {"w": warehouse, "ids": listed(connection, ids)})
-    return len(rows) == EXPIRED_AT_A_TIME
+    database.write(work)

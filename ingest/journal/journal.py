@@ -25,9 +25,8 @@ from ingest.journal.dead_letters import DeadLetters
 from ingest.journal.encoded_request import bound_of, encode_request
 from ingest.journal.entries import (
     batch_end,
-    expire,
-    forget_warehouse,
     newest_id,
+    open_letters,
     pending_by_sources,
     pending_tables,
     pending_totals,
@@ -38,6 +37,7 @@ from ingest.journal.entries import (
     warehouses,
 )
 from ingest.journal.epochs import SourceState, all_states, change_state, load_state
+from ingest.journal.expiry import expire, forget_warehouse
 from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.journal.table_groups import SharedSpan, cut_point, first_behind
@@ -196,12 +196,16 @@ class Journal:
         trim_entries(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
         self._set_usage(pending_totals(self._database))
 
+    def open_letters(self, job_id: str, warehouse: str, landed: Mapping[TableName, int]) -> None:
+        """A job is published, up to these ids: its dead letters are open from now on."""
+        open_letters(self._database, job_id, warehouse, landed, self._clock())
+
     def warehouses(self) -> list[str]:
         """Those of which changes are pending."""
         return warehouses(self._database)
 
     def forget_warehouse(self, warehouse: str, is_gone: Callable[[], bool]) -> int:
-        """Delete what is left of a dropped warehouse: see `trimming.forget_warehouse`."""
+        """Delete what is left of a dropped warehouse: see `expiry.forget_warehouse`."""
         forgotten = forget_warehouse(self._database, warehouse, is_gone)
         self._set_usage(pending_totals(self._database))
         return forgotten

@@ -154,7 +154,7 @@ class Housekeeping:
                 key = () if table == UNROUTED else table
                 state = "done" if self._tables.one(warehouse, key).landed_id >= journal_id else "discarded"
             if state == "done":
-                letters.open(job_id, warehouse, {})
+                self._journal.open_letters(job_id, warehouse, {})
             elif state == "discarded":
                 letters.discard(job_id)
 

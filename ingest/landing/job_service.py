@@ -238,7 +238,7 @@ class JobService:
         self._cutter.landed(job.warehouse, (step.table for step in landing.steps))
         try:
             landed = {step.table or UNROUTED: step.to_id for step in landing.steps}
-            self._journal.dead_letters.open(job.id, job.warehouse, landed)
+            self._journal.open_letters(job.id, job.warehouse, landed)
             self._journal.trim(job.warehouse, {step.table: step.to_id for step in landing.steps})
         except CatalogError as error:
             _log.warning("the journal was not trimmed", extra={"job": job.id, "reason": error.message})

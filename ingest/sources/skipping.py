@@ -73,6 +73,6 @@ class Skipping:
         if not self._tables.skip(warehouse, table, landed_id, until):
             self._journal.dead_letters.discard(job_id)
             raise Conflict(f"a batch of {name} is being landed: wait until it is published, then skip")
-        self._journal.dead_letters.open(job_id, warehouse, {table: until})
+        self._journal.open_letters(job_id, warehouse, {table: until})
         self._journal.trim(warehouse, {table: until})
         return len(refused), until
