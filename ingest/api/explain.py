@@ -187,7 +187,7 @@ def _columns(change: Change, row: Mapping[str, Any], target: _Target) -> list[di
 def _judge(column: dict[str, Any], change: Change, type_: Any) -> None:
     """Add why the value would not fit, if it does not."""
     from ingest.types.errors import RejectedValue
-    from ingest.types.observed import encoding_of
+    from ingest.types.iceberg import encoding_of
     from ingest.types.values import convert
 
     try:

@@ -13,7 +13,7 @@ from ingest.change import Change, Operation, Row
 from ingest.types.arrays import column_array
 from ingest.types.dates import LONG_END
 from ingest.types.errors import ConversionError
-from ingest.types.observed import distinct, encoding_of
+from ingest.types.iceberg import distinct, encoding_of
 from ingest.types.schema_plan import ROW_ID, STAGING_PREFIX, Column, SchemaPlan
 from ingest.types.values import json_text, json_texts
 

@@ -1,22 +1,31 @@
-"""Iceberg types, as a schema's JSON writes them: shape, Arrow type, promotion, and fields with their ids."""
+"""Iceberg types, as a schema's JSON writes them, and what a batch of changes shows of its columns.
+
+Of a type: its shape, Arrow type, promotion, and fields with their ids. Of a batch: the names of its columns,
+declared types, and the values of undeclared ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, repeat
+from operator import contains, is_
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from catalog.errors import Invalid
-from catalog.metadata.types import primitive
+from catalog.metadata.types import Primitive, primitive
+from ingest.change import Change, Declared, Row
+from ingest.types.dates import NS_PER
 
 IcebergType = str | dict[str, Any]
 
 DECIMAL_DIGITS_MAX = 38
 DEPTH_MAX = 60  # of nested types; the catalog itself stops a little later
 
-_LONG_DIGITS = 19
-_INT_DIGITS = 10
 _ARROW = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -32,15 +41,6 @@ _ARROW = {
     "string": pa.string(),
     "uuid": pa.string(),
     "binary": pa.binary(),
-}
-# Format v2 lacks the later types, and Spark refuses every table that has a `time` in it.
-_CREATED_AS = {
-    "time": "string",
-    "timestamp_ns": "timestamp",
-    "timestamptz_ns": "timestamptz",
-    "variant": "string",
-    "geometry": "binary",
-    "geography": "binary",
 }
 
 
@@ -69,23 +69,6 @@ def _fields(fields: Any, depth: int) -> list[dict[str, Any]]:
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise Invalid("the fields of a struct need names of their own")
     return [{"name": field["name"], "type": shape(field["type"], depth + 1)} for field in fields]
-
-
-def creatable(type_: Any) -> IcebergType | None:
-    """The shape with which a new column is made for a declared type; None if it says nothing (`unknown`)."""
-    return _created(shape(type_))
-
-
-def _created(type_: IcebergType) -> IcebergType | None:
-    if isinstance(type_, str):
-        kind = primitive(type_).kind
-        return None if kind == "unknown" else _CREATED_AS.get(kind, type_)
-    # A part of which nothing is known holds JSON text. So does an empty struct: Parquet has none.
-    if type_["type"] == "struct":
-        fields = [{"name": f["name"], "type": _created(f["type"]) or "string"} for f in type_["fields"]]
-        return {"type": "struct", "fields": fields} if fields else "string"
-    parts = ("element",) if type_["type"] == "list" else ("key", "value")
-    return {"type": type_["type"]} | {part: _created(type_[part]) or "string" for part in parts}
 
 
 def arrow_type(type_: IcebergType) -> pa.DataType:
@@ -139,42 +122,6 @@ def _primitive_promotes(old: str, new: str) -> bool:
     return decimals and one.scale == other.scale and other.precision >= one.precision
 
 
-def merged(a: IcebergType, b: IcebergType) -> IcebergType | None:
-    """The one type of a new column for which both are declared or inferred; None if there is none.
-
-    Wider than `promotes`, because no data is there yet: whole numbers go into decimals and doubles, decimals
-    of two scales into one that holds both. Text is never made of other things.
-    """
-    a, b = shape(a), shape(b)
-    if a == "unknown" or b == "unknown":
-        return b if a == "unknown" else a
-    if promotes(a, b):
-        return b
-    if promotes(b, a):
-        return a
-    if isinstance(a, str) and isinstance(b, str):
-        return _merged_numbers(a, b)
-    return None
-
-
-def _merged_numbers(a: str, b: str) -> str | None:
-    if {a, b} <= {"int", "long", "float", "double"}:
-        return "double"
-    one, other = _digits(a), _digits(b)
-    if one is None or other is None:
-        return None
-    whole, scale = max(one[0], other[0]), max(one[1], other[1])
-    return f"decimal({whole + scale},{scale})" if whole + scale <= DECIMAL_DIGITS_MAX else None
-
-
-def _digits(text: str) -> tuple[int, int] | None:
-    """Digits before and after the point."""
-    read = primitive(text)
-    if read.kind == "decimal":
-        return read.precision - read.scale, read.scale
-    return {"int": (_INT_DIGITS, 0), "long": (_LONG_DIGITS, 0)}.get(text)
-
-
 # -- fields with their ids
 
 
@@ -219,43 +166,6 @@ class FieldIds:
         }
 
 
-def evolved(type_: IcebergType, declared: Any, ids: FieldIds) -> IcebergType:
-    """A column's type (with ids), grown towards a declared one as far as the spec allows; else unchanged."""
-    try:
-        wanted = creatable(declared)
-    except Invalid:  # no type at all: the column has one already, and its values are looked at one by one
-        return type_
-    return type_ if wanted is None else _grown(type_, wanted, ids)
-
-
-def _grown(type_: IcebergType, wanted: IcebergType, ids: FieldIds) -> IcebergType:
-    if isinstance(type_, str) or isinstance(wanted, str):
-        both = isinstance(type_, str) and isinstance(wanted, str)
-        return wanted if both and shape(type_) != wanted and promotes(type_, wanted) else type_
-    if type_["type"] != wanted["type"]:
-        return type_
-    if type_["type"] == "struct":
-        return type_ | {"fields": _grown_fields(type_["fields"], wanted["fields"], ids)}
-    # The key of a map never changes.
-    part = "element" if type_["type"] == "list" else "value"
-    return type_ | {part: _grown(type_[part], wanted[part], ids)}
-
-
-def _grown_fields(
-    fields: list[dict[str, Any]], wanted: list[dict[str, Any]], ids: FieldIds
-) -> list[dict[str, Any]]:
-    types = {each["name"]: each["type"] for each in wanted}
-    known = {each["name"] for each in fields}
-    grown = [
-        each | {"type": _grown(each["type"], types[each["name"]], ids)} if each["name"] in types else each
-        for each in fields
-    ]
-    missing = [
-        {"name": name, "required": False, "type": type_} for name, type_ in types.items() if name not in known
-    ]
-    return grown + ids.numbered(missing)
-
-
 def full_names(fields: list[dict[str, Any]], prefix: str = "") -> set[str]:
     """The names by which every field at any depth is known: "a", "a.b", "tags.element"."""
     names: set[str] = set()
@@ -271,3 +181,166 @@ def _inner_names(type_: IcebergType, prefix: str) -> set[str]:
         return full_names(type_["fields"], prefix)
     parts = ("element",) if type_["type"] == "list" else ("key", "value")
     return full_names([{"name": part, "type": type_[part]} for part in parts], prefix)
+
+
+# -- what a batch shows of its columns
+
+
+def distinct(changes: Sequence[Change]) -> tuple[list[Declared | None], list[int]]:
+    """The different declarations, in order of appearance, and for each change which of them is its own.
+
+    Changes of one table mostly share one, as an object or at least in what it says; so all that depends on it
+    is worked out once.
+    """
+    all_ = [change.declared for change in changes]
+    if all_ and all(map(is_, all_, repeat(all_[0]))):
+        return all_[:1], [0] * len(all_)
+    different: list[Declared | None] = []
+    by_object: dict[int, int] = {}
+    by_content: dict[bytes, int] = {}
+    for object_id, declared in dict(zip(map(id, all_), all_, strict=True)).items():
+        index = by_content.setdefault(_content(declared), len(different))
+        if index == len(different):
+            different.append(declared)
+        by_object[object_id] = index
+    return different, [by_object[id(declared)] for declared in all_]
+
+
+def _content(declared: Declared | None) -> bytes:
+    if declared is None:
+        return b""
+    return orjson.dumps([dict(declared.columns), dict(declared.encodings)], default=str)
+
+
+def encoding_of(declared: Declared | None, column: str) -> str | None:
+    """How the column's values stand in JSON, with what only the declared type tells.
+
+    The scale of a base64 decimal is the producer's, not the table's; and a unit of a time of day is told from
+    that of a timestamp, because a time is stored as text.
+    """
+    if declared is None:
+        return None
+    encoding = declared.encodings.get(column)
+    read = _innermost(declared.columns.get(column))
+    if read is None:
+        return encoding
+    if encoding == "decimal-base64" and read.kind == "decimal":
+        return f"{encoding}:{read.scale}"
+    if read.kind == "time" and (encoding is None or encoding in NS_PER):
+        return "time" if encoding is None else f"time-{encoding}"
+    return encoding
+
+
+def _innermost(type_: Any) -> Primitive | None:
+    """The type of a column's single values: in a list its elements, in a map its values."""
+    while isinstance(type_, dict):
+        type_ = type_.get("element", type_.get("value"))
+    try:
+        return primitive(type_) if isinstance(type_, str) else None
+    except Invalid:  # the plan of the schema refuses the column with this very reason
+        return None
+
+
+# -- observed columns
+
+_EMPTY: Row = {}
+_FIRST_ROWS = 100
+
+
+@dataclass(slots=True)
+class ObservedColumns:
+    changes: Sequence[Change]
+    names: dict[str, None] = field(default_factory=dict)  # in the producer's order, as they were first seen
+    declared: dict[str, list[Any]] = field(default_factory=dict)  # the different types, oldest first
+    newest: Declared | None = None
+    keyed_by_row_id: bool = False  # the only key column is in no row, but the rows have names
+    bare: list[Row] = field(default_factory=list)  # rows without a declaration
+
+    def undeclared(self, name: str) -> list[Any]:
+        """The column's values in changes that declare no type for it.
+
+        They are looked up when they are asked for, because most columns have their type already.
+        """
+        if name not in self.names:
+            return []
+        values = [row[name] for row in self.bare if name in row]
+        if self.newest is not None and name not in self.declared:
+            # A declaration may leave out a column that its row has.
+            values += [
+                change.after[name]
+                for change in self.changes
+                if change.declared is not None and change.after and name in change.after
+            ]
+        return values
+
+
+def observe_columns(changes: Sequence[Change], key: Sequence[str], row_id_key: str) -> ObservedColumns:
+    """Deletes count with their keys alone, for that is all that is staged of them.
+
+    `row_id_key` is the key column that always holds the name of the row.
+    """
+    seen = ObservedColumns(changes)
+    staged = [change for change in changes if change.operation != "truncate"]
+    rows = _rows(staged, key)
+    declarations = distinct(changes)[0]
+    _note_declared(seen, [declared for declared in declarations if declared is not None])
+    if declarations == [None]:
+        seen.bare = rows
+    elif None in declarations:
+        seen.bare = [row for change, row in zip(staged, rows, strict=True) if change.declared is None]
+    names = dict.fromkeys(seen.declared) | _names(rows)
+    if list(key) == [row_id_key] or _is_keyed_by_row_id(changes, key, names):
+        seen.keyed_by_row_id = True
+        names[key[0]] = None
+    seen.names = names
+    return seen
+
+
+def _rows(changes: Sequence[Change], key: Sequence[str]) -> list[Row]:
+    """What is staged of each change."""
+    rows = [
+        _key_alone(change, key) if change.operation == "delete" else change.after or _EMPTY
+        for change in changes
+    ]
+    if all(all(map(contains, rows, repeat(name))) for name in key):
+        return rows
+    return [
+        row if change.operation == "delete" else _with_key(change, row, key)
+        for change, row in zip(changes, rows, strict=True)
+    ]
+
+
+def _names(rows: Sequence[Row]) -> dict[str, None]:
+    """The columns as they were first seen. Mostly the first rows have all, and a set tells that sooner."""
+    first = dict.fromkeys(chain.from_iterable(rows[:_FIRST_ROWS]))
+    if first.keys() >= set().union(*rows):
+        return first
+    return dict.fromkeys(chain.from_iterable(rows))
+
+
+def _key_alone(change: Change, key: Sequence[str]) -> Row:
+    row = change.before if change.before is not None else change.after
+    return {name: row[name] for name in key if name in row} if row else {}
+
+
+def _with_key(change: Change, row: Row, key: Sequence[str]) -> Row:
+    """A partial row: of `before`, the key is certain."""
+    before = change.before
+    if before and any(name not in row for name in key):
+        return row | {name: before[name] for name in key if name not in row and name in before}
+    return row
+
+
+def _note_declared(seen: ObservedColumns, declarations: list[Declared]) -> None:
+    for declared in declarations:
+        seen.newest = declared
+        for name, type_ in declared.columns.items():
+            if type_ == "unknown":
+                continue  # as good as not declared
+            types = seen.declared.setdefault(name, [])
+            if type_ not in types:
+                types.append(type_)
+
+
+def _is_keyed_by_row_id(changes: Sequence[Change], key: Sequence[str], names: dict[str, None]) -> bool:
+    return len(key) == 1 and key[0] not in names and any(change.row_id is not None for change in changes)

@@ -14,19 +14,19 @@ from catalog.metadata.partitioning import bind_partition_spec
 from catalog.metadata.schemas import SchemaIndex, index_schema
 from ingest.change import Change, Declared
 from ingest.types.dates import INT_END
+from ingest.types.evolution import creatable, evolved, merged
 from ingest.types.iceberg import (
     FieldIds,
     IcebergType,
+    ObservedColumns,
     arrow_type,
-    creatable,
-    evolved,
+    encoding_of,
     full_names,
-    merged,
+    observe_columns,
     promotes,
     shape,
 )
 from ingest.types.numbers import FLOAT_MAX, infer_type
-from ingest.types.observed import ObservedColumns, encoding_of, observe_columns
 
 Policy = Literal["evolve", "freeze", "reject"]
 

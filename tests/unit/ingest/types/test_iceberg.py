@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errors import Invalid
-from ingest.types.iceberg import arrow_type, creatable, merged, promotes, shape
+from ingest.types.evolution import creatable, merged
+from ingest.types.iceberg import arrow_type, promotes, shape
 
 STRUCT = {"type": "struct", "fields": [{"id": 4, "name": "x", "required": True, "type": "double"}]}
 LIST = {"type": "list", "element-id": 5, "element": "int", "element-required": False}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.change import Change, Declared
-from ingest.types.observed import distinct, observe_columns
+from ingest.types.iceberg import distinct, observe_columns
 from tests.unit.ingest.types.changes import declared, delete, insert, truncate, update
 
 ROWS = st.dictionaries(st.sampled_from(["id", "a", "b"]), st.none() | st.integers(0, 3))
