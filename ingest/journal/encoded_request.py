@@ -354,3 +354,20 @@ def bound_of(limits: JournalLimits, priority: int) -> int:
         return limits.bytes_max + limits.fallback_bytes_max
     low, middle, high = limits.levels
     return int(limits.bytes_max * {1: high, 2: middle}.get(priority, low))
+
+
+_EPOCH_MARK = "~"  # sorts behind every position
+
+
+def in_epoch(position: str, epoch: int) -> str:
+    """A position that sorts behind all those of earlier epochs. The first epoch leaves it as it is."""
+    return f"{_EPOCH_MARK}{epoch:08x}/{position}" if epoch and position else position
+
+
+def put_in_epoch(change: Change, epoch: int) -> None:
+    """Its position, and what identifies it: another epoch counts anew."""
+    change.position = in_epoch(change.position, epoch)
+    if change.number is not None:
+        change.identity, change.number = f"{change.source}:{change.number}", None
+    if change.identity:
+        change.identity = f"{_EPOCH_MARK}{epoch}/{change.identity}"

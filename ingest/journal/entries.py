@@ -18,9 +18,8 @@ from catalog import faults
 from catalog.store.database import Database
 from ingest.change import Change, TableName, table_key, table_name
 from ingest.journal import table_groups
-from ingest.journal.encoded_request import name_key
+from ingest.journal.encoded_request import name_key, put_in_epoch
 from ingest.journal.encoding import decode
-from ingest.journal.epochs import put_in_epoch
 from ingest.journal.receipts import JournalEntry, Pending
 from ingest.journal.schema import (
     counters,

@@ -10,8 +10,8 @@ from catalog import faults
 from catalog.store.database import Database
 from catalog.store.statements import among, listed
 from ingest.journal.entries import advance_counter, lock_counter, set_trimmed
-from ingest.journal.epochs import expire_states
 from ingest.journal.schema import dead_letters, digests, entries, ranges, shared, sources, transactions
+from ingest.journal.sources import expire_states
 from ingest.journal.transactions import delete_empty_transactions
 
 EXPIRED_AT_A_TIME = 200

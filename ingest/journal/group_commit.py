@@ -33,11 +33,17 @@ from ingest.change import table_name
 from ingest.journal import table_groups
 from ingest.journal.encoded_request import EncodedEntry, EncodedRequest, bound_of
 from ingest.journal.entries import Counter, advance_counter, lock_counter, pending_in_transaction
-from ingest.journal.epochs import SourceStates
+from ingest.journal.numbers import GroupNumbers
 from ingest.journal.receipts import AppendReceipt, BatchChanged, JournalFull, SourceHeld
 from ingest.journal.schema import entries, is_about_data, root_cause
-from ingest.journal.sources import DeduplicationWindow, GroupDigests, GroupNumbers, load_window
-from ingest.journal.transactions import TransactionLedger, load_transactions, new_steps, store_transactions
+from ingest.journal.sources import DeduplicationWindow, GroupDigests, SourceStates, load_window
+from ingest.journal.transactions import (
+    TransactionLedger,
+    load_transactions,
+    new_steps,
+    store_transactions,
+    touched_by,
+)
 from ingest.settings import JournalLimits
 
 _INSERT_ENTRY = sa.insert(entries)
@@ -182,7 +188,8 @@ class _OneWarehouse:
         states = SourceStates(self._connection, self._warehouse, names) if names else None
         held = [states.assign(request, self._now_ms) if states is not None else None for request in requests]
         stored = [request for request, refusal in zip(requests, held, strict=True) if refusal is None]
-        numbers = GroupNumbers(self._connection, self._warehouse, stored)
+        is_numbered = any(request.numbered for request in stored)
+        numbers = GroupNumbers(self._connection, self._warehouse, stored) if is_numbered else None
         digests = self._group_digests(stored, window)
         self._learn_transactions(stored)
         receipts = [
@@ -191,7 +198,8 @@ class _OneWarehouse:
         ]
         run_many(_INSERT_ENTRY, self._connection, self._rows)
         faults.reach("journal.entries-written")
-        numbers.store()
+        if numbers is not None:
+            numbers.store()
         if states is not None:
             states.store(self._now_ms)
         faults.reach("journal.numbers-written")
@@ -219,22 +227,16 @@ class _OneWarehouse:
         return GroupDigests(self._connection, self._warehouse, window, self._now_ms)
 
     def _learn_transactions(self, requests: Sequence[EncodedRequest]) -> None:
-        touched: dict[str, set[str]] = {}
-        for request in requests:
-            for step in request.steps:
-                touched.setdefault(step.source, set()).add(step.transaction)
-            for begin in request.begins:
-                touched.setdefault(begin.source, set()).add(begin.transaction)
-            for end in request.ends:
-                touched.setdefault(end.source, set()).add(end.transaction)
-        if touched:
+        if any(request.steps or request.begins or request.ends for request in requests):
             self.ledger = TransactionLedger()
-            self.ledger.learn(load_transactions(self._connection, self._warehouse, touched))
+            self.ledger.learn(load_transactions(self._connection, self._warehouse, touched_by(requests)))
 
-    def _one(self, request: EncodedRequest, numbers: GroupNumbers, digests: GroupDigests | None) -> Answer:
+    def _one(
+        self, request: EncodedRequest, numbers: GroupNumbers | None, digests: GroupDigests | None
+    ) -> Answer:
         if digests is not None and digests.is_changed(request):
             return BatchChanged()
-        duplicates = set(numbers.take(request))
+        duplicates = set(numbers.take(request)) if numbers is not None else set()
         if digests is not None:
             duplicates.update(digests.take(request))
         epochs = [[*key, epoch] for key, epoch in request.epochs.items()]

@@ -1,96 +1,33 @@
-"""Which events of a request are duplicates: by number for ever, by identity within the deduplication window.
+"""What the journal remembers of sources: the identities that it has seen, epochs, and why a source is held.
 
-The check runs inside the transaction of an append. It uses committed rows and requests of the same
-transaction, so a duplicate is only reported after the event that it repeats is durable, and nothing is kept
-of a request whose transaction did not commit.
+An event is a duplicate by its number for ever (`numbers`), by its identity within the deduplication window.
+The check runs inside the transaction of an append: a duplicate is only reported after the event that it
+repeats is durable, and nothing is kept of a request whose transaction did not commit.
+
+Order within a source is (epoch, position). A failover, a restored database or a source that was made anew
+begins another epoch. `assign` gives changes their epoch before they are appended, or holds them: positions
+that fall while the time rises, with nothing that explains it, are never dropped and never guessed about.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+import orjson
 import sqlalchemy as sa
 
 from catalog.store.database import Database
-from catalog.store.statements import run_many
-from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest
-from ingest.journal.schema import digests, ranges
-
-NumberRange = tuple[int, int]  # first and last, both inside
-
-
-class Ranges:
-    """Disjoint intervals in rising order; neighbours are always joined."""
-
-    __slots__ = ("_firsts", "_lasts")
-
-    def __init__(self, known: Iterable[NumberRange] = ()) -> None:
-        """`known` is in rising order."""
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
-        for first, last in known:
-            self._firsts.append(first)
-            self._lasts.append(last)
-
-    def spans(self) -> list[NumberRange]:
-        return list(zip(self._firsts, self._lasts, strict=True))
-
-    def take_span(self, first: int, last: int) -> bool:
-        """Add the interval; False, and nothing is added, if any of it was known."""
-        firsts, lasts = self._firsts, self._lasts
-        at = bisect_right(firsts, last)
-        if at and lasts[at - 1] >= first:
-            return False
-        joins_left = at > 0 and lasts[at - 1] == first - 1
-        joins_right = at < len(firsts) and firsts[at] == last + 1
-        if joins_left and joins_right:
-            lasts[at - 1] = lasts.pop(at)
-            del firsts[at]
-        elif joins_left:
-            lasts[at - 1] = last
-        elif joins_right:
-            firsts[at] = first
-        else:
-            firsts.insert(at, first)
-            lasts.insert(at, last)
-        return True
-
-    def take(self, numbers: Sequence[int]) -> list[int]:
-        """Add the numbers; answers at which places of the sequence there stands one that was known."""
-        repeated = []
-        for start, end in runs(numbers):
-            if not self.take_span(numbers[start], numbers[end - 1]):
-                repeated += [
-                    index for index in range(start, end) if not self.take_span(numbers[index], numbers[index])
-                ]
-        return repeated
-
-
-def runs(numbers: Sequence[int]) -> list[NumberRange]:
-    """The places (start, behind the end) of the longest stretches in which each number follows the last."""
-    if not numbers:
-        return []
-    if numbers[-1] - numbers[0] + 1 == len(numbers) and list(range(numbers[0], numbers[-1] + 1)) == numbers:
-        return [(0, len(numbers))]
-    found, start = [], 0
-    for index in range(1, len(numbers)):
-        if numbers[index] != numbers[index - 1] + 1:
-            found.append((start, index))
-            start = index
-    return [*found, (start, len(numbers))]
-
-
-def difference(
-    before: Iterable[NumberRange], after: Iterable[NumberRange]
-) -> tuple[list[int], list[NumberRange]]:
-    """The firsts that are no longer there, and the intervals that are new or have grown."""
-    old, new = dict(before), dict(after)
-    gone = [first for first in old if first not in new]
-    return gone, [(first, last) for first, last in new.items() if old.get(first) != last]
-
+from catalog.store.statements import among, listed, run_many
+from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest, Run
+from ingest.journal.numbers import (
+    counter_name,
+    has_seen_any,
+)
+from ingest.journal.receipts import SourceHeld
+from ingest.journal.schema import digests, sources
 
 # -- identities of the last minutes
 
@@ -139,28 +76,6 @@ class DeduplicationWindow:
 # -- inside the transaction of an append
 
 ROWS_AT_A_TIME = 100
-
-_of_source = (ranges.c.warehouse == sa.bindparam("w"), ranges.c.source == sa.bindparam("s"))
-# Intervals are disjoint, so of all that begin below only the last one can reach up to here.
-_below = (
-    sa.select(sa.func.max(ranges.c.first))
-    .where(*_of_source, ranges.c.first < sa.bindparam("low"))
-    .scalar_subquery()
-)
-_NEAR = (
-    sa.select(ranges.c.first, ranges.c.last)
-    .where(
-        *_of_source,
-        ranges.c.first <= sa.bindparam("high"),
-        ranges.c.first >= sa.func.coalesce(_below, sa.bindparam("low")),
-    )
-    .order_by(ranges.c.first)
-)
-_SET_RANGE = sa.text(
-    "INSERT INTO journal_ranges (warehouse, source, first, last) VALUES (:w, :s, :first, :last)"
-    " ON CONFLICT (warehouse, source, first) DO UPDATE SET last = excluded.last"
-)
-_DELETE_RANGE = sa.delete(ranges).where(*_of_source, ranges.c.first == sa.bindparam("first"))
 _NEWER_DIGESTS = (
     sa.select(digests.c.id, digests.c.expires_ms, digests.c.marks)
     .where(
@@ -181,62 +96,6 @@ class StoredDigests:
     journal_id: int
     expires_ms: int
     digests: list[bytes]
-
-
-class GroupNumbers:
-    """The numbered sources of one group commit, in one warehouse."""
-
-    def __init__(self, connection: sa.Connection, warehouse: str, requests: Iterable[EncodedRequest]) -> None:
-        self._connection = connection
-        self._warehouse = warehouse
-        self._before: dict[str, list[NumberRange]] = {}
-        self._now: dict[str, Ranges] = {}
-        spans: dict[str, NumberRange] = {}
-        for request in requests:
-            for one in request.numbered:
-                low, high = min(one.numbers), max(one.numbers)
-                counter = _counter(request, one.source)
-                known = spans.get(counter, (low, high))
-                spans[counter] = (min(low, known[0]), max(high, known[1]))
-        for source, (low, high) in sorted(spans.items()):
-            params = {"w": warehouse, "s": source, "low": low - 1, "high": high + 1}
-            found = [(row[0], row[1]) for row in connection.execute(_NEAR, params).fetchall()]
-            self._before[source] = found
-            self._now[source] = Ranges(found)
-
-    def take(self, request: EncodedRequest) -> list[int]:
-        """The slots of the request whose numbers were seen; the others now are."""
-        return [
-            one.slots[index]
-            for one in request.numbered
-            for index in self._now[_counter(request, one.source)].take(one.numbers)
-        ]
-
-    def store(self) -> None:
-        gone, grown = [], []
-        for source, before in self._before.items():
-            firsts, spans = difference(before, self._now[source].spans())
-            gone += [{"w": self._warehouse, "s": source, "first": first} for first in firsts]
-            grown += [
-                {"w": self._warehouse, "s": source, "first": first, "last": last} for first, last in spans
-            ]
-        run_many(_DELETE_RANGE, self._connection, gone)
-        run_many(_SET_RANGE, self._connection, grown)
-
-
-def _counter(request: EncodedRequest, source: str) -> str:
-    return counter_name(source, request.epochs.get((source, ""), 0))
-
-
-def counter_name(source: str, epoch: int) -> str:
-    """Under which name the numbers of a source are kept: each epoch counts anew."""
-    return f"{source}~{epoch}" if epoch else source
-
-
-def has_seen_any(connection: sa.Connection, warehouse: str, counter: str, low: int, high: int) -> bool:
-    """Whether one of the numbers from `low` to `high` was appended before this group."""
-    params = {"w": warehouse, "s": counter, "low": low, "high": high}
-    return any(row[1] >= low for row in connection.execute(_NEAR, params).fetchall())
 
 
 class GroupDigests:
@@ -337,3 +196,198 @@ def _stored_digests(row: tuple[int, int, bytes]) -> StoredDigests:
 
 def split_digests(blob: bytes) -> list[bytes]:
     return [blob[at : at + DIGEST_BYTES] for at in range(0, len(blob), DIGEST_BYTES)]
+
+
+# -- epochs: one history of a source each
+
+CLOCK_ERROR_MS = 60_000  # times of a log are not exactly in the order of its positions
+HISTORY_MAX = 20  # epochs of a source that are shown
+ORIGINS_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What the journal remembers of a source."""
+
+    epoch: int = 0
+    names: Mapping[str, int] = field(default_factory=dict)  # of epochs that the producer has named
+    origins: Mapping[str, int] = field(default_factory=dict)
+    newest: Mapping[int, str] = field(default_factory=dict)  # epoch -> position
+    time_ms: int | None = None
+    may_fall: bool = False  # its owner says that falling positions are no other history
+    held: str | None = None
+    held_ms: int | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The changes cannot be put in order."""
+
+    reason: str
+
+
+def assign(
+    run: Run, state: SourceState, now_ms: int, name: str | None = None
+) -> tuple[int, SourceState] | Hold:
+    """The epoch of the changes, and what is known of the source then. `name` is the epoch that the producer
+    has named.
+    """
+    before, epoch = state.epoch, state.epoch
+    if name is not None:
+        epoch, state = _of_name(name, state, now_ms)
+    elif run.origin:
+        epoch, state = _of_origin(run, state, now_ms)
+    if name is None and epoch == before and (reason := _why_held(run, state)) is not None:
+        return Hold(reason)
+    return epoch, _seen(run, state, epoch)
+
+
+def _of_name(name: str, state: SourceState, now_ms: int) -> tuple[int, SourceState]:
+    if name not in state.names:
+        if state.names or state.newest:
+            state = begin_epoch(state, now_ms, f"the producer named the epoch {name}")
+        state = replace(state, names=_bounded({**state.names, name: state.epoch}))
+    return state.names[name], state
+
+
+def _of_origin(run: Run, state: SourceState, now_ms: int) -> tuple[int, SourceState]:
+    """Another server has another log. What an earlier one sent again stays in the earlier epoch."""
+    known = state.origins.get(run.origin)
+    if known is None:
+        falls = bool(run.high) and run.low <= state.newest.get(state.epoch, "")
+        begins = falls and bool(state.origins)
+    else:
+        begins = known < state.epoch and run.high > state.newest.get(known, "")
+    if begins:
+        state = begin_epoch(state, now_ms, f"the log is that of another server: {run.origin}")
+    if begins or known is None:
+        known = state.epoch
+        state = replace(state, origins=_bounded({**state.origins, run.origin: known}))
+    return known, state
+
+
+def _why_held(run: Run, state: SourceState) -> str | None:
+    """Of changes that would be in the current epoch."""
+    newest = state.newest.get(state.epoch, "")
+    if state.may_fall or run.may_fall or state.time_ms is None or run.oldest_ms is None:
+        return None
+    if run.is_counted:
+        if not newest or run.low > newest or run.oldest_ms <= state.time_ms:
+            return None
+        return f"the number {int(run.low, 16)} comes with a later time than the newest, {int(newest, 16)}"
+    if not run.high or run.high >= newest or run.oldest_ms <= state.time_ms + CLOCK_ERROR_MS:
+        return None
+    return f"the position {run.high} is before {newest}, but its time is later"
+
+
+def _seen(run: Run, state: SourceState, epoch: int) -> SourceState:
+    newest = {**state.newest, epoch: max(run.high, state.newest.get(epoch, ""))} if run.high else state.newest
+    time_ms = state.time_ms
+    if run.newest_ms is not None and epoch == state.epoch:
+        time_ms = run.newest_ms if time_ms is None else max(time_ms, run.newest_ms)
+    return replace(state, newest=newest, time_ms=time_ms, held=None, held_ms=None)
+
+
+def begin_epoch(state: SourceState, now_ms: int, reason: str) -> SourceState:
+    """From now on, positions count anew. The epochs before it stay known."""
+    epoch = state.epoch + 1
+    begun = {"epoch": epoch, "began-ms": now_ms, "reason": reason}
+    return replace(
+        state,
+        epoch=epoch,
+        time_ms=None,
+        may_fall=False,
+        held=None,
+        held_ms=None,
+        history=(*state.history, begun)[-HISTORY_MAX:],
+    )
+
+
+def _bounded(given: dict[str, int]) -> dict[str, int]:
+    return dict(list(given.items())[-ORIGINS_MAX:])
+
+
+# -- the states of sources in SQL
+
+KEPT_MS = 30 * 24 * 3600 * 1000  # a source in its first epoch that is silent for so long is forgotten
+_SOME = sa.select(sources.c.source, sources.c.state).where(
+    sources.c.warehouse == sa.bindparam("w"), among(sources.c.source, "names")
+)
+_SET = sa.text(
+    "INSERT INTO journal_sources (warehouse, source, state, epoch, updated_ms)"
+    " VALUES (:w, :s, :state, :epoch, :now) ON CONFLICT (warehouse, source)"
+    " DO UPDATE SET state = excluded.state, epoch = excluded.epoch, updated_ms = excluded.updated_ms"
+)
+# A later epoch must be remembered: without it, new changes would sort before those that have landed.
+_EXPIRE = sa.delete(sources).where(sources.c.epoch == 0, sources.c.updated_ms < sa.bindparam("before"))
+
+
+class SourceStates:
+    """The sources of one group commit, in one warehouse. Under the lock of the head."""
+
+    def __init__(self, connection: sa.Connection, warehouse: str, names: Collection[str]) -> None:
+        self._connection = connection
+        self._warehouse = warehouse
+        self._before = load_states(connection, warehouse, names)
+        self._now = dict(self._before)
+
+    def assign(self, request: EncodedRequest, now_ms: int) -> SourceHeld | None:
+        """Set the epochs of a request; or why nothing of it may be stored."""
+        request.epochs = {}
+        states = dict(self._now)
+        for run in request.runs:
+            state = states.get(run.source, SourceState())
+            found = assign(run, state, now_ms, request.epoch)
+            if isinstance(found, Hold) and run.is_counted and not self._is_repeated(run, state):
+                # Requests of one source may arrive in another order than its numbers.
+                found = assign(replace(run, may_fall=True), state, now_ms, request.epoch)
+            if isinstance(found, Hold):
+                self._now[run.source] = replace(state, held=found.reason, held_ms=now_ms)
+                return SourceHeld(self._warehouse, run.source, found.reason)
+            epoch, states[run.source] = found
+            if epoch:
+                request.epochs[run.source, run.origin] = epoch
+        self._now = states
+        return None
+
+    def _is_repeated(self, run: Run, state: SourceState) -> bool:
+        """Whether the source has sent one of these numbers before."""
+        counter = counter_name(run.source, state.epoch)
+        return has_seen_any(self._connection, self._warehouse, counter, int(run.low, 16), int(run.high, 16))
+
+    def store(self, now_ms: int) -> None:
+        changed = {name: state for name, state in self._now.items() if self._before.get(name) != state}
+        store_states(self._connection, self._warehouse, changed, now_ms)
+
+
+def load_states(connection: sa.Connection, warehouse: str, names: Collection[str]) -> dict[str, SourceState]:
+    rows = connection.execute(_SOME, {"w": warehouse, "names": listed(connection, names)}).fetchall()
+    return {row[0]: decode_state(row[1]) for row in rows}
+
+
+def store_states(
+    connection: sa.Connection, warehouse: str, states: Mapping[str, SourceState], now_ms: int
+) -> None:
+    rows = [
+        {"w": warehouse, "s": name, "state": _encode(state), "epoch": state.epoch, "now": now_ms}
+        for name, state in sorted(states.items())
+    ]
+    run_many(_SET, connection, rows)
+
+
+def expire_states(connection: sa.Connection, now_ms: int) -> None:
+    connection.execute(_EXPIRE, {"before": now_ms - KEPT_MS})
+
+
+def _encode(state: SourceState) -> str:
+    values: dict[str, Any] = asdict(state)
+    values["newest"] = {str(epoch): position for epoch, position in state.newest.items()}
+    return orjson.dumps(values).decode()
+
+
+def decode_state(text: str) -> SourceState:
+    values = orjson.loads(text)
+    values["newest"] = {int(epoch): position for epoch, position in values["newest"].items()}
+    values["history"] = tuple(values["history"])
+    return SourceState(**values)

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from catalog.store.statements import among, listed, run_many
 from ingest.change import TransactionBegin, TransactionEnd
-from ingest.journal.encoded_request import TransactionStep
+from ingest.journal.encoded_request import EncodedRequest, TransactionStep
 from ingest.journal.schema import transactions
 from ingest.journal.table_groups import (
     TRANSACTION_COLUMNS,
@@ -189,6 +189,19 @@ _DELETE_UNCHANGED = sa.delete(transactions).where(
 _EMPTY = sa.delete(transactions).where(
     transactions.c.first_id == 0, transactions.c.updated_ms < sa.bindparam("before_ms")
 )
+
+
+def touched_by(requests: Iterable[EncodedRequest]) -> dict[str, set[str]]:
+    """The transactions that requests have a part of, by source."""
+    touched: dict[str, set[str]] = {}
+    for request in requests:
+        for step in request.steps:
+            touched.setdefault(step.source, set()).add(step.transaction)
+        for begin in request.begins:
+            touched.setdefault(begin.source, set()).add(begin.transaction)
+        for end in request.ends:
+            touched.setdefault(end.source, set()).add(end.transaction)
+    return touched
 
 
 def load_transactions(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ingest.change import Change
 from ingest.identity import halves, old_key
-from ingest.journal.encoded_request import Run, runs_of
-from ingest.journal.epochs import Hold, SourceState, assign, begin_epoch, in_epoch
+from ingest.journal.encoded_request import Run, in_epoch, runs_of
+from ingest.journal.sources import Hold, SourceState, assign, begin_epoch
 
 MINUTE = 60_000
 LOG = Run("pg", "", "5", "6", 1000, 2000)

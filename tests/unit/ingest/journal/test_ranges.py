@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.journal.sources import Ranges, difference, runs
+from ingest.journal.numbers import Ranges, difference, runs
 
 NUMBERS = st.lists(st.integers(-20, 20), max_size=30)
 
