@@ -13,6 +13,7 @@ from catalog.identity.principals import PrincipalStore
 from catalog.models import Caller
 from catalog.services.catalog import Catalog
 from query.feed.feed import Feed
+from query.feed.webhooks.sealing import key_in
 from query.feed.webhooks.service import WebhookService
 
 if TYPE_CHECKING:
@@ -43,4 +44,10 @@ def open_webhooks(settings: Settings, catalog: Catalog, identity: Identity, feed
     def check(name: str, warehouse: str) -> None:
         visible_role(caller(name), warehouse)
 
-    return WebhookService(feed, catalog, check, private=settings.webhook_private_addresses)
+    def key_text() -> str | None:
+        if settings.webhook_key is not None:
+            return settings.webhook_key.get_secret_value()
+        return key_in(settings.home) if settings.database.startswith("sqlite:") else None
+
+    private = settings.webhook_private_addresses
+    return WebhookService(feed, catalog, check, key_text=key_text, private=private)

@@ -163,6 +163,12 @@ class Settings(BaseSettings):
     subscriptions_max: int = Field(
         10_000, ge=1, description="Subscriptions that one server process holds open."
     )
+    webhook_key: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="Random text that secrets of webhooks are encrypted with in the database.",
+        json_schema_extra={"shown": "with SQLite: in HOME/webhook.key"},
+    )
     webhook_private_addresses: bool = Field(
         False, description="Post webhooks to private addresses too, and without TLS."
     )

@@ -28,6 +28,7 @@ from catalog.names import Identifier, Namespace, namespace_from_levels
 from catalog.services.catalog import Catalog
 from catalog.store.history import HistoryRow
 from catalog.store.moments import KeptMoments
+from catalog.store.webhook_holds import held_number
 from maintenance import measures
 from maintenance.expire import EXPIRED_MIN, TableExpiry
 from maintenance.expiry import is_kept
@@ -249,6 +250,9 @@ class Rounds:
         """Rows older than the events that readers may still fetch, which no kept moment needs."""
         history = self._catalog.history
         until = min(history.newest_before(warehouse, now_ms - 6 * policy.all_ms), kept_now.thinned_number)
+        held = held_number(self._catalog.database, warehouse, now_ms)
+        if held is not None:
+            until = min(until, held - 1)
         numbers = kept_now.numbers
         end_s = time.monotonic() + ROWS_S_MAX
         while time.monotonic() < end_s:

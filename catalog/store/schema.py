@@ -278,8 +278,9 @@ queries = sa.Table(
     sa.Column("saved_ms", sa.BigInteger, nullable=False),
 )
 
-# Webhooks of the change feed. `token` is where each has read up to; `claim` is the server process that
-# delivers it, until `claimed_until_ms`. A dead one is deleted some time after `died_ms`.
+# Webhooks of the change feed. `token` is where each has read up to, in the commit after `number`; it was
+# brought up to date at `read_ms`. `claim` is the server process that delivers it, until `claimed_until_ms`. A
+# dead one is deleted some time after `died_ms`. `secret` is encrypted.
 webhooks = sa.Table(
     "webhooks",
     metadata,
@@ -299,5 +300,7 @@ webhooks = sa.Table(
     sa.Column("died_ms", sa.BigInteger),
     sa.Column("claim", Text, nullable=False),
     sa.Column("claimed_until_ms", sa.BigInteger, nullable=False),
+    sa.Column("number", sa.BigInteger),
+    sa.Column("read_ms", sa.BigInteger),
     sa.Index("webhooks_by_warehouse", "warehouse", "created_ms"),
 )

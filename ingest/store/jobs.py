@@ -12,11 +12,13 @@ import sqlalchemy as sa
 
 from catalog.errors import CommitFailed
 from catalog.store.database import Database
+from catalog.store.webhook_holds import HOLD_MS, is_held
 from ingest.change import TableName
 from ingest.store.schema import claims, jobs, workers
 from ingest.store.tables import TableAdvance, key_of, name_of
 
 KEPT_MS = 3600 * 1000  # how long a finished job can be looked at: one a second has a description of some KB
+SWEEP_EVERY_MS = 60_000
 RETRY_MS_MAX = 30_000
 
 _by_id = jobs.c.id == sa.bindparam("j")
@@ -92,7 +94,11 @@ _KEEP_STAGING = (
 _FORGET = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
 _DISCARD = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
 _RELEASE = sa.delete(claims).where(claims.c.job_id == sa.bindparam("j"))
-_SWEEP = sa.delete(jobs).where(jobs.c.state == "done", jobs.c.finished_ms < sa.bindparam("before"))
+_is_old = sa.and_(jobs.c.state == "done", jobs.c.finished_ms < sa.bindparam("before"))
+_is_held = is_held(jobs.c.warehouse, jobs.c.number, sa.bindparam("since", type_=sa.BigInteger))
+_SWEEP = sa.delete(jobs).where(_is_old, sa.not_(_is_held))
+# A webhook needs only the commit timestamp of the publish.
+_SHORTEN = sa.update(jobs).where(_is_old, jobs.c.description != b"").values(description=b"")
 _INSERT = sa.insert(jobs)
 _CLAIM = sa.text(
     "INSERT INTO landing_claims (warehouse, table_key, job_id) VALUES (:w, :t, :j) ON CONFLICT DO NOTHING"
@@ -142,6 +148,7 @@ class _TablesClaimed(Exception):
 class Jobs:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._swept_ms = 0
 
     def get(self, job_id: str) -> Job | None:
         row = self._database.fetch_one(_ONE, {"j": job_id})
@@ -189,7 +196,10 @@ class Jobs:
                 "landing": b"",
             }
             connection.execute(_INSERT, row)
-            connection.execute(_SWEEP, {"before": now_ms - KEPT_MS})
+            if now_ms - self._swept_ms >= SWEEP_EVERY_MS:
+                self._swept_ms = now_ms
+                connection.execute(_SWEEP, {"before": now_ms - KEPT_MS, "since": now_ms - HOLD_MS})
+                connection.execute(_SHORTEN, {"before": now_ms - KEPT_MS})
 
         try:
             self._database.write(work)

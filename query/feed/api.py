@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from catalog.api.dependencies import CallerDep, ReaderWarehouse
 from catalog.api.responses import json_response
 from catalog.shutdown import stopping
+from query.feed import measures
 from query.feed.events import Message
 from query.feed.feed import Feed, SubscribeRequest
 from query.feed.filters import OPERATIONS
@@ -137,8 +138,8 @@ async def subscribe(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
     )
     subscription = await feed.open(wanted, request.headers.get("authorization"))
     await subscription.prepare()
-    feed.enter()
-    return EventStream(subscription, timeout_s, feed.leave)
+    feed.enter("sse")
+    return EventStream(subscription, timeout_s, lambda: feed.leave("sse"))
 
 
 @router.get(
@@ -169,6 +170,7 @@ async def list_warehouse_changes(  # noqa: PLR0913, PLR0917 - each is a paramete
     wanted = SubscribeRequest(warehouse, tables, operations, where, columns, after, snapshot=snapshot)
     subscription = await feed.open(wanted, request.headers.get("authorization"))
     found = await _collect(subscription, wait_s, limit)
+    measures.sent("poll", found)
     changes = [message.data for message in found if message.kind == "change"]
     ended = [message.data["number"] for message in found if message.kind == "snapshot-end"]
     cursor = subscription.cursor

@@ -12,11 +12,13 @@ from catalog.errors import Invalid, NoSuchWarehouse
 from catalog.models import Warehouse
 from catalog.names import check_warehouse_name
 from catalog.services.catalog import Catalog
+from query.feed import measures
 from query.feed.change_log import ChangeLog
 from query.feed.cursors import Cursor, cursor_of, is_token
 from query.feed.errors import MustRefetch, TooManySubscriptions
 from query.feed.filters import Filter, filter_of
 from query.feed.heads import Head, Heads, read_heads
+from query.feed.measures import Transport
 from query.feed.publishes import GONE
 from query.feed.rights import Check, Rights, RightsChecks
 from query.feed.snapshot_rows import SnapshotRows
@@ -77,16 +79,18 @@ class Feed:
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
-    def enter(self) -> None:
+    def enter(self, transport: Transport) -> None:
         """Count a connection that stays open."""
         if self.open_count >= self._subscriptions_max:
             raise TooManySubscriptions(
                 f"This server process has {self._subscriptions_max} subscriptions: try again later"
             )
         self.open_count += 1
+        measures.subscriptions.labels(transport).inc()
 
-    def leave(self) -> None:
+    def leave(self, transport: Transport) -> None:
         self.open_count -= 1
+        measures.subscriptions.labels(transport).dec()
 
     async def open(self, request: SubscribeRequest, authorization: str | None) -> Subscription:
         """A subscription of a caller. Raises what a request would be refused with."""

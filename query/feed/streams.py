@@ -16,9 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from catalog.errors import CatalogError
 from catalog.shutdown import stopping
+from query.feed import measures
 from query.feed.cursors import Cursor
 from query.feed.errors import MustRefetch
 from query.feed.events import HEARTBEAT, Message
+from query.feed.measures import Transport
 from query.feed.subscription import Subscription
 
 PIECE_BYTES = 64 * 1024
@@ -70,6 +72,7 @@ async def send_all(
     write: Write,
     timeout_s: float | None = None,
     *,
+    transport: Transport = "sse",
     is_queued: bool = False,
     slow_s: float = SLOW_S,
     gone_s: float = GONE_S,
@@ -87,9 +90,12 @@ async def send_all(
                     await write(piece)
             except TimeoutError:
                 last = subscription.cursor if is_queued else sent
+                told = [Message("slow-consumer", {"message": SLOW}, last)]
+                measures.sent(transport, told)
                 async with asyncio.timeout(gone_s):
-                    await write([Message("slow-consumer", {"message": SLOW}, last)])
+                    await write(told)
                 return
+            measures.sent(transport, piece)
             sent = subscription.cursor
     finally:
         await found.aclose()

@@ -36,11 +36,11 @@ class WebSocketFeed:
         async def write(messages: list[Message]) -> None:
             await send([_json(one) for one in messages] or [{"type": "heartbeat"}])
 
-        self._feed.enter()
+        self._feed.enter("ws")
         try:
-            await send_all(subscription, write, is_queued=True)
+            await send_all(subscription, write, transport="ws", is_queued=True)
         finally:
-            self._feed.leave()
+            self._feed.leave("ws")
 
 
 def _json(message: Message) -> Json:

@@ -95,6 +95,7 @@ class Stacks:
             access = self.s3.access
             database, root = self.postgres.database(), f"s3://{self.s3.bucket()}/warehouse"
             below = {"CALVE_DATABASE": database, "CALVE_WAREHOUSE_ROOT": root, **access.settings}
+            below["CALVE_WEBHOOK_KEY"] = "only for tests, not a secret"
         given = {**below, **(settings or {})}
         database = given.get("CALVE_DATABASE", database)
         root = given.get("CALVE_WAREHOUSE_ROOT", root)

@@ -4,7 +4,7 @@ Alembic runs the steps in versions/. Its import takes half a second, so the vers
 Alembic is imported only if a step is missing.
 
 To add a step, change catalog/store/schema.py, run `alembic -x database=sqlite:////tmp/catalog.db revision
---autogenerate --rev-id 0007 -m "what it does"`, review the generated file, and set NEWEST.
+--autogenerate --rev-id 0008 -m "what it does"`, review the generated file, and set NEWEST.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from catalog.store.database import Database, lift_time_limits
 from catalog.store.schema import schema_version
 
-NEWEST = 6
+NEWEST = 7
 
 log = logging.getLogger(__name__)
 _alembic_version = sa.table("alembic_version", sa.column("version_num"))

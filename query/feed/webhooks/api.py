@@ -100,7 +100,7 @@ async def create_webhook(
     wanted = body.model_dump(include={"tables", "operations", "where", "columns"})
     token = await _begin(service, warehouse, wanted, body.from_, caller.name)
     made = await run_in_threadpool(service.store.create, warehouse, url, secret, wanted, caller.name, token)
-    return _shown(made) | {"secret": made.secret}
+    return _shown(made) | {"secret": secret}
 
 
 @router.get("", operation_id="listWebhooks", response_model=WebhookList)

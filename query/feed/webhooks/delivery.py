@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from catalog.errors import CatalogError, Unavailable
 from catalog.shutdown import stopping
+from query.feed import measures
 from query.feed.cursors import Cursor
 from query.feed.events import Message
 from query.feed.feed import Feed
@@ -33,6 +34,7 @@ BYTES_MAX = 256 * 1024
 # Pauses after failures, in seconds; after the last one the webhook is dead. Together more than a day.
 PAUSES_S = (5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800, 43_200)
 SWEEP_EVERY_S = 3600.0
+MEASURE_EVERY_S = 5.0
 DEAD_FOR_MS = 30 * 24 * 3600 * 1000
 
 log = logging.getLogger(__name__)
@@ -81,19 +83,27 @@ class Deliverer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        swept_s = float("-inf")
+        swept_s = measured_s = float("-inf")
         while not stopping.is_set():
             try:
                 if loop.time() - swept_s > SWEEP_EVERY_S:
                     swept_s = loop.time()
                     before_ms = self._feed.now_ms() - DEAD_FOR_MS
                     await self._feed.run(lambda last=before_ms: self._store.delete_dead(last))  # type: ignore[misc]
+                if loop.time() - measured_s > MEASURE_EVERY_S:
+                    measured_s = loop.time()
+                    await self._feed.run(self._measure)
                 await self._claim_due()
             except CatalogError as error:
                 log.warning("webhooks have to wait", extra={"reason": error.message})
             except Exception:
                 log.exception("webhooks have to wait")
             await asyncio.sleep(POLL_S)
+
+    def _measure(self) -> None:
+        counts, oldest_ms = self._store.states()
+        lag_ms = 0 if oldest_ms is None else max(0, self._feed.now_ms() - oldest_ms)
+        measures.webhooks_are(counts, lag_ms / 1000)
 
     async def _claim_due(self) -> None:
         for id_ in await self._feed.run(lambda: self._store.due(CLAIMED_AT_ONCE)):
@@ -129,9 +139,11 @@ class Deliverer:
             piece = await _next_piece(subscription)
             if piece is not None:
                 result = await self._poster.post(webhook, piece.messages, token, piece.end.token)
+                measures.posted(is_accepted=result.is_accepted, is_final=result.is_final)
                 if not result.is_accepted:
                     await self._failed(webhook, attempts + 1, result.text, is_final=result.is_final)
                     return
+                measures.sent("webhook", piece.messages)
                 attempts, token = 0, piece.end.token
             else:
                 token = subscription.cursor.token
@@ -168,7 +180,10 @@ async def _next_piece(subscription: Subscription) -> Piece | None:
             if message.kind in ("change", "must-refetch"):
                 found.append(message)
                 size += len(message.frame)
-            if len(found) >= EVENTS_MAX or size >= BYTES_MAX or (found and message.kind == "progress"):
+            if found and message.kind == "progress":
+                found.append(message)  # it is not posted, and tells how late the commit is
+                break
+            if len(found) >= EVENTS_MAX or size >= BYTES_MAX:
                 break
     finally:
         await pending.aclose()  # type: ignore[attr-defined]

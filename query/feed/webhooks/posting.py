@@ -14,6 +14,7 @@ from catalog.moments import AtTime
 from query.feed.events import Message
 from query.feed.feed import Feed
 from query.feed.webhooks.addresses import Resolve, resolve, target_of
+from query.feed.webhooks.sealing import Sealing
 from query.feed.webhooks.signing import message_id, signed_headers
 from query.feed.webhooks.store import Webhook
 
@@ -37,12 +38,14 @@ class Poster:
     def __init__(
         self,
         feed: Feed,
+        sealing: Sealing,
         *,
         private: bool,
         resolved: Resolve = resolve,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._feed = feed
+        self._sealing = sealing
         self._private = private
         self._resolved = resolved
         self._now_ms = now_ms
@@ -81,7 +84,8 @@ class Poster:
             target = await self._feed.run(
                 lambda: target_of(webhook.url, private=self._private, resolved=self._resolved)
             )
-            headers = signed_headers(webhook.secret, identity, now_ms // 1000, body)
+            secret = self._sealing.opened(webhook.id, webhook.secret)
+            headers = signed_headers(secret, identity, now_ms // 1000, body)
             async with self._open().stream(
                 "POST",
                 target.url,

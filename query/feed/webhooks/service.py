@@ -9,6 +9,7 @@ from query.feed.feed import Feed
 from query.feed.rights import Rights, RightsChecks
 from query.feed.webhooks.delivery import Deliverer
 from query.feed.webhooks.posting import Poster
+from query.feed.webhooks.sealing import KeyText, Sealing
 from query.feed.webhooks.store import WebhookStore
 
 
@@ -19,13 +20,15 @@ class WebhookService:
         catalog: Catalog,
         check: Callable[[str, str], object],
         *,
+        key_text: KeyText,
         private: bool,
     ) -> None:
-        """`check` raises unless a principal may read a warehouse."""
+        """`check` raises unless a principal may read a warehouse. `key_text` is for the secrets in SQL."""
         self.feed = feed
         self.private = private
-        self.store = WebhookStore(catalog.database, catalog.now_ms)
-        self.poster = Poster(feed, private=private)
+        sealing = Sealing(key_text)
+        self.store = WebhookStore(catalog.database, catalog.now_ms, sealing)
+        self.poster = Poster(feed, sealing, private=private)
         self._checks = RightsChecks(lambda name, warehouse: check(name or "", warehouse), feed.threads)
         self._deliverer = Deliverer(feed, self.store, self.poster, self.rights)
 

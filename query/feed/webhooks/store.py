@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -17,7 +17,9 @@ import sqlalchemy as sa
 from catalog.errors import Conflict, NotFound
 from catalog.store.database import Database
 from catalog.store.schema import webhooks
+from query.feed.cursors import cursor_of
 from query.feed.feed import SubscribeRequest
+from query.feed.webhooks.sealing import Sealing
 
 PER_WAREHOUSE_MAX = 100
 ACTIVE, DEAD = "active", "dead"
@@ -32,7 +34,7 @@ class Webhook:
     id: str
     warehouse: str
     url: str
-    secret: str
+    secret: str = field(repr=False)  # sealed
     wanted: dict[str, Any]  # tables, operations, where, columns
     principal: str
     created_ms: int
@@ -43,6 +45,8 @@ class Webhook:
     last_error: str | None
     last_success_ms: int | None
     died_ms: int | None
+    number: int | None  # of the commit up to which everything was delivered
+    read_ms: int | None  # when the token was brought up to date
 
     def request(self) -> SubscribeRequest:
         return SubscribeRequest(self.warehouse, from_=self.token, **self.wanted)
@@ -63,7 +67,14 @@ _COLUMNS = (
     webhooks.c.last_error,
     webhooks.c.last_success_ms,
     webhooks.c.died_ms,
+    webhooks.c.number,
+    webhooks.c.read_ms,
 )
+
+
+def _read_up_to(token: str, now_ms: int) -> dict[str, int]:
+    """The columns that say what the webhook still needs (catalog/store/webhook_holds.py)."""
+    return {"number": cursor_of(token).number, "read_ms": now_ms}
 
 
 def _webhook(row: Any) -> Webhook:
@@ -72,8 +83,9 @@ def _webhook(row: Any) -> Webhook:
 
 
 class WebhookStore:
-    def __init__(self, database: Database, now_ms: Callable[[], int]) -> None:
+    def __init__(self, database: Database, now_ms: Callable[[], int], sealing: Sealing) -> None:
         self._database = database
+        self._sealing = sealing
         self._now_ms = now_ms
 
     # -- what the API does
@@ -81,14 +93,15 @@ class WebhookStore:
     def create(
         self, warehouse: str, url: str, secret: str, wanted: dict[str, Any], principal: str, token: str
     ) -> Webhook:
+        id_, now_ms = uuid.uuid4().hex, self._now_ms()
         made = Webhook(
-            id=uuid.uuid4().hex,
+            id=id_,
             warehouse=warehouse,
             url=url,
-            secret=secret,
+            secret=self._sealing.sealed(id_, secret),
             wanted=wanted,
             principal=principal,
-            created_ms=self._now_ms(),
+            created_ms=now_ms,
             state=ACTIVE,
             token=token,
             attempts=0,
@@ -96,6 +109,7 @@ class WebhookStore:
             last_error=None,
             last_success_ms=None,
             died_ms=None,
+            **_read_up_to(token, now_ms),
         )
         values = {column.name: getattr(made, column.name) for column in _COLUMNS}
         values |= {"wanted": orjson.dumps(wanted).decode(), "claim": "", "claimed_until_ms": 0}
@@ -130,7 +144,8 @@ class WebhookStore:
         """Deliver again, at once; from another token if one is given."""
         values: dict[str, Any] = {"state": ACTIVE, "attempts": 0, "next_attempt_ms": 0, "died_ms": None}
         if token is not None:
-            values |= {"token": token, "claim": "", "claimed_until_ms": 0}
+            values |= {"claim": "", "claimed_until_ms": 0, "token": token}
+            values |= _read_up_to(token, self._now_ms())
         statement = (
             sa.update(webhooks).where(webhooks.c.warehouse == warehouse, webhooks.c.id == id_).values(values)
         )
@@ -166,6 +181,7 @@ class WebhookStore:
         """Renew the claim and store how far the webhook is. False if the claim is lost."""
         now_ms = self._now_ms()
         values: dict[str, Any] = {"claimed_until_ms": now_ms + lease_ms, "token": token}
+        values |= _read_up_to(token, now_ms)
         if is_delivered:
             values |= {"attempts": 0, "last_error": None, "last_success_ms": now_ms}
         return self._of_claim(id_, claim, values)
@@ -191,6 +207,20 @@ class WebhookStore:
             return 0  # nothing is written then
         statement = sa.delete(webhooks).where(is_due)
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+    def states(self) -> tuple[dict[str, int], int | None]:
+        """How many webhooks there are of each state, and the oldest `read_ms` of those that fail."""
+        counts = {ACTIVE: 0, "failing": 0, DEAD: 0}
+        oldest = None
+        is_failing = webhooks.c.attempts > 0
+        found = sa.select(webhooks.c.state, is_failing, sa.func.count(), sa.func.min(webhooks.c.read_ms))
+        for state, failing, count, read_ms in self._database.fetch_all(
+            found.group_by(webhooks.c.state, is_failing)
+        ):
+            counts["failing" if state == ACTIVE and failing else state] += count
+            if state == ACTIVE and failing and read_ms is not None:
+                oldest = int(read_ms)
+        return counts, oldest
 
     def _of_claim(self, id_: str, claim: str, values: dict[str, Any]) -> bool:
         statement = sa.update(webhooks).where(webhooks.c.id == id_, webhooks.c.claim == claim).values(values)

@@ -17,9 +17,12 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
+from catalog.store.schema import history, webhooks
 from tests.contract.query.feed.feed_lake import FeedLake
-from tests.harness.stacks import STACKS, Stack, Stacks
+from tests.contract.query.feed.test_refetch import finished_job
+from tests.harness.stacks import STACKS, Stack, StackName, Stacks
 
 
 @dataclass
@@ -166,6 +169,89 @@ def test_a_dead_webhook_is_listed_and_can_be_resumed(lake: FeedLake, receiver: R
     call(lake.stack, "POST", f"/{made['id']}/resume", **{"from": "now"})
     lake.publish({"orders": [("insert", 4, "new")]})
     receiver.wait_for(lambda: [id_ for one in receiver.accepted() for id_ in one.ids] == [1, 2, 4])
+
+
+HASTY = {
+    "CALVE_WEBHOOK_PRIVATE_ADDRESSES": "true",
+    "CALVE_KEPT_MOMENTS": "all:500ms",  # so history rows are deleted after three seconds
+    "CALVE_MAINTENANCE_INTERVAL_S": "0.2",
+    "CALVE_READER_PIN_S": "1",
+    "CALVE_READER_GRACE_S": "0",
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_receiver_may_be_down_for_longer_than_the_history_is_kept(
+    stacks: Stacks, tmp_path: Path, receiver: Receiver, name: StackName
+) -> None:
+    with stacks.started(name, tmp_path / "hasty", HASTY) as stack:
+        lake = FeedLake.on(stack)
+        lake.create("orders")
+        receiver.status = 503
+        made = call(stack, "POST", url=receiver.url)
+        for number in range(3):
+            published = lake.publish({"orders": [("insert", number, "new")]})
+            finished_job(lake, published, lake.commit_us, "orders")
+        receiver.wait_for(lambda: metric(stack, 'calve_webhook_requests_total{result="failed"}') > 0)
+        # Rows of another warehouse that are younger, and that no webhook needs, are deleted.
+        url = f"{stack.url}/lake/v1/warehouses"
+        httpx.post(url, json={"name": "without"}, timeout=60).raise_for_status()
+        other = FeedLake.on(stack, "without")
+        other.create("orders")
+        first = other.publish({"orders": [("insert", 1, "new")]})
+        other.publish({"orders": [("insert", 2, "new")]})
+
+        def is_deleted() -> bool:
+            for warehouse in ("main", "without"):  # maintenance is due after a commit
+                body = {"namespace": [f"n{time.time_ns()}"]}
+                httpx.post(f"{stack.url}/v1/{warehouse}/namespaces", json=body).raise_for_status()
+            return first not in numbers_of(other)
+
+        receiver.wait_for(is_deleted)
+        receiver.wait_for(lambda: metric(stack, "calve_webhook_lag_seconds") > 0)
+        receiver.status = 204
+        call(stack, "POST", f"/{made['id']}/resume")
+        receiver.wait_for(lambda: [id_ for one in receiver.accepted() for id_ in one.ids] == [0, 1, 2])
+        assert metric(stack, 'calve_feed_changes_total{transport="webhook"}') == 3
+        receiver.wait_for(lambda: metric(stack, "calve_webhook_lag_seconds") == 0)
+        assert metric(stack, 'calve_webhooks{state="active"}') == 1
+
+
+def numbers_of(lake: FeedLake) -> set[int]:
+    """The numbers of the changes of `orders` that the history has."""
+    with database(lake.stack) as connection:
+        found = sa.select(history.c.number).where(
+            history.c.warehouse == lake.warehouse, history.c.name == "orders"
+        )
+        return set(connection.execute(found).scalars())
+
+
+@contextlib.contextmanager
+def database(stack: Stack) -> Iterator[sa.Connection]:
+    engine = sa.create_engine(stack.database.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+def metric(stack: Stack, name: str) -> float:
+    lines = httpx.get(f"{stack.url}/metrics", timeout=60).text.splitlines()
+    return float(next((line.split()[-1] for line in lines if line.startswith(f"{name} ")), "0"))
+
+
+def test_the_database_does_not_have_the_secret(stack: Stack) -> None:
+    made = call(stack, "POST", url="https://localhost:1/")
+    with database(stack) as connection:
+        row = connection.execute(sa.select(webhooks).where(webhooks.c.id == made["id"])).one()
+    call(stack, "DELETE", f"/{made['id']}")
+    assert made["secret"].removeprefix("whsec_") not in repr(row)
+
+
+def test_postgresql_needs_a_key(stacks: Stacks, tmp_path: Path) -> None:
+    """Otherwise each server process would have one of its own."""
+    with stacks.started("postgres-s3", tmp_path, {"CALVE_WEBHOOK_KEY": ""}) as stack:
+        error = refused(stack, url="https://example.com/")
+        assert (error["code"], "webhook_key" in error["message"]) == (400, True)
 
 
 def test_only_one_of_several_processes_delivers(stacks: Stacks, tmp_path: Path, receiver: Receiver) -> None:

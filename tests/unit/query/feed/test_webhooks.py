@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from catalog.errors import Invalid
 from ingest.api.context import secret_key, verify_signature
 from query.feed.webhooks.addresses import checked_url, is_public, target_of
+from query.feed.webhooks.sealing import KEY_FILE, Sealing, key_in
 from query.feed.webhooks.signing import checked_secret, message_id, new_secret, signed_headers
 
 PRIVATE = (
@@ -95,3 +98,30 @@ def test_the_signature_is_the_one_that_receivers_check() -> None:
     for wrong in ("", "whsec_", "whsec_AAAA", "whsec_###"):
         with pytest.raises(Invalid, match="whsec_"):
             checked_secret(wrong)
+
+
+def test_a_sealed_secret_is_for_one_webhook_and_one_key() -> None:
+    sealing = Sealing(lambda: "a long random text")
+    sealed = sealing.sealed("w", "whsec_x")
+    assert "whsec" not in sealed
+    assert sealing.sealed("w", "whsec_x") != sealed, "each time with another nonce"
+    assert Sealing(lambda: "a long random text").opened("w", sealed) == "whsec_x"
+    for other, id_, text in (
+        (Sealing(lambda: "another text"), "w", sealed),
+        (sealing, "v", sealed),
+        (sealing, "w", "whsec_x"),
+        (sealing, "w", ""),
+    ):
+        with pytest.raises(Invalid, match="webhook_key is not the one"):
+            other.opened(id_, text)
+    with pytest.raises(Invalid, match="need the setting webhook_key"):
+        Sealing(lambda: None).sealed("w", "whsec_x")
+
+
+def test_the_key_file_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        keys = set(threads.map(lambda _: key_in(tmp_path / "home"), range(8)))
+    assert len(keys) == 1
+    assert len(keys.pop()) >= 32
+    assert (tmp_path / "home" / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in (tmp_path / "home").iterdir()] == [KEY_FILE]
