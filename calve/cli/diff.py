@@ -13,6 +13,8 @@ from calve.cli.output import json_text, moment_text
 from calve.client import Lake
 from calve.client.times import Moment
 
+COMMIT_TIMESTAMP = "_commit_timestamp"
+
 
 @click.command()
 @click.argument("table")
@@ -52,9 +54,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     )
     lines = [f"from {start} to {end}"]
     lines += [f"column {_column(change)}" for change in found["schema"]]
-    lines += [click.style(f"+ {row_text(row)}", fg="green") for row in rows["added"]]
+    lines += [click.style(f"+ {row_text(_own(row))}", fg="green") for row in rows["added"]]
     lines += [line for row in rows["changed"] for line in _changed(row)]
-    lines += [click.style(f"- {row_text(row)}", fg="red") for row in rows["removed"]]
+    lines += [click.style(f"- {row_text(_own(row))}", fg="red") for row in rows["removed"]]
     counts = (
         f"{rows['added_count']:,} added, {rows['changed_count']:,} changed, {rows['removed_count']:,} removed"
     )
@@ -64,16 +66,23 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _changed(row: dict[str, Any]) -> list[str]:
-    width = max(map(len, row["old"]), default=0)
     cells = [
         (name, row_text({"": row["old"][name]})[1:], row_text({"": new})[1:])
-        for name, new in row["new"].items()
+        for name, new in _own(row["new"]).items()
     ]
+    width = max((len(name) for name, _, _ in cells), default=0)
     old_width = max((len(old) for _, old, _ in cells), default=0)
     head = click.style(f"~ {row_text(row['key'])}", fg="yellow")
+    if not cells:
+        return [f"{head}  written again with the same values"]
     return [head, *(f"    {name:{width}}  {old:{old_width}}  →  {new}" for name, old, new in cells)]
 
 
+def _own(row: dict[str, Any]) -> dict[str, Any]:
+    """Without the time at which the row was written, which ingest adds and every change changes."""
+    return {name: value for name, value in row.items() if name != COMMIT_TIMESTAMP}
+
+
 def _column(change: dict[str, Any]) -> str:
-    values = "" if change["old"] is None and change["new"] is None else f": {change['old']} → {change['new']}"
-    return f"{change['column']} {change['change']}{values}"
+    types = " → ".join(str(type_) for type_ in (change["old"], change["new"]) if type_ is not None)
+    return f"{change['column']} {change['change']}{types and f': {types}'}"

@@ -6,6 +6,7 @@ import click
 
 from calve.cli.connection import as_of_option, lake_options
 from calve.cli.output import format_option, moment_text, print_rows
+from calve.cli.table_facts import live_rows
 from calve.client import Lake
 from calve.client.times import Moment
 
@@ -29,10 +30,10 @@ def command(lake: Lake, table: str, as_of: Moment | None, form: str | None) -> N
             moment_text(one["time"]),
             one["number"] if one["number"] is not None else "-",
             one["operation"] or "-",
-            one["summary"].get("total-records", "-"),
+            live_rows(one["summary"]),
             one["principal"] or "-",
             ", ".join(one["refs"]) or "-",
         )
         for one in lake.table(table).snapshots(as_of=as_of)
     ]
-    print_rows(("snapshot", "time", "commit", "operation", "records", "by", "refs"), rows, form)
+    print_rows(("snapshot", "time", "commit", "operation", "rows", "by", "refs"), rows, form)

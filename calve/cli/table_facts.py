@@ -21,9 +21,13 @@ def current_summary(metadata: dict[str, Any]) -> Summary:
     for snapshot in metadata.get("snapshots") or ():
         if snapshot["snapshot-id"] == current:
             summary = snapshot.get("summary", {})
-            rows = int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
-            return Summary(rows, int(summary.get("total-files-size", 0)))
+            return Summary(live_rows(summary), int(summary.get("total-files-size", 0)))
     return Summary(0, 0)
+
+
+def live_rows(summary: dict[str, Any]) -> int:
+    """The rows that a reader of a snapshot finds: records without those that are deleted."""
+    return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
 
 
 def time_text(ms: int | None) -> str:

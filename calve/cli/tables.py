@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from calve.cli.connection import lake_options
@@ -32,4 +34,8 @@ def command(lake: Lake, namespace: str | None, show_all: bool, form: str | None)
             summary = current_summary(metadata)
             size = bytes_text(summary.bytes) if form in (None, "table") else summary.bytes
             rows.append((name, summary.rows, size, time_text(metadata.get("last-updated-ms"))))
+    if not rows and (form == "table" or (form is None and sys.stdout.isatty())):
+        where = f"in {namespace}" if namespace else f"in {lake.warehouse}"
+        print(f"There are no tables {where} yet. `calve demo` or `calve load` makes some.")
+        return
     print_rows(("table", "rows", "size", "last commit"), rows, form)

@@ -10,9 +10,9 @@ import httpx
 
 from calve.client import operations, source_operations, subscriptions, transactions
 from calve.client.async_table import AsyncTable
-from calve.client.calls import AsyncConnection, client_arguments
+from calve.client.calls import AsyncConnection, address_and_token, client_arguments
 from calve.client.files import rows_of_data
-from calve.client.lake import DEFAULT_URL, RETRY_S, TIMEOUT_S
+from calve.client.lake import RETRY_S, TIMEOUT_S
 from calve.client.names import TableName, levels_of
 from calve.client.operations import Params, Progress, Wait, WarehouseAddress
 from calve.client.results import Result, WriteResult
@@ -345,7 +345,7 @@ class AsyncTransaction(OpenTransaction):
 
 
 async def connect_async(
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     *,
     warehouse: str = "main",
@@ -355,9 +355,10 @@ async def connect_async(
 ) -> AsyncLake:
     """Connect to a server, and check that it answers and has the warehouse.
 
+    Without `url`, the environment variables CALVE_URI and CALVE_TOKEN are used, else the local server.
     `retry_s` is how long a write is repeated while the server is away.
     """
-    url = url.rstrip("/")
+    url, token = address_and_token(url, token)
     client = httpx.AsyncClient(**client_arguments(url, token, timeout_s), transport=transport)
     connection = AsyncConnection(client, retry_s)
     try:

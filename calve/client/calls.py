@@ -7,6 +7,7 @@ result. So each is written once; `Connection` runs it, `AsyncConnection` runs it
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
@@ -20,6 +21,7 @@ from calve.errors import CalveError, Timeout, Unavailable, class_of
 Result = TypeVar("Result")
 Steps = Generator["Call", httpx.Response, Result]
 
+DEFAULT_URL = "http://127.0.0.1:8181"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 FIRST_DELAY_S = 0.1
@@ -168,6 +170,14 @@ class AsyncConnection:
             raise _unreachable(error, self.client.base_url) from error
 
 
+def address_and_token(url: str | None, token: str | None) -> tuple[str, str | None]:
+    """Where to connect to. Without a URL, CALVE_URI and CALVE_TOKEN say so, as for the commands."""
+    if url is None:
+        url = os.environ.get("CALVE_URI") or DEFAULT_URL
+        token = token or os.environ.get("CALVE_TOKEN")
+    return url.rstrip("/"), token
+
+
 def client_arguments(url: str, token: str | None, timeout_s: float) -> dict[str, Any]:
     """For httpx.Client and httpx.AsyncClient."""
     # A proxy named in the environment does not know this machine's own addresses.
@@ -179,7 +189,7 @@ def client_arguments(url: str, token: str | None, timeout_s: float) -> dict[str,
 def require_success(outcome: httpx.Response | httpx.TransportError, url: httpx.URL) -> httpx.Response:
     """The response, or the error that it means."""
     if isinstance(outcome, httpx.TransportError):
-        raise _unreachable(outcome, url) from outcome
+        raise _unreachable(outcome, url) from None  # its message has what the cause says
     if not outcome.is_success:
         raise error_of(outcome)
     return outcome

@@ -9,7 +9,7 @@ from typing import Any, Self
 import httpx
 
 from calve.client import operations, source_operations, subscriptions, transactions
-from calve.client.calls import Connection, client_arguments
+from calve.client.calls import Connection, address_and_token, client_arguments
 from calve.client.files import rows_of_data
 from calve.client.names import TableName, levels_of
 from calve.client.operations import Params, Progress, Wait, WarehouseAddress
@@ -22,7 +22,6 @@ from calve.client.times import Moment
 from calve.client.transactions import OpenTransaction
 from calve.errors import CalveError, Unavailable
 
-DEFAULT_URL = "http://127.0.0.1:8181"
 TIMEOUT_S = 60.0
 RETRY_S = 60.0
 
@@ -343,7 +342,7 @@ class Transaction(OpenTransaction):
 
 
 def connect(
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     *,
     warehouse: str = "main",
@@ -353,9 +352,10 @@ def connect(
 ) -> Lake:
     """Connect to a server, and check that it answers and has the warehouse.
 
+    Without `url`, the environment variables CALVE_URI and CALVE_TOKEN are used, else the local server.
     `retry_s` is how long a write is repeated while the server is away.
     """
-    url = url.rstrip("/")
+    url, token = address_and_token(url, token)
     client = httpx.Client(**client_arguments(url, token, timeout_s), transport=transport)
     connection = Connection(client, retry_s)
     try:

@@ -187,10 +187,13 @@ DIFFERENCE = {
         "key": ["id"],
         "added_count": 1200,
         "removed_count": 1,
-        "changed_count": 1,
-        "added": [{"id": 3, "state": "new"}],
+        "changed_count": 2,
+        "added": [{"id": 3, "state": "new", "_commit_timestamp": "2026-11-18T01:00:30Z"}],
         "removed": [{"id": 1, "state": None}],
-        "changed": [{"key": {"id": 2}, "old": {"state": "new", "n": 1}, "new": {"state": "paid", "n": 2}}],
+        "changed": [
+            {"key": {"id": 2}, "old": {"state": "new", "n": 1}, "new": {"state": "paid", "n": 2}},
+            {"key": {"id": 4}, "old": {"_commit_timestamp": "a"}, "new": {"_commit_timestamp": "b"}},
+        ],
         "truncated": True,
     },
     "schema": [{"column": "note", "change": "added", "old": None, "new": "string"}],
@@ -203,13 +206,14 @@ def test_a_difference(served: Served, capsys: pytest.CaptureFixture[str]) -> Non
     out = ran(capsys, "diff", "shop.orders", "--from", "40", "--format", "table")
     assert out.splitlines() == [
         "from 2026-11-18 01:00:00 UTC (commit 40) to 2026-11-18 01:01:00 UTC (commit 42)",
-        "column note added: None → string",
+        "column note added: string",
         "+ id=3, state=new",
         "~ id=2",
         "    state  new  →  paid",
         "    n      1    →  2",
+        "~ id=4  written again with the same values",
         "- id=1, state=null",
-        "1,200 added, 1 changed, 1 removed; not all are shown: --limit shows more",
+        "1,200 added, 2 changed, 1 removed; not all are shown: --limit shows more",
     ]
     assert dict(server.last.url.params) == {"from": "40", "limit": "20"}
     assert json.loads(ran(capsys, "diff", "shop.orders", "--from", "40")) == DIFFERENCE
@@ -229,6 +233,12 @@ PLANNED = {
     "number": None,
     "notice": "A mirror.",
 }
+
+
+def test_no_tables_yet(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    served({"GET /v1/main/namespaces": {"namespaces": []}})
+    assert "calve demo" in ran(capsys, "tables", "--format", "table")
+    assert ran(capsys, "tables") == "", "a pipe gets the list alone"
 
 
 def test_a_rollback_asks_first(

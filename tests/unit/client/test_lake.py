@@ -58,6 +58,19 @@ def test_connecting_checks_the_server_and_the_warehouse() -> None:
         FakeServer({"GET /v1/config": failed(404, "no warehouse acme")}).connect()
 
 
+def test_the_environment_says_where_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CALVE_URI", raising=False)
+    monkeypatch.delenv("CALVE_TOKEN", raising=False)
+    assert calls.address_and_token(None, None) == ("http://127.0.0.1:8181", None)
+    monkeypatch.setenv("CALVE_URI", "https://lake.test/")
+    monkeypatch.setenv("CALVE_TOKEN", "secret")
+    assert calls.address_and_token(None, None) == ("https://lake.test", "secret")
+    assert calls.address_and_token(None, "mine") == ("https://lake.test", "mine")
+    assert calls.address_and_token("https://other.test", None) == ("https://other.test", None), (
+        "a token goes to its own server only"
+    )
+
+
 def test_a_query() -> None:
     table = pa.table({"n": [1, 2], "amount": pa.array([Decimal("1.10"), None], pa.decimal128(9, 2))})
     server = FakeServer({"POST /query": arrow_response(table)})
