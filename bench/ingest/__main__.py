@@ -1,13 +1,14 @@
 """Measures ingest: how quickly changes are durable, and how quickly every engine sees them.
 
-    python -m bench.ingest [--part ack|end-to-end|freshness|mirror] [--quick] [--workers N] [--json FILE]
+    python -m bench.ingest [--part PART …] [--quick] [--workers N] [--json FILE]
 
     ack         durable acknowledgements over HTTP, beside a file that is synced and a bare ASGI app
     end-to-end  changes from POST until all are visible, beside a hand-written Structured Streaming job
     freshness   POST until DuckDB sees it, at 500 and 5,000 events/s, on one table and on ten
     mirror      the same on mirrors of 10,000, 1 M and 10 M rows
+    publish     where the time of one publish goes, in wall time and in processor time
 
-Everything runs on this machine, from one temporary folder, over loopback. Without --part all four are
+Everything runs on this machine, from one temporary folder, over loopback. Without --part all are
 measured, one after the other. --quick is for a first look: a few seconds for each figure, and no mirror of
 10 M rows.
 """
@@ -30,7 +31,7 @@ from typing import Any
 import orjson
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-PARTS = ("ack", "end-to-end", "freshness", "mirror")
+PARTS = ("ack", "end-to-end", "freshness", "mirror", "publish")
 
 
 def main() -> None:

@@ -64,12 +64,24 @@ def _cpu_s(pid: int) -> float:
     return sum(_cpu_ticks(one) for one in _family(pid)) / os.sysconf("SC_CLK_TCK")
 
 
+def family_cpu_s(pid: int) -> dict[int, tuple[str, float]]:
+    """The name and the processor time of a process and of all processes below it."""
+    ticks_s = os.sysconf("SC_CLK_TCK")
+    return {one: (_name(one), _cpu_ticks(one) / ticks_s) for one in _family(pid)}
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
 def _family(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
-        with contextlib.suppress(FileNotFoundError):  # ended between two looks
-            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-            found += [int(child) for child in children]
+        for thread in Path(f"/proc/{parent}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # ended between two looks
+                found += [int(child) for child in thread.read_text().split()]
     return found
 
 
