@@ -94,6 +94,7 @@ def assemble(
     app.state.write_slots = CapacityLimiter(WRITERS_MAX)
     app.state.ingest = ingest
     app.state.maintenance = open_maintenance(settings, catalog, ingest)
+    app.state.verification = app.state.maintenance.verification
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
     api = ingest.api if ingest is not None else None
     app.state.query = open_query(settings, catalog, api, app.state.tables)

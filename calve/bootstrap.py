@@ -47,6 +47,7 @@ from ingest.staging.process import StagingProcess
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs
 from ingest.store.tables import LandingTables
+from ingest.verification import api as verification_api
 from maintenance.kept_moments import KeptMomentsPolicy
 
 JOURNAL_POOL_SIZE = 4  # appends have one thread; the others read
@@ -235,6 +236,7 @@ def ingest_routers() -> tuple[APIRouter, ...]:
         sources_api.router,
         tables_api.router,
         epochs.router,
+        verification_api.router,
     )
 
 

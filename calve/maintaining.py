@@ -1,10 +1,13 @@
-"""Creates maintenance from the settings."""
+"""Creates maintenance and verification from the settings."""
 
 from __future__ import annotations
 
 from calve.bootstrap import Ingest
 from calve.settings import Settings
 from catalog.services.catalog import Catalog
+from ingest.verification.jobs import InTurn, VerificationJobs
+from ingest.verification.service import VerificationService
+from ingest.verification.store import Verifications
 from maintenance.policies import Policies
 from maintenance.rounds import RoundSettings
 from maintenance.row_lifetimes import RowLifetimes
@@ -19,5 +22,14 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
     rows = RowLifetimes(ingest.journal.database) if ingest is not None else None
     maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance, rows=rows)
     if ingest is not None:
-        ingest.job_service.maintenance = maintenance.jobs
+        verification = open_verification(settings, catalog, ingest)
+        ingest.job_service.maintenance = InTurn([verification.due, maintenance.jobs, verification.due.idle])
+        ingest.landing_status.verification = verification.of_warehouse
+        maintenance.verification = verification
     return maintenance
+
+
+def open_verification(settings: Settings, catalog: Catalog, ingest: Ingest) -> VerificationService:
+    store = Verifications(catalog.database)
+    due = VerificationJobs(catalog, store, ingest.jobs, ingest.tables, settings.verify_interval_s)
+    return VerificationService(catalog, store, ingest.jobs, ingest.tables, due, ingest.job_service.wakeup)

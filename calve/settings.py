@@ -134,6 +134,9 @@ class Settings(BaseSettings):
         description="Which past moments of a warehouse can be read: all of the last 10 minutes, and so on.",
     )
     maintenance_interval_s: Seconds = Field(10.0, ge=0.1, description="Time between rounds of maintenance.")
+    verify_interval_s: Seconds = Field(
+        3600.0, ge=0, description="A mirror that has changed is verified again after this time; 0 is never."
+    )
     reader_pin_s: int = Field(
         3600, ge=1, description="A moment that a client reads stays readable for this time after a request."
     )

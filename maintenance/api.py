@@ -184,7 +184,7 @@ def remove_orphans(
 
 @jobs_router.post("/jobs/{job}/complete", operation_id="completeJob", status_code=204)
 def complete_job(maintenance: MaintenanceDep, caller: CallerDep, job: str, body: CompleteRequest) -> None:
-    """End a job of maintenance, and record what it did. For workers."""
+    """End a job of maintenance or verification, and record what it did. For workers."""
     found = maintenance.job(job)
     role = caller.role(found.warehouse) if found is not None else None
     if found is None or role is None or role < Role.WRITER:

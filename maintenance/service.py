@@ -14,6 +14,7 @@ from catalog.services import namespaces
 from catalog.services.catalog import Catalog
 from ingest.store.jobs import Job, Jobs
 from ingest.store.tables import LandingTables
+from ingest.verification.service import VerificationService
 from maintenance.health import COMPACT, health, reasons
 from maintenance.jobs import KIND, MaintenanceJobs
 from maintenance.orphans import Orphans
@@ -49,6 +50,7 @@ class Maintenance:
         )
         self._orphans = Orphans(catalog, store)
         self._is_on = is_on
+        self.verification: VerificationService | None = None  # its jobs end as those of maintenance do
 
     def start(self) -> None:
         if self._is_on:
@@ -184,7 +186,10 @@ class Maintenance:
     # -- jobs
 
     def job(self, job_id: str) -> Job | None:
-        """An unfinished or finished job of maintenance."""
+        """An unfinished or finished job that is no batch."""
+        verified = self.verification.job(job_id) if self.verification is not None else None
+        if verified is not None:
+            return verified
         found = self._landing_jobs.get(job_id)
         if found is None or not found.description:
             return None
@@ -193,6 +198,9 @@ class Maintenance:
     def complete(self, job: Job, epoch: int, facts: dict[str, Any]) -> None:
         if job.state == "done" and job.epoch == epoch:
             return  # a repeat, whose answer was lost
+        if self.verification is not None and self.verification.job(job.id) is not None:
+            self.verification.complete(job, epoch, facts)
+            return
         self.jobs.complete(job, epoch, facts)
 
     # -- tables

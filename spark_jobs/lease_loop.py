@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs import maintenance
+from spark_jobs import maintenance, verify
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.landing_job import LandingJob, Progress
 from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from
@@ -128,6 +128,7 @@ class Worker:
         session = SlotSession(self._spark, self._server, self._stores, self._name, slot)
         landing = LandingJob(self._server, session, self._pool, self._states, self._key_files)
         step = maintenance.MaintenanceStep(self._server, session)
+        verification = verify.Verification(self._server, session)
         without = {name: value for name, value in self._about.items() if name != "maintenance"}
         # Maintenance has one slot, so that batches always find another.
         is_first = slot == 0 or self._about.get("maintenance") == "only"
@@ -145,6 +146,8 @@ class Worker:
             silent_s = 0.0
             if given is not None and given.get("kind") == maintenance.KIND:
                 self._maintain(slot, step, given)
+            elif given is not None and given.get("kind") == verify.KIND:
+                self._verify(slot, verification, given)
             elif given is not None:
                 self._do(slot, landing, given)
 
@@ -190,6 +193,32 @@ class Worker:
             say("lost", job=job.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - as above; the table is tried again later
             self._failed(running.job, error, None)
+        finally:
+            self._running.pop(slot, None)
+
+    def _verify(self, slot: int, verification: verify.Verification, given: Any) -> None:
+        """Verify a mirror. The server hears of a failure, too: the table is tried again later."""
+        try:
+            job = verify.job_from(given)
+        except BadJob as error:
+            self._give_back(given, error)
+            return
+        running = self._running[slot] = _Running(job.lease)
+        table = ".".join((*job.namespace, job.name))
+        try:
+            facts = verification.run(job)
+            self._server.complete(running.job, facts)
+            shown = {name: facts[name] for name in ("rows", "buckets-differing", "ms")}
+            say("verified", job=job.id, table=table, number=job.number, **shown)
+        except LostLease as error:
+            say("lost", job=job.id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            words = _words(error)
+            say("failed", job=job.id, table=table, error=words)
+            with contextlib.suppress(ServerError):  # a lease that is not ended runs out
+                self._server.complete(running.job, {"error": words})
+            if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
+                self._die(words)
         finally:
             self._running.pop(slot, None)
 

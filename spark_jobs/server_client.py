@@ -188,7 +188,7 @@ class Server:
             raise _lost(refused) from refused
 
     def complete(self, job: Job, facts: Mapping[str, Any]) -> None:
-        """End a job of maintenance."""
+        """End a job that is no batch, with what it did or found."""
         try:
             self._call("POST", f"{_path(job)}/complete", {"epoch": job.epoch, "facts": dict(facts)})
         except ServerError as error:
@@ -233,7 +233,7 @@ class Server:
     def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
         """The metadata of a table, with its current snapshot alone."""
         levels = "%1F".join(_segment(level) for level in namespace)
-        path = f"/v1/{prefix}/namespaces/{levels}/tables/{_segment(name)}?snapshots=refs"
+        path = f"/v1/{quote(prefix, safe='%')}/namespaces/{levels}/tables/{_segment(name)}?snapshots=refs"
         metadata: dict[str, Any] = self._call("GET", path).json()["metadata"]
         return metadata
 

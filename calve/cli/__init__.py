@@ -34,6 +34,7 @@ COMMANDS = {
     "rollback": "Set a table back to a moment or a snapshot.",
     "tail": "Print changes as they become visible.",
     "status": "Show what waits, and how far each table is.",
+    "verify": "Compare tables with their changes, or with their source.",
     "maintenance": "Show the health of all tables, and what runs next and why.",
     "sources": "Choose what of a source is stored, pause and resume sources.",
     "table": "Pause and resume the changes of a table.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Literal
+from typing import Any, Literal
 
 from calve.client.calls import AsyncConnection
 from calve.client.names import dotted
@@ -113,6 +113,23 @@ class AsyncTable:
     async def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return await self._connection.run(self._operations.maintenance())
+
+    async def verification(self) -> Document:
+        """Whether the mirror is right: up to which position that is known, and which rows differ."""
+        return await self._connection.run(self._operations.verification())
+
+    async def verify(self) -> Document:
+        """Have a worker compare the mirror with its changes. `verification()` shows what it finds."""
+        return await self._connection.run(self._operations.verify())
+
+    async def post_checksums(
+        self, source: str, position: int | str, columns: Sequence[str], count: int, **checksums: Any
+    ) -> Document:
+        """Have a worker compare the table with checksums of its source at a position: `hash`, the sum over
+        all rows, or `buckets`, the rows and the sum of each bucket.
+        """
+        given = {"source": source, "position": position, "columns": list(columns), "count": count}
+        return await self._connection.run(self._operations.post_checksums(given | checksums))
 
     async def compact(self, *, dry_run: bool = False) -> Document:
         """Have a worker join small files. `maintenance()` shows when it is done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Literal
+from typing import Any, Literal
 
 from calve.client.calls import Connection
 from calve.client.names import dotted
@@ -109,6 +109,23 @@ class Table:
     def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return self._connection.run(self._operations.maintenance())
+
+    def verification(self) -> Document:
+        """Whether the mirror is right: up to which position that is known, and which rows differ."""
+        return self._connection.run(self._operations.verification())
+
+    def verify(self) -> Document:
+        """Have a worker compare the mirror with its changes. `verification()` shows what it finds."""
+        return self._connection.run(self._operations.verify())
+
+    def post_checksums(
+        self, source: str, position: int | str, columns: Sequence[str], count: int, **checksums: Any
+    ) -> Document:
+        """Have a worker compare the table with checksums of its source at a position: `hash`, the sum over
+        all rows, or `buckets`, the rows and the sum of each bucket.
+        """
+        given = {"source": source, "position": position, "columns": list(columns), "count": count}
+        return self._connection.run(self._operations.post_checksums(given | checksums))
 
     def compact(self, *, dry_run: bool = False) -> Document:
         """Have a worker join small files. `maintenance()` shows when it is done."""

@@ -136,6 +136,15 @@ class TableOperations:
     def maintenance(self) -> Steps[Document]:
         return (yield from self._get("/maintenance"))
 
+    def verification(self) -> Steps[Document]:
+        return (yield from self._get("/verification"))
+
+    def verify(self) -> Steps[Document]:
+        return (yield from self._post("/verify", {}))
+
+    def post_checksums(self, checksums: Document) -> Steps[Document]:
+        return (yield from self._post("/verification", checksums))
+
     def maintain(self, action: str, dry_run: bool) -> Steps[Document]:
         path = self.address.table(self.levels, f"/{action}")
         response = yield Call("POST", path, {"dry-run": dry_run}, timeout_s=FILES_TIMEOUT_S)

@@ -88,6 +88,7 @@ class LandingStatus:
         pauses: Callable[[str], Pauses] | None = None,
     ) -> None:
         self._pauses = pauses
+        self.verification: Callable[[str], Mapping[TableName, dict[str, Any]]] | None = None
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
@@ -155,6 +156,7 @@ class LandingStatus:
         paused = self._pauses(warehouse) if self._pauses is not None else Pauses({}, {})
         limited = self._cutter.limits(warehouse)
         newest = self._jobs.newest(warehouse, 50)
+        verified = self.verification(warehouse) if self.verification is not None else {}
         written = _written(newest)
         tables = {
             ".".join(table) or "(no table)": {
@@ -163,6 +165,7 @@ class LandingStatus:
                 **_waiting(pending.get(table), rows.get(table), now_ms),
                 "watermarks": marks.get(table, {}),
                 **({"stalled": failed[table]} if table in failed else {}),
+                **({"verification": verified[table]} if table in verified else {}),
                 **_held(table, paused, limited, pending.get(table)),
             }
             for table in sorted({*rows, *pending, *paused.tables})

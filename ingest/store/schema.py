@@ -9,7 +9,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 metadata = sa.MetaData()
-VERSION = 3
+VERSION = 4
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -41,6 +41,22 @@ landing_watermarks = sa.Table(
     sa.Column("position", Text, nullable=False),
     sa.Column("time_ms", sa.BigInteger),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+# What verification found of a mirror.
+landing_verifications = sa.Table(
+    "landing_verifications",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("requested_ms", sa.BigInteger),  # a person wants it now
+    sa.Column("job_id", Text),  # of the newest attempt
+    sa.Column("started_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("checked_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("number", sa.BigInteger, nullable=False, server_default="0"),  # of the warehouse, at the check
+    sa.Column("found", Text, nullable=False, server_default="{}"),
+    sa.Column("verified", Text),  # the newest check that found no difference: number and positions
+    sa.Column("reference", Text),  # checksums of the source that a producer has posted
 )
 
 # What the owner of a source has set: which of its tables and columns are stored.

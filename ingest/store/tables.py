@@ -14,7 +14,14 @@ import sqlalchemy as sa
 from catalog.errors import CommitFailed, Invalid
 from catalog.store.database import Database
 from ingest.change import RESERVED_SUFFIXES, TableName
-from ingest.store.schema import claims, jobs, landing_journals, landing_tables, landing_watermarks
+from ingest.store.schema import (
+    claims,
+    jobs,
+    landing_journals,
+    landing_tables,
+    landing_verifications,
+    landing_watermarks,
+)
 
 Mode = Literal["mirror+changes", "changes", "mirror", "append"]
 Policy = Literal["evolve", "freeze", "reject"]
@@ -277,7 +284,13 @@ class LandingTables:
         """Delete the rows of a warehouse that was dropped."""
 
         def work(connection: sa.Connection) -> None:
-            for table in (landing_tables, landing_watermarks, landing_journals, claims):
+            for table in (
+                landing_tables,
+                landing_watermarks,
+                landing_verifications,
+                landing_journals,
+                claims,
+            ):
                 connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
             connection.execute(sa.delete(jobs).where(jobs.c.warehouse == warehouse, jobs.c.state != "done"))
 

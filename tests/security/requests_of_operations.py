@@ -23,7 +23,7 @@ from tests.harness.components import ROOT
 from tests.harness.rest import SCHEMA, Rest, identified
 
 METHODS = frozenset({"get", "head", "post", "put", "patch", "delete"})
-INGEST_TAGS = frozenset({"Changes", "Jobs", "Dead letters", "Sources"})
+INGEST_TAGS = frozenset({"Changes", "Jobs", "Dead letters", "Sources", "Verification"})
 # Answered without a token. Whatever else is to be open must say so here.
 OPEN = frozenset({"getToken", "health", "ready", "metrics"})
 LETTERS_AT_ONCE = 8
@@ -482,6 +482,12 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "pauseTable": lambda m: {"table": m.name(), "body": {"reason": "a test"}},
     "resumeTable": lambda m: {"table": m.name()},
     "skipChanges": lambda m: {"table": m.paused_table(), "body": {}},
+    "loadVerification": lambda m: {"table": m.table()},
+    "verifyTable": lambda m: {"table": m.table()},
+    "postChecksums": lambda m: {
+        "table": m.table(),
+        "body": {"source": "s", "position": 1, "columns": ["id"], "count": 0, "hash": "0"},
+    },
     "leaseJob": lambda m: {"body": {"worker": m.name(), "wait-s": 0}},
     "listJobs": lambda m: {},
     "loadJob": lambda m: {"job": m.leased()[1]["id"]},

@@ -1,0 +1,1 @@
+"""Verification of mirrors: requests, jobs for workers, and what they found."""

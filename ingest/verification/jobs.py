@@ -1,0 +1,232 @@
+"""Jobs of verification for Spark workers.
+
+A job compares a mirror with the fold of its changes table at one number of the warehouse. It claims no lane:
+both tables are read as they were at the number, and batches go on. The claim of the name of the changes table
+keeps a second job for the same table away.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog.models import CatalogEntry
+from catalog.names import Namespace, WarehouseRef
+from catalog.services.catalog import Catalog
+from catalog.services.warehouse_state import document_key
+from ingest.change import TableName
+from ingest.identity import current_schema, key_of_table
+from ingest.landing.job_service import OtherJobs
+from ingest.store.jobs import Job, Jobs, finish
+from ingest.store.table_settings import CHANGES_SUFFIX
+from ingest.store.tables import LandedTable, LandingTables
+from ingest.verification import metrics
+from ingest.verification.references import compared, is_due
+from ingest.verification.store import Verification, Verifications, now_ms
+
+KIND = "verify"
+LEASE_S = 30.0
+LOOK_EVERY_S = 1.0
+LOOK_IDLE_EVERY_S = 10.0
+RETRY_MS = 10_000
+SHARE_OF_TIME_MAX = 0.01  # of a worker slot, for tables that are verified by themselves
+NO_LANDING = orjson.dumps({"commit_us": 0, "files": [], "steps": []})
+NO_CHANGES = "the table has no changes table: set its mode to mirror+changes"
+NOTHING_LANDED = "nothing has landed in the table"
+
+
+class InTurn:
+    """Several kinds of jobs: the first that is there."""
+
+    def __init__(self, kinds: Iterable[OtherJobs]) -> None:
+        self._kinds = tuple(kinds)
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        found = (kind.next_job(worker, warehouses) for kind in self._kinds)
+        return next((job for job in found if job is not None), None)
+
+
+class VerificationJobs:
+    """`interval_s`: how often a table that has changed is verified by itself; 0 is never."""
+
+    def __init__(
+        self, catalog: Catalog, store: Verifications, jobs: Jobs, tables: LandingTables, interval_s: float
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._jobs = jobs
+        self._tables = tables
+        self._interval_ms = int(interval_s * 1000)
+        self._opened_ms = now_ms()
+        self._looked_s = 0.0
+        self._looked_idle_s = 0.0
+        self._lock = threading.Lock()
+        self.idle = _Idle(self)
+
+    # -- what is due
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """A job that somebody waits for: one that was requested, or with checksums of the source."""
+        with self._lock:
+            if time.monotonic() - self._looked_s < LOOK_EVERY_S:
+                return None
+            self._looked_s = time.monotonic()
+        for warehouse in warehouses:
+            for record in self._store.wanted(warehouse):
+                if now_ms() - record.started_ms < RETRY_MS and record.checked_ms < record.started_ms:
+                    continue
+                if record.requested_ms is None and not self._has_reached(warehouse, record):
+                    continue
+                job = self._begin(worker, warehouse, record)
+                if job is not None:
+                    return job
+        return None
+
+    def idle_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """A job for a table that has changed since it was verified, some time ago."""
+        with self._lock:
+            if not self._interval_ms or time.monotonic() - self._looked_idle_s < LOOK_IDLE_EVERY_S:
+                return None
+            self._looked_idle_s = time.monotonic()
+        for warehouse in warehouses:
+            records = self._store.all(warehouse)
+            for table, landed in self._tables.all(warehouse).items():
+                record = records.get(table) or Verification(table)
+                if self._is_idle_due(warehouse, landed, record):
+                    job = self._begin(worker, warehouse, record)
+                    if job is not None:
+                        return job
+        return None
+
+    def _has_reached(self, warehouse: str, record: Verification) -> bool:
+        return is_due(record.reference, self._positions(warehouse, record.table))
+
+    def _is_idle_due(self, warehouse: str, landed: LandedTable, record: Verification) -> bool:
+        took_ms = record.found.get("ms", 0)
+        pause_ms = max(self._interval_ms, int(took_ms / SHARE_OF_TIME_MAX))
+        before_ms = max(record.started_ms, record.checked_ms, self._opened_ms)
+        if not landed.table or landed.number is None or now_ms() - before_ms < pause_ms:
+            return False
+        mirror, changes = self._entries(WarehouseRef(warehouse), landed.table)
+        if mirror is None or changes is None:
+            return False
+        return self._snapshots(mirror, changes) != record.found.get("snapshots")
+
+    # -- the job
+
+    def _begin(self, worker: str, warehouse: str, record: Verification) -> dict[str, Any] | None:
+        table = record.table
+        # Read before the number: what is verified has landed at least up to here.
+        positions, landed = self._positions(warehouse, table), self._tables.one(warehouse, table)
+        number = (self._catalog.entries.number(warehouse) or (0, 0))[0]
+        mirror, changes = self._entries(WarehouseRef(warehouse, at=str(number)), table)
+        if mirror is None or changes is None or landed.number is None:
+            reason = NOTHING_LANDED if mirror is None or landed.number is None else NO_CHANGES
+            self._note(warehouse, record, {"state": "not-verifiable", "reason": reason, "number": number})
+            return None
+        job_id = uuid.uuid4().hex
+        claim = (*table[:-1], table[-1] + CHANGES_SUFFIX)
+        if not self._jobs.begin(job_id, warehouse, worker, [claim], LEASE_S):
+            return None
+        key = key_of_table(landed.settings.key, current_schema(self._document(mirror)), ())
+        described: dict[str, Any] = {
+            "id": job_id,
+            "kind": KIND,
+            "warehouse": warehouse,
+            "number": number,
+            "namespace": list(table[:-1]),
+            "name": table[-1],
+            "changes": claim[-1],
+            "key": [] if landed.settings.mode == "append" else list(key),
+            "names": dict(landed.settings.names),
+            "reference": record.reference if is_due(record.reference, positions) else None,
+            "lease-s": LEASE_S,
+        }
+        kept = {"positions": positions, "snapshots": self._snapshots(mirror, changes)}
+        description = orjson.dumps(described | kept)
+        if not self._jobs.staged(job_id, 1, description, NO_LANDING, LEASE_S):
+            return None
+        self._store.started(warehouse, table, job_id)
+        return described | {"epoch": 1}
+
+    def complete(self, job: Job, epoch: int, facts: dict[str, Any]) -> None:
+        """End a job and write down what it found. CommitFailed if this epoch no longer holds it."""
+        described: dict[str, Any] = orjson.loads(job.description)
+        table: TableName = (*described["namespace"], described["name"])
+        record = self._store.one(job.warehouse, table)
+        number = int(described["number"])
+        if "error" in facts:
+            found: dict[str, Any] = {
+                "state": "failed",
+                "reason": str(facts["error"])[:2000],
+                "number": number,
+            }
+        else:
+            state = "differs" if sum(facts.get("differences", {}).values()) else "equal"
+            found = {**facts, "state": state, "snapshots": described["snapshots"]}
+        verified, reference = record.verified, record.reference
+        if found["state"] == "equal":
+            verified = {"number": number, "time-ms": now_ms(), "positions": described["positions"]}
+        if described["reference"] is not None and "reference" in facts:
+            reference = compared(described["reference"], found.pop("reference"))
+            newer = record.reference is None or record.reference["posted-ms"] > reference["posted-ms"]
+            reference = record.reference if newer else reference
+        checked = replace(
+            record,
+            checked_ms=now_ms(),
+            number=number,
+            found=found,
+            verified=verified,
+            reference=reference,
+        )
+
+        def work(connection: sa.Connection) -> None:
+            finish(connection, job.id, epoch, number, {"state": found["state"]})
+            self._store.checked(connection, job.warehouse, checked)
+
+        self._catalog.database.write(work)
+        metrics.checked(found["state"], facts)
+
+    def _note(self, warehouse: str, record: Verification, found: Mapping[str, Any]) -> None:
+        started = replace(record, started_ms=now_ms(), checked_ms=now_ms(), found=found)
+        self._catalog.database.write(lambda connection: self._store.checked(connection, warehouse, started))
+
+    # -- tables
+
+    def _positions(self, warehouse: str, table: TableName) -> dict[str, str]:
+        marks = self._tables.watermarks(warehouse)
+        return {mark.source: mark.position for mark in marks if mark.table == table}
+
+    def _entries(
+        self, ref: WarehouseRef, table: TableName
+    ) -> tuple[CatalogEntry | None, CatalogEntry | None]:
+        """The mirror and the changes table."""
+        state = self._catalog.state(ref)
+        namespace = Namespace(tuple(table[:-1])).key
+        found = [state.load(namespace, name) for name in (table[-1], table[-1] + CHANGES_SUFFIX)]
+        mirror, changes = (
+            entry if entry is not None and entry.kind == "table" and entry.document is not None else None
+            for entry in found
+        )
+        return mirror, changes
+
+    def _document(self, entry: CatalogEntry) -> dict[str, Any]:
+        return self._catalog.documents.parsed(document_key(entry), entry.document or b"{}")
+
+    def _snapshots(self, *entries: CatalogEntry) -> list[Any]:
+        return [self._document(entry).get("current-snapshot-id") for entry in entries]
+
+
+class _Idle:
+    def __init__(self, jobs: VerificationJobs) -> None:
+        self._jobs = jobs
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        return self._jobs.idle_job(worker, warehouses)

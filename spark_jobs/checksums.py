@@ -1,0 +1,135 @@
+"""Checksums of rows that are the same in every engine. Pure, over Arrow.
+
+A value has one text, whatever wrote it (docs/verification.md lists the types). The text of a row is, for each
+column, the number of characters of the value's text, a colon and the text; `-` for null. So no two rows have
+the same text. The hash of a row is the first 15 hexadecimal digits of the MD5 of its text, as a number. A row
+belongs to the bucket that the first digits of the MD5 of its key name. The checksum of a bucket is its number
+of rows and the sum of their hashes: the order of rows does not matter, and a row that is there twice does not
+cancel itself out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import md5
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+HASH_DIGITS = 15  # 60 bits: a sum of them fits the exact number types of all engines
+BUCKET_DIGITS = 2
+DIGEST_DIGITS = 8  # of a single column, to tell which columns of a row differ
+NULL = "-"
+TEXT = pa.large_string()
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    rows: int = 0
+    hash: int = 0
+
+    def __add__(self, other: Checksum) -> Checksum:
+        return Checksum(self.rows + other.rows, self.hash + other.hash)
+
+
+Checksums = dict[str, Checksum]  # by bucket
+
+
+def differing(one: Mapping[str, Checksum], other: Mapping[str, Checksum]) -> list[str]:
+    """The buckets that do not have the same rows."""
+    none = Checksum()
+    return sorted(name for name in {*one, *other} if one.get(name, none) != other.get(name, none))
+
+
+def checksums(keys: Iterable[str], hashes: Iterable[int], digits: int = BUCKET_DIGITS) -> Checksums:
+    """Of rows, by the MD5 of their keys and their hashes."""
+    rows: dict[str, int] = {}
+    sums: dict[str, int] = {}
+    for key, hash_ in zip(keys, hashes, strict=True):
+        bucket = key[:digits]
+        rows[bucket] = rows.get(bucket, 0) + 1
+        sums[bucket] = sums.get(bucket, 0) + hash_
+    return {bucket: Checksum(count, sums[bucket]) for bucket, count in rows.items()}
+
+
+def key_digests(columns: Sequence[pa.Array]) -> list[str]:
+    """The MD5 of each key, whose first digits name its bucket."""
+    return [md5(text.encode()).hexdigest() for text in _row_texts(columns)]  # noqa: S324 - no secret
+
+
+def row_hashes(columns: Sequence[pa.Array]) -> list[int]:
+    digests = (md5(text.encode()).hexdigest() for text in _row_texts(columns))  # noqa: S324
+    return [int(digest[:HASH_DIGITS], 16) for digest in digests]
+
+
+def column_digests(columns: Sequence[pa.Array]) -> list[str]:
+    """For each row, a short digest of each of its values, one after the other."""
+    parts = [
+        [NULL * DIGEST_DIGITS if text is None else md5(text.encode()).hexdigest()[:DIGEST_DIGITS]  # noqa: S324
+         for text in texts(column).to_pylist()]
+        for column in columns
+    ]  # fmt: skip
+    return ["".join(row) for row in zip(*parts, strict=True)]
+
+
+def columns_that_differ(one: str, other: str, names: Sequence[str]) -> list[str]:
+    """By the digests of two rows."""
+    return [
+        name
+        for place, name in enumerate(names)
+        if one[place * DIGEST_DIGITS :][:DIGEST_DIGITS] != other[place * DIGEST_DIGITS :][:DIGEST_DIGITS]
+    ]
+
+
+def _row_texts(columns: Sequence[pa.Array]) -> list[str]:
+    parts = []
+    for column in columns:
+        found = texts(column)
+        length = pc.utf8_length(found).cast(TEXT)
+        parts.append(pc.fill_null(pc.binary_join_element_wise(length, found, pa.scalar(":", TEXT)), NULL))
+    if len(parts) == 1:
+        return list(parts[0].to_pylist())
+    return list(pc.binary_join_element_wise(*parts, pa.scalar("", TEXT)).to_pylist())
+
+
+def texts(column: pa.Array) -> pa.Array:
+    """The text of each value; null stays null."""
+    type_ = column.type
+    if isinstance(type_, pa.UuidType):
+        return _each(column.storage, lambda value: str(uuid.UUID(bytes=value)))
+    if pat.is_floating(type_):
+        return _each(column.cast(pa.float64()), _float_text)
+    if pat.is_decimal(type_):
+        return _each(column, lambda value: format(value, "f"))
+    if pat.is_date32(type_):
+        return column.cast(pa.int32()).cast(TEXT)
+    if pat.is_timestamp(type_) or pat.is_time64(type_):
+        return column.cast(pa.int64()).cast(TEXT)
+    if pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_fixed_size_binary(type_):
+        return _each(column, bytes.hex)
+    if pat.is_nested(type_):
+        return _each(column, _nested_text)
+    return column.cast(TEXT)
+
+
+def _each(column: pa.Array, text: Any) -> pa.Array:
+    return pa.array([None if value is None else text(value) for value in column.to_pylist()], TEXT)
+
+
+def _float_text(value: float) -> str:
+    """17 digits tell every double apart."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return f"{value + 0.0:.16e}"  # -0.0 becomes 0.0
+
+
+def _nested_text(value: Any) -> str:
+    return json.dumps(value, default=str, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,226 @@
+"""Verification of one mirror: its rows against the fold of its changes table, at one number of the warehouse.
+
+Both tables are read as they are at the number, so batches go on meanwhile. First the checksums of buckets are
+compared. Only the rows of buckets that differ are then compared one by one, to name the keys and the columns.
+Rows never pass through the driver: it gets checksums and differences.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyspark.sql import DataFrame
+
+from spark_jobs import verify_tasks
+from spark_jobs.changes_fold import Change
+from spark_jobs.checksums import Checksum, Checksums, differing
+from spark_jobs.messages import BadJob, Job
+from spark_jobs.server_client import Server
+from spark_jobs.slot_session import SlotSession
+from spark_jobs.verify_tasks import DIFFERENCE_SCHEMA, ORDER, ROW_SCHEMA, SUM_SCHEMA, TOLD, Side
+
+KIND = "verify"
+DIFFERENCES_MAX = 1000  # rows that are named; all are counted
+ROWS_PER_PARTITION = 1_000_000
+
+
+class Reference(BaseModel):
+    """Checksums of the source at a position, which the server compares: the columns that they cover."""
+
+    model_config = ConfigDict(frozen=True)
+    source: str
+    position: str
+    columns: tuple[str, ...] = Field(min_length=1)
+
+
+class VerificationJob(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
+    id: str
+    epoch: int
+    warehouse: str
+    number: int
+    namespace: tuple[str, ...] = Field(min_length=1)
+    name: str
+    changes: str
+    key: tuple[str, ...] = ()
+    names: dict[str, str]
+    reference: Reference | None = None
+    lease_s: float = 30.0
+
+    @property
+    def lease(self) -> Job:
+        return Job(
+            id=self.id,
+            epoch=self.epoch,
+            kind=KIND,
+            warehouse=self.warehouse,
+            lease_s=self.lease_s,
+            commit_timestamp_us=0,
+            batch_id=self.id,
+            tables=(),
+        )
+
+
+def job_from(given: Any) -> VerificationJob:
+    """BadJob names the field that is wrong."""
+    try:
+        return VerificationJob.model_validate(given)
+    except ValidationError as error:
+        raise BadJob(f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from error
+
+
+class Verification:
+    """Carries out jobs in one worker slot."""
+
+    def __init__(self, server: Server, slot: SlotSession) -> None:
+        self._server = server
+        self._slot = slot
+
+    def run(self, job: VerificationJob) -> dict[str, Any]:
+        """What was found, for the server."""
+        started_s = time.monotonic()
+        documents = [self._load(job, name) for name in (job.name, job.changes)]
+        columns, left_out = compared_columns(documents[0], documents[1], tuple(job.names.values()))
+        missing = [column for column in job.key if column not in columns]
+        if missing or not columns:
+            raise BadJob(f"the key column {missing[0]} is not in both tables" if missing else "no columns")
+        mirror, changes = (self._side(job, document, columns) for document in documents)
+        found = self._sums(verify_tasks.mirror_sums, mirror)
+        truncates = self._truncates(changes)
+        expected = self._folded(changes, truncates, has_key=bool(job.key))
+        buckets = differing(found, expected)
+        facts: dict[str, Any] = {
+            "number": job.number,
+            "columns": list(columns),
+            "not-compared": left_out,
+            "rows": sum(one.rows for one in found.values()),
+            "expected-rows": sum(one.rows for one in expected.values()),
+            "buckets": len({*found, *expected}),
+            "buckets-differing": len(buckets),
+            "checksums": as_json(found),
+        }
+        if buckets:
+            facts |= self._differences(mirror, changes, truncates, buckets, has_key=bool(job.key))
+        if job.reference is not None:
+            facts["reference"] = self._at_reference(job, documents[1], truncates)
+        return facts | {"ms": round((time.monotonic() - started_s) * 1000)}
+
+    def _load(self, job: VerificationJob, name: str) -> TableMetadata:
+        at = f"{job.warehouse}@{job.number}"
+        return TableMetadataUtil.parse_obj(self._server.load_table(at, job.namespace, name))
+
+    def _side(self, job: VerificationJob, document: TableMetadata, columns: Sequence[str]) -> Side:
+        snapshot = document.current_snapshot()
+        summary = snapshot.summary if snapshot is not None else None
+        rows = int(summary.get("total-records") or 0) if summary is not None else 0
+        cores = self._slot.spark.sparkContext.defaultParallelism
+        return Side(
+            metadata=document.model_dump_json(),
+            io=self._slot.stores.io_properties(job.warehouse),
+            shares=1 if rows < ROWS_PER_PARTITION // 10 else max(cores, -(-rows // ROWS_PER_PARTITION)),
+            key=job.key or tuple(columns),
+            columns=tuple(columns),
+            names=_told_names(job, document),
+        )
+
+    # -- Spark
+
+    def _read(self, side: Side, read: Any, schema: str) -> DataFrame:
+        return self._slot.spark.range(0, side.shares, 1, side.shares).mapInArrow(partial(read, side), schema)
+
+    def _sums(self, read: Any, side: Side) -> Checksums:
+        return _added(self._read(side, read, SUM_SCHEMA).collect())
+
+    def _truncates(self, side: Side) -> list[Change[None]]:
+        rows = self._read(side, verify_tasks.truncate_rows, ROW_SCHEMA).collect()
+        found = [verify_tasks.change_of(tuple(row), None) for row in rows]
+        return sorted(found, key=lambda change: (change.commit_us, change.file, change.place))
+
+    def _folded(
+        self,
+        side: Side,
+        truncates: Sequence[Change[None]],
+        *,
+        has_key: bool,
+        through: Mapping[str, str] | None = None,
+    ) -> Checksums:
+        if not has_key:
+            return self._sums(verify_tasks.appended_sums, side)
+        rows = _by_key(
+            self._read(side, partial(verify_tasks.change_rows, buckets=None), ROW_SCHEMA), side.shares
+        )
+        folded = rows.mapInArrow(partial(verify_tasks.folded_sums, truncates, through), SUM_SCHEMA)
+        return _added(folded.collect())
+
+    def _differences(
+        self,
+        mirror: Side,
+        changes: Side,
+        truncates: Sequence[Change[None]],
+        buckets: Sequence[str],
+        *,
+        has_key: bool,
+    ) -> dict[str, Any]:
+        """The rows of these buckets that differ."""
+        chosen = frozenset(buckets)
+        rows = self._read(changes, partial(verify_tasks.change_rows, buckets=chosen), ROW_SCHEMA).unionAll(
+            self._read(mirror, partial(verify_tasks.mirror_rows, buckets=chosen), ROW_SCHEMA)
+        )
+        compare = partial(verify_tasks.compared, truncates, mirror.columns, has_key)
+        found = _by_key(rows, changes.shares).mapInArrow(compare, DIFFERENCE_SCHEMA).cache()
+        try:
+            counts = {str(row[0]): int(row[1]) for row in found.groupBy("kind").count().collect()}
+            named = found.orderBy("key", "kind").limit(DIFFERENCES_MAX).collect()
+        finally:
+            found.unpersist()
+        return {
+            "differences": counts,
+            "keys": [
+                {"kind": row[0], "key": json.loads(row[1]), "columns": json.loads(row[2])} for row in named
+            ],
+        }
+
+    def _at_reference(
+        self, job: VerificationJob, document: TableMetadata, truncates: Sequence[Change[None]]
+    ) -> dict[str, Any]:
+        """The checksums that the source should have at the position, by the changes."""
+        assert job.reference is not None
+        side = self._side(job, document, job.reference.columns)
+        through = {job.reference.source: job.reference.position}
+        return as_json(self._folded(side, truncates, has_key=bool(job.key), through=through))
+
+
+def compared_columns(
+    mirror: TableMetadata, changes: TableMetadata, added: Sequence[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The columns that both tables have, by name, and those of the mirror that the changes do not have."""
+    own = [field.name for field in mirror.schema().fields if field.name not in added]
+    known = {field.name for field in changes.schema().fields} - set(added)
+    return tuple(sorted(set(own) & known)), sorted(set(own) - known)
+
+
+def _told_names(job: VerificationJob, document: TableMetadata) -> dict[str, str]:
+    present = {field.name for field in document.schema().fields}
+    return {name: job.names[name] for name in (*TOLD, ORDER) if job.names.get(name) in present}
+
+
+def as_json(sums: Mapping[str, Checksum]) -> dict[str, list[Any]]:
+    """Sums are texts, because JSON numbers are not exact everywhere."""
+    return {bucket: [one.rows, str(one.hash)] for bucket, one in sorted(sums.items())}
+
+
+def _by_key(rows: DataFrame, partitions: int) -> DataFrame:
+    return rows.repartition(partitions, "k").sortWithinPartitions("k", "c", "f", "n")
+
+
+def _added(rows: Iterable[Any]) -> Checksums:
+    sums: Checksums = {}
+    for bucket, count, hash_ in rows:
+        sums[bucket] = sums.get(bucket, Checksum()) + Checksum(count, int(hash_))
+    return sums
