@@ -68,7 +68,7 @@ class PostgresSource:
         with connection:
             try:
                 connection.execute("SET default_transaction_read_only = on")
-                connection.execute("SET time_zone = 'UTC'")
+                connection.execute("SET TimeZone = 'UTC'")
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
                 found = connection.execute(_POSITION).fetchone()
             except psycopg.Error as error:

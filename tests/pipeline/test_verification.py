@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pyarrow as pa
+import pytest
 
+from tests.clients.page_runner import Reader, blocks
 from tests.clients.pyiceberg_client import catalog
+from tests.harness.components import ROOT
+from tests.harness.postgres import PostgresServer
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.producer import Event, Producer, flush
 
@@ -110,3 +121,108 @@ def watermark(pipeline: Pipeline, table: str, source: str) -> str:
     landing = httpx.get(f"{pipeline.url}/status").json()["landing"]
     position: str = landing["tables"][table]["watermarks"][source]["position"]
     return position
+
+
+def test_a_live_source_is_compared_row_by_row(
+    pipeline: Pipeline, produced: Produced, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PostgreSQL table, its changes sent by a producer, and differences on either side."""
+    address = postgres.database().replace("+psycopg", "")
+    shop = produced(pipeline, "compared-shop")
+    name = "compared.items"
+    with psycopg.connect(address, autocommit=True) as source:
+        source.execute(
+            "CREATE TABLE items (id bigint PRIMARY KEY, name text, price double precision, sold boolean, "
+            "only_here interval)"
+        )
+        rows = [(number, f"item {number}", number / 3, number % 2 == 0) for number in range(1, 301)]
+        for row in rows:
+            source.execute("INSERT INTO items VALUES (%s, %s, %s, %s)", row)
+        names = ("id", "name", "price", "sold")
+        inserted = [dict(zip(names, row, strict=True)) for row in rows]
+        shop.send(shop.event("INSERT", name, None, row) for row in inserted)
+        flush(pipeline.url)
+        code, found = compared(pipeline, address, name)
+        assert (code, found["state"], found["rows"]) == (0, "equal", 300), found
+        assert found["columns"] == ["id", "name", "price", "sold"]
+        assert list(found["not-compared"]) == ["only_here"]
+        follow_the_page(pipeline, address, monkeypatch)
+
+        source.execute("DELETE FROM items WHERE id = 7")
+        source.execute("UPDATE items SET name = 'other', sold = NOT sold WHERE id = 8")
+        source.execute("INSERT INTO items VALUES (1000, 'new', 1, true)")
+        code, found = compared(pipeline, address, name)
+        assert (code, found["state"], found["differences"]) == (1, "differs", 3), found
+        assert sorted((one["kind"], one["key"]["id"], one["columns"]) for one in found["keys"]) == [
+            ("changed", "8", ["name", "sold"]),
+            ("missing", "1000", []),
+            ("unexpected", "7", []),
+        ]
+
+        before, after = inserted[7], {**inserted[7], "name": "other", "sold": False}
+        shop.send([
+            shop.event("DELETE", name, inserted[6], None),
+            shop.event("UPDATE", name, before, after),
+            shop.event("INSERT", name, None, {"id": 1000, "name": "new", "price": 1.0, "sold": True}),
+        ])  # fmt: skip
+        code, found = compared(pipeline, address, name)  # waits until what was acknowledged has landed
+        assert (code, found["state"]) == (0, "equal"), found
+        posted(pipeline, source, shop)
+
+
+def follow_the_page(pipeline: Pipeline, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run docs/verification.md with the table of this test."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CALVE_URI", pipeline.url)
+    monkeypatch.setenv("SOURCE", address)
+    reader = Reader(pipeline.stack)
+    for block in blocks(ROOT / "docs" / "verification.md"):
+        text = block.text.replace("shop", "compared").replace("orders", "items")
+        reader.run(replace(block, text=text))
+    assert reader.done == 4
+
+
+def compared(pipeline: Pipeline, address: str, table: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON of the command."""
+    done = run(pipeline, "--source", address, "--source-table", "items", "--wait", "3", table)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def run(pipeline: Pipeline, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "calve", "verify", "--uri", pipeline.url, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def posted(pipeline: Pipeline, source: psycopg.Connection[Any], shop: Producer) -> None:
+    """What the printed SQL computes, posted as checksums of the source at a position."""
+    printed = run(pipeline, "--sql", "postgresql", "--source-table", "items", "compared.items").stdout
+    sums = source.execute(printed.encode()).fetchall()
+    buckets = {bucket: [count, hash_] for bucket, count, hash_ in sums}
+    body = {
+        "source": "compared-shop",
+        "position": watermark(pipeline, "compared.items", "compared-shop"),
+        "columns": ["id", "name", "price", "sold"],
+        "count": sum(row[1] for row in sums),
+        "buckets": buckets,
+    }
+    # A change behind the position makes no difference.
+    shop.send([shop.event("DELETE", "compared.items", {"id": 1}, None)])
+    flush(pipeline.url)
+    assert outcome(pipeline, body)["state"] == "equal"
+    some = next(iter(buckets))
+    wrong = {**body, "buckets": {**buckets, some: [buckets[some][0], "1"]}}
+    found = outcome(pipeline, wrong)
+    assert (found["state"], found["buckets-differing"]) == ("differs", [some])
+
+
+def outcome(pipeline: Pipeline, body: dict[str, Any]) -> dict[str, Any]:
+    path = f"{pipeline.url}/lake/v1/main/namespaces/compared/tables/items/verification"
+    answer = httpx.post(path, json=body)
+    assert answer.status_code == 202, answer.text
+    found: dict[str, Any] = answer.json()["source"]
+    until_s = time.monotonic() + 120
+    while found["state"] == "waiting" and time.monotonic() < until_s:
+        time.sleep(0.2)
+        found = httpx.get(path).raise_for_status().json()["source"]
+    return found

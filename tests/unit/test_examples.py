@@ -11,7 +11,8 @@ from tests.harness.components import ROOT
 
 RUN_LANGUAGES = ("bash", "python", "sql")
 # The tests that run pages: tests/clients/test_pages.py, tests/contract/query/tables/test_page.py,
-# tests/pipeline/test_pages.py, tests/pipeline/test_first_minutes.py, tests/maintenance/test_pages.py.
+# tests/pipeline/test_pages.py, tests/pipeline/test_first_minutes.py, tests/pipeline/test_verification.py,
+# tests/maintenance/test_pages.py.
 RUN_PAGES = frozenset(
     {
         "README.md",
@@ -26,6 +27,7 @@ RUN_PAGES = frozenset(
         "subscribe.md",
         "tables.md",
         "time-travel-and-transactions.md",
+        "verification.md",
     }
 )
 NOT_RUN = {
@@ -47,6 +49,7 @@ NOT_RUN = {
     ("settings.md", "toml"): "tests/unit/test_settings.py reads every setting",
     ("subscribe.md", "json"): "what a webhook receives, not a request",
     ("time-travel-and-transactions.md", "properties"): "run: they are for Spark",
+    ("verification.md", "json"): "tests/pipeline/test_verification.py posts such a body",
 }
 
 
