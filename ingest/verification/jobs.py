@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +69,8 @@ class VerificationJobs:
         self._looked_idle_s = 0.0
         self._lock = threading.Lock()
         self.idle = _Idle(self)
+        # Why the changes table of a mirror does not have all of its changes; None if it has.
+        self.gap: Callable[[str, TableName], str | None] = _no_gap
 
     # -- what is due
 
@@ -127,8 +129,10 @@ class VerificationJobs:
         positions, landed = self._positions(warehouse, table), self._tables.one(warehouse, table)
         number = (self._catalog.entries.number(warehouse) or (0, 0))[0]
         mirror, changes = self._entries(WarehouseRef(warehouse, at=str(number)), table)
-        if mirror is None or changes is None or landed.number is None:
-            reason = NOTHING_LANDED if mirror is None or landed.number is None else NO_CHANGES
+        reason = self.gap(warehouse, table)
+        if mirror is None or changes is None or landed.number is None or reason is not None:
+            missing = NOTHING_LANDED if mirror is None or landed.number is None else NO_CHANGES
+            reason = reason or missing
             self._note(warehouse, record, {"state": "not-verifiable", "reason": reason, "number": number})
             return None
         job_id = uuid.uuid4().hex
@@ -222,6 +226,10 @@ class VerificationJobs:
 
     def _snapshots(self, *entries: CatalogEntry) -> list[Any]:
         return [self._document(entry).get("current-snapshot-id") for entry in entries]
+
+
+def _no_gap(warehouse: str, table: TableName) -> str | None:
+    return None
 
 
 class _Idle:

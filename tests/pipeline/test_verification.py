@@ -31,8 +31,10 @@ Produced = Callable[[Pipeline, str], Producer]
 
 def test_seeded_mistakes_are_named_by_key_and_column(pipeline: Pipeline, produced: Produced) -> None:
     shop = produced(pipeline, "verified-shop")
-    shop.send(history(shop, "verified.orders", random.Random(7)))
-    flush(pipeline.url)
+    events = history(shop, "verified.orders", random.Random(7))
+    for half in (events[:60], events[60:]):
+        shop.send(half)
+        flush(pipeline.url)
     found = verified(pipeline, "orders")
     assert (found["state"], found["differences"]) == ("equal", {})
     assert found["verified-through"]["number"] == found["checked"]["number"]
@@ -61,10 +63,14 @@ def test_seeded_mistakes_are_named_by_key_and_column(pipeline: Pipeline, produce
 
 
 def history(shop: Producer, table: str, rng: random.Random) -> list[Event]:
-    """Inserts, updates and deletes of rows with many types, and rows 100 and 101 that stay."""
+    """Inserts, updates, deletes and key changes of rows with many types; rows 100 and 101 stay."""
     events, living = [], dict[int, Event]()
     for _ in range(120):
-        key = rng.randint(1, 30)
+        key, other = rng.randint(1, 30), rng.randint(31, 60)
+        if key in living and other not in living and rng.random() < 0.2:
+            before, living[other] = living.pop(key), row(rng, other)
+            events.append(shop.event("UPDATE", table, before, living[other]))
+            continue
         if key in living and rng.random() < 0.3:
             events.append(shop.event("DELETE", table, living.pop(key), None))
             continue
