@@ -17,16 +17,14 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.models import CatalogEntry
+from catalog.models import CatalogEntry, document_key
 from catalog.names import Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
-from catalog.services.warehouse_state import document_key
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.landing.job_service import OtherJobs
 from ingest.store.jobs import Job, Jobs, finish
-from ingest.store.table_settings import CHANGES_SUFFIX
-from ingest.store.tables import LandedTable, LandingTables
+from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables
 from ingest.verification import metrics
 from ingest.verification.references import compared, is_due
 from ingest.verification.store import Verification, Verifications, now_ms

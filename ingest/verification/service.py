@@ -13,7 +13,7 @@ from catalog.names import Identifier, WarehouseRef
 from catalog.services.catalog import Catalog
 from ingest.change import TableName, position_of
 from ingest.identity import current_schema, key_of_table
-from ingest.landing.wakeup import Wakeup
+from ingest.landing.job_staging import Wakeup
 from ingest.store.jobs import Job, Jobs
 from ingest.store.tables import LandingTables
 from ingest.verification.jobs import KIND, VerificationJobs

@@ -75,8 +75,8 @@ def history(shop: Producer, table: str, rng: random.Random) -> list[Event]:
             events.append(shop.event("DELETE", table, living.pop(key), None))
             continue
         kind = "UPDATE" if key in living else "INSERT"
-        before, living[key] = living.get(key), row(rng, key)
-        events.append(shop.event(kind, table, before, living[key]))
+        former, living[key] = living.get(key), row(rng, key)
+        events.append(shop.event(kind, table, former, living[key]))
     return [*events, *(shop.event("INSERT", table, None, row(rng, key)) for key in (100, 101))]
 
 
