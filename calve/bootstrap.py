@@ -30,6 +30,7 @@ from catalog.store.migrations import version as schema_version
 from catalog.store.warehouses import WarehouseStore
 from ingest.api import ApiContext, ApiSettings, dead_letters, epochs, routers, table_settings
 from ingest.api import jobs as jobs_api
+from ingest.api import resync as resync_api
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
@@ -37,6 +38,7 @@ from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
 from ingest.landing.job_staging import LandingMetrics
 from ingest.landing.journals import Mismatch, find_mismatches
+from ingest.landing.resync import ResyncService
 from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
 from ingest.sources import api as sources_api
@@ -46,6 +48,7 @@ from ingest.staging.context import StagingContext
 from ingest.staging.process import StagingProcess
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs
+from ingest.store.resyncs import Resyncs
 from ingest.store.tables import LandingTables
 from ingest.verification import api as verification_api
 from maintenance.kept_moments import KeptMomentsPolicy
@@ -176,6 +179,7 @@ class Ingest:
     housekeeping: Housekeeping
     api: ApiContext
     sources: SourceStore
+    resync: ResyncService
 
     def close(self) -> None:
         self.api.stop()
@@ -201,12 +205,16 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
         raise StartupError(f"Warehouse {mismatches[0].warehouse}: {mismatches[0].reason}")
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     sources = SourceStore(catalog.database)
-    cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses)
+    resyncs = Resyncs(catalog.database)
+    cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses, resyncs.running)
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
     landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service, sources.pauses)
-    housekeeping = Housekeeping(catalog, journal, tables, jobs, sources)
-    api = ApiContext(journal, landing_status, identity, catalog, api_settings(settings), sources.rules)
+    resync = ResyncService(journal, resyncs, landing_status, lifetime_s=settings.resync_s_max)
+    housekeeping = Housekeeping(catalog, journal, tables, jobs, sources, resync)
+    api = ApiContext(
+        journal, landing_status, identity, catalog, api_settings(settings), sources.rules, resync
+    )
     return Ingest(
         journal,
         tables,
@@ -218,6 +226,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
         housekeeping,
         api,
         sources,
+        resync,
     )
 
 
@@ -237,6 +246,7 @@ def ingest_routers() -> tuple[APIRouter, ...]:
         tables_api.router,
         epochs.router,
         verification_api.router,
+        resync_api.router,
     )
 
 

@@ -157,6 +157,7 @@ class ParsedRequest:
         "excluded",
         "format",
         "ignored",
+        "load_ends",
         "rejects",
     )
 
@@ -180,6 +181,7 @@ class ParsedRequest:
         self.batch: BatchName | None = None  # where events are identified by it
         self.excluded: list[Change] = []  # by the rules of the source; received, and not stored
         self.epoch: str | None = None  # the name of the source's history
+        self.load_ends: set[int] = set()  # indexes of events that are the last rows of a table's load
 
     @property
     def changes(self) -> list[Change]:

@@ -49,6 +49,7 @@ LIFETIMES = {
     "landing_sources": "one row for each source with rules, until they are deleted",
     "landing_pauses": "one row for each paused source or table, until it goes on",
     "landing_jobs": "finished jobs are deleted after an hour; after two days, if a webhook needs them",
+    "landing_resyncs": "the last one of each table; deleted 30 days after its end",
     "landing_claims": "deleted with the end of their job",
     "landing_workers": "deleted ten minutes after a worker was seen last",
     "landing_journals": "one row for each warehouse",

@@ -10,13 +10,14 @@ from calve.client import Lake
 
 @click.group()
 def command() -> None:
-    """Pause and resume the changes of a table.
+    """Pause and resume the changes of a table; load it again.
 
     \b
     Examples:
       calve table pause shop.orders --reason "the schema is being changed"
       calve table skip shop.orders
       calve table resume shop.orders
+      calve table resync shop.orders
     """
 
 
@@ -60,3 +61,23 @@ def skip(lake: Lake, table: str, up_to: int | None) -> None:
     """
     found = lake.table(table).skip(up_to)
     click.echo(f"{found['skipped']} events of {table} are dead letters now")
+
+
+@command.command()
+@click.argument("table")
+@click.option("--end", is_flag=True, help="All rows have been sent: replace those of the table.")
+@click.option("--abort", is_flag=True, help="Give it up: nothing is deleted.")
+@lake_options
+def resync(lake: Lake, table: str, end: bool, abort: bool) -> None:
+    """Begin or end a resync: its source sends the whole table again, and what it no longer has is deleted.
+
+    \b
+    Examples:
+      calve table resync shop.orders
+      calve table resync shop.orders --end
+    """
+    if end and abort:
+        raise click.UsageError("Give --end or --abort, not both.")
+    known = lake.table(table)
+    found = known.end_resync() if end else known.abort_resync() if abort else known.begin_resync()
+    click.echo(f"{table}: resync {found['generation']} is {found['state']}")

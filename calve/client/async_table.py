@@ -110,6 +110,18 @@ class AsyncTable:
         """
         return await self._connection.run(self._operations.skip(up_to))
 
+    async def begin_resync(self) -> Document:
+        """Begin a resync: then send all rows of the table again. Its changes wait until the end."""
+        return await self._connection.run(self._operations.begin_resync())
+
+    async def end_resync(self) -> Document:
+        """All rows have been sent: they replace those of the table, in one publish."""
+        return await self._connection.run(self._operations.end_resync())
+
+    async def abort_resync(self) -> Document:
+        """Give the resync up: what has waited lands as ordinary changes, and nothing is deleted."""
+        return await self._connection.run(self._operations.abort_resync())
+
     async def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return await self._connection.run(self._operations.maintenance())

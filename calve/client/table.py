@@ -106,6 +106,18 @@ class Table:
         """
         return self._connection.run(self._operations.skip(up_to))
 
+    def begin_resync(self) -> Document:
+        """Begin a resync: then send all rows of the table again. Its changes wait until the end."""
+        return self._connection.run(self._operations.begin_resync())
+
+    def end_resync(self) -> Document:
+        """All rows have been sent: they replace those of the table, in one publish."""
+        return self._connection.run(self._operations.end_resync())
+
+    def abort_resync(self) -> Document:
+        """Give the resync up: what has waited lands as ordinary changes, and nothing is deleted."""
+        return self._connection.run(self._operations.abort_resync())
+
     def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return self._connection.run(self._operations.maintenance())

@@ -130,6 +130,15 @@ class TableOperations:
     def resume(self) -> Steps[Document]:
         return (yield from self._post("/ingest/resume", {}))
 
+    def begin_resync(self) -> Steps[Document]:
+        return (yield from self._post("/resync", {}))
+
+    def end_resync(self) -> Steps[Document]:
+        return (yield from self._post("/resync/end", {}))
+
+    def abort_resync(self) -> Steps[Document]:
+        return (yield from self._post("/resync/abort", {}))
+
     def skip(self, up_to: int | None) -> Steps[Document]:
         return (yield from self._post("/ingest/skip", {} if up_to is None else {"up-to": up_to}))
 

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
@@ -42,10 +42,11 @@ from ingest.api.ports import Subscriptions
 from ingest.api.results import IngestMetrics, RequestSummary, Sources
 from ingest.api.visibility import VisibilityWaiter
 from ingest.api.websocket_limits import Connections
-from ingest.change import ParsedRequest, RequestContext
+from ingest.change import ParsedRequest, RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalFull
+from ingest.landing.resync import ResyncService
 from ingest.landing.status import LandingStatus
 from ingest.settings import ApiSettings
 from ingest.sources.store import WarehouseRules, apply
@@ -195,8 +196,10 @@ class ApiContext:
         catalog: Catalog,
         settings: ApiSettings,
         rules: Callable[[str], WarehouseRules] | None = None,
+        resync: ResyncService | None = None,
     ) -> None:
         self._rules = rules
+        self._resync = resync
         self.journal = journal
         self.landing = landing
         self.catalog = catalog
@@ -281,9 +284,28 @@ class ApiContext:
 
         A client that goes away, or a task that is cancelled, does not undo the append.
         """
+        if self._resync is not None and has_reads(parsed):
+            self._resync.mark(warehouse, parsed.changes)
         receipt = self.journal.submit(warehouse, parsed, priority=priority)
+        if parsed.load_ends:
+            tables = {change.table for change in parsed.changes if change.index in parsed.load_ends}
+            receipt.add_done_callback(lambda done: self._loaded(warehouse, tables, done))
         self.buffer_usage()
         return PendingAppend(warehouse, RequestSummary.of(parsed), receipt)
+
+    def _loaded(self, warehouse: str, tables: Collection[TableName], done: Future[AppendReceipt]) -> None:
+        """The last rows of these tables are durable: their resyncs end. The journal waits for this."""
+        if self._resync is None or done.cancelled() or done.exception() is not None:
+            return
+        resync = self._resync
+
+        def end() -> None:
+            try:
+                resync.loaded(warehouse, tables)
+            except CatalogError as error:
+                log.warning("a resync was not ended", extra={"reason": error.message})
+
+        self.query_threads.submit(end)
 
     def buffer_usage(self) -> BufferUsage:
         """How full the journal is. May query its database."""
@@ -330,6 +352,11 @@ async def committed(receipt: Future[AppendReceipt]) -> AppendReceipt:
     receipt.add_done_callback(lambda _: loop.call_soon_threadsafe(wake))
     await waiter
     return receipt.result()
+
+
+def has_reads(parsed: ParsedRequest) -> bool:
+    """Whether a request has rows of a load; columns have none."""
+    return parsed.columns is None and any(change.operation == "read" for change in parsed.changes)
 
 
 def now_ms() -> int:

@@ -140,6 +140,7 @@ OPERATIONS: dict[object, Operation] = {
     "r": "read",
     "t": "truncate",
 }
+_LAST_OF_TABLE = ("last", "last_in_data_collection")  # where a row stands in its snapshot
 _NOTHING: Row = {}
 _PLAIN = (str, int, float, bool, type(None))
 _INVENTED = (None, 0, "", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z")
@@ -212,6 +213,8 @@ def add_change(
         change.origin = origin_of(envelope.source)
         change.identity = identity_of(envelope, source, table, where, repeats, has_key=bool(change.key))
         parsed.changes.append(change)
+        if envelope.op == "r" and envelope.source.get("snapshot") in _LAST_OF_TABLE:
+            parsed.load_ends.add(index)
     except Refused as refused:
         parsed.rejects.append(
             reject(index, event, refused, context, table=table, source=source, position=where.position)

@@ -34,12 +34,14 @@ from ingest.formats.fields import TIME_MS_MAX, reject
 NAME = "native"
 SEQUENCE_MAX = 2**63 - 1
 
-_WORDS: tuple[Operation, ...] = ("insert", "update", "delete", "truncate")
+_WORDS: tuple[Operation, ...] = ("insert", "update", "delete", "truncate", "read")
 _OPERATIONS: dict[str, Operation] = {word: word for word in _WORDS} | {word.upper(): word for word in _WORDS}
 MARK = "__bigint__:"  # of a large integer, as text
 _DIGITS_MAX = 1_000
-_WITH_ROW = ("insert", "update")
-_OF_ROWS = {word: operation for word, operation in _OPERATIONS.items() if operation != "truncate"}
+_WITH_ROW = ("insert", "update", "read")
+_OF_ROWS = {
+    word: operation for word, operation in _OPERATIONS.items() if operation in ("insert", "update", "delete")
+}
 _ROW_OR_NONE = {dict, type(None)}
 _FACTS = itemgetter("sequence", "timestamp", "operation", "rowId")
 _FACT_COUNT = 4
@@ -181,7 +183,8 @@ def _change(index: int, event: Any, context: RequestContext, tables: dict[str, T
         key,
         row_id,
         source or "",
-        f"{sequence:016x}" if source else "",
+        # A row that was read is not newer than changes with lower numbers.
+        f"{sequence:016x}" if source and operation != "read" else "",
         "" if source else fingerprint(table, row_id, sequence, timestamp, operation, before, after),
         sequence if source else None,
         transaction,
@@ -225,7 +228,7 @@ def _gone(operation: Operation, before: object, key: tuple[str, ...] | None) -> 
 def _why_refused(event: Row, operation: Operation | None) -> Refused:
     if operation is None:
         return Refused(
-            "no-operation", "`operation` is none of INSERT, UPDATE, DELETE, TRUNCATE: send one of them"
+            "no-operation", "`operation` is none of INSERT, UPDATE, DELETE, TRUNCATE, READ: send one of them"
         )
     sequence = event.get("sequence")
     if sequence.__class__ is not int or not 0 <= sequence <= SEQUENCE_MAX:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import sqlalchemy as sa
@@ -41,7 +41,7 @@ from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.journal.source_control import all_states, change_state, load_state
 from ingest.journal.sources import SourceState
-from ingest.journal.table_groups import SharedSpan, cut_point, first_behind
+from ingest.journal.table_groups import ForbiddenRange, SharedSpan, cut_point, first_behind
 from ingest.settings import JournalLimits
 
 USAGE_AGE_S_MAX = 0.25  # others append and trim too
@@ -147,20 +147,29 @@ class Journal:
         after: Mapping[TableName, int],
         up_to: int,
         now_ms: int,
+        forbidden: Sequence[ForbiddenRange] = (),
     ) -> int:
-        """Where to cut: see `reading.border`. A table that `after` does not name has landed nothing.
+        """Where to cut: see `cut_point`. A table that `after` does not name has landed nothing.
 
         An announced end is not waited for where the transaction itself fills the journal: there is no room
         for the rest of it, so its end could never come.
         """
         starts = {table: after.get(table, 0) for table in tables}
         linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
-        found = cut_point(
-            self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms, wait_ms=wait_ms
+        cut = functools.partial(
+            cut_point,
+            self._database,
+            warehouse,
+            starts,
+            up_to,
+            now_ms=now_ms,
+            linger_ms=linger_ms,
+            forbidden=forbidden,
         )
+        found = cut(wait_ms=wait_ms)
         if found > min(starts.values(), default=0) or not self._is_filled_by(warehouse, starts):
             return found
-        return cut_point(self._database, warehouse, starts, up_to, now_ms=now_ms, linger_ms=linger_ms)
+        return cut()
 
     def _is_filled_by(self, warehouse: str, tables: Collection[TableName]) -> bool:
         usage = self.buffer_usage()

@@ -290,19 +290,20 @@ def cut_point(
     now_ms: int,
     linger_ms: int,
     wait_ms: int = 0,
+    forbidden: Sequence[ForbiddenRange] = (),
 ) -> int:
     """Where to cut these tables, each of which has landed up to the id in `after`.
 
-    The largest id up to `up_to` that splits no source transaction. If that leaves nothing to take although a
-    transaction is complete, the smallest id behind `up_to` that does: a transaction larger than a batch goes
-    whole. The least of `after` if there is nothing that may be cut.
+    The largest id up to `up_to` that splits no source transaction, and is in none of the `forbidden` ranges.
+    If that leaves nothing to take although a transaction is complete, the smallest id behind `up_to` that
+    does: a transaction larger than a batch goes whole. The least of `after` if nothing may be cut.
     """
     nothing = min(after.values(), default=0)
     starts = {table_key(table): start for table, start in after.items()}
     first = min((id_ for id_ in _firsts(database, warehouse, starts)), default=None)
     if first is None or first > up_to:
         return nothing
-    spans = _forbidden(database, warehouse, starts, up_to, now_ms, linger_ms, wait_ms)
+    spans = [*forbidden, *_forbidden(database, warehouse, starts, up_to, now_ms, linger_ms, wait_ms)]
     found = cut_at_or_below(up_to, spans)
     if found >= first:
         return found
@@ -314,7 +315,7 @@ def cut_point(
         if above == wanted:
             return above
         wanted = above
-        spans = _forbidden(database, warehouse, starts, wanted, now_ms, linger_ms, wait_ms)
+        spans = [*forbidden, *_forbidden(database, warehouse, starts, wanted, now_ms, linger_ms, wait_ms)]
 
 
 def _firsts(database: Database, warehouse: str, starts: Mapping[str, int]) -> Iterator[int]:

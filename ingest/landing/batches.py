@@ -23,6 +23,7 @@ from ingest.settings import Thresholds
 from ingest.sources.store import Pauses
 from ingest.staging.context import BatchRange
 from ingest.store.jobs import Jobs
+from ingest.store.resyncs import Resync
 from ingest.store.tables import LandingTables
 
 
@@ -133,9 +134,11 @@ class BatchCutter:
         jobs: Jobs,
         thresholds: Thresholds,
         pauses: Callable[[str], Pauses] | None = None,
+        resyncs: Callable[[str], Mapping[TableName, Resync]] | None = None,
     ) -> None:
         self._journal = journal
         self._pauses = pauses
+        self._resyncs = resyncs
         self._tables = tables
         self._jobs = jobs
         self._given = thresholds
@@ -189,11 +192,12 @@ class BatchCutter:
         return pending_groups(pending, components(shared), flush_requested, landed)
 
     def limits(self, warehouse: str) -> dict[TableName, int]:
-        """How far each table may land that is paused or could not be staged a moment ago, or that shares
-        source transactions with one; others have no limit.
+        """How far each table may land that is paused, in a resync, or could not be staged a moment ago, or
+        that shares source transactions with one; others have no limit.
         """
         landed = self._landed(warehouse)
-        held = {table: landed.get(table, 0) for table in self._still_backing_off(warehouse)}
+        held = self._before_resyncs(warehouse, landed)
+        held |= {table: landed.get(table, 0) for table in self._still_backing_off(warehouse)}
         if self._pauses is not None:
             paused = self._pauses(warehouse)
             held |= {table: landed.get(table, 0) for table in paused.tables}
@@ -202,6 +206,18 @@ class BatchCutter:
                     if any(has_source(names, source) for source in paused.sources):
                         held[table] = min(held.get(table, first_id - 1), first_id - 1)
         return limits(held, self._journal.shared_spans(warehouse)) if held else {}
+
+    def _before_resyncs(self, warehouse: str, landed: Mapping[TableName, int]) -> dict[TableName, int]:
+        """What came before a resync lands before it. Its own changes wait for its end."""
+        found = {}
+        for table, resync in self._running(warehouse).items():
+            first = self._journal.first_behind(warehouse, table, landed.get(table, 0))
+            if resync.state == "open" or (first is not None and first <= resync.begin_id):
+                found[table] = resync.begin_id
+        return found
+
+    def _running(self, warehouse: str) -> Mapping[TableName, Resync]:
+        return self._resyncs(warehouse) if self._resyncs is not None else {}
 
     def _landed(self, warehouse: str) -> dict[TableName, int]:
         return {table: row.landed_id for table, row in self._tables.all(warehouse).items()}
@@ -315,10 +331,16 @@ class BatchCutter:
         """
         after = {table: landed[table] for table in group.tables}
         up_to = self._journal.reach(warehouse, after, head, events_max=events_max, bytes_max=bytes_max)
-        border = self._journal.border(warehouse, group.tables, after, up_to, _now_ms())
+        # A resync that has ended goes whole.
+        whole = [
+            (resync.begin_id + 1, resync.end_id - 1)
+            for table, resync in self._running(warehouse).items()
+            if table in after and resync.end_id is not None
+        ]
+        border = self._journal.border(warehouse, group.tables, after, up_to, _now_ms(), whole)
         if border <= min(after.values()) and up_to < head:
             # One source transaction is larger than a batch: it goes whole.
-            border = self._journal.border(warehouse, group.tables, after, head, _now_ms())
+            border = self._journal.border(warehouse, group.tables, after, head, _now_ms(), whole)
         if border > head:
             return {}
         return {table: (start, border) for table, start in after.items() if border > start}

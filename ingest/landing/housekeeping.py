@@ -13,6 +13,7 @@ from collections.abc import Collection
 from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
 from ingest.journal.journal import Journal
+from ingest.landing.resync import ResyncService
 from ingest.sources.store import SourceStore
 from ingest.staging.context import UNROUTED
 from ingest.store.jobs import Jobs, staged_folder
@@ -58,9 +59,16 @@ class Housekeeping:
     """A thread of the server. Several servers may do the same: everything here can be repeated."""
 
     def __init__(
-        self, catalog: Catalog, journal: Journal, tables: LandingTables, jobs: Jobs, sources: SourceStore
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        tables: LandingTables,
+        jobs: Jobs,
+        sources: SourceStore,
+        resync: ResyncService,
     ) -> None:
         self._sources = sources
+        self._resync = resync
         self._catalog = catalog
         self._journal = journal
         self._tables = tables
@@ -110,11 +118,14 @@ class Housekeeping:
             self._journal.expire(time.time_ns() // 1_000_000)
         self._sweep_letters()
         self._forget_dropped(names)
+        now_ms = time.time_ns() // 1_000_000
         for name in names:
             self._trim(name)
+            self._resync.expire(name, now_ms)
             self._catalog.transactions.sweep(name, self._catalog.now_ms())
         if not self._looked_s or time.monotonic() - self._looked_s > STAGED_EVERY_S:
             self._looked_s = time.monotonic()
+            self._resync.forget_old(now_ms)
             self._sources.forget_others(lambda: {found.name for found in self._catalog.warehouses.all()})
             for name in names:
                 self.delete_abandoned(name, time.time_ns() // 1_000_000 - STAGED_FOR_MS)

@@ -22,6 +22,7 @@ from ingest.landing.batches import BatchCutter
 from ingest.landing.job_service import JobService
 from ingest.sources.store import Pause, Pauses
 from ingest.store.jobs import Jobs
+from ingest.store.resyncs import Resync, Resyncs
 from ingest.store.tables import LandedTable, LandingTables
 
 GONE_MS = 60_000
@@ -155,6 +156,7 @@ class LandingStatus:
         staging_error = [failed[table] for table in sorted(failed)]
         paused = self._pauses(warehouse) if self._pauses is not None else Pauses({}, {})
         limited = self._cutter.limits(warehouse)
+        resyncs = Resyncs(self._catalog.database).all(warehouse)
         newest = self._jobs.newest(warehouse, 50)
         verified = self.verification(warehouse) if self.verification is not None else {}
         written = _written(newest)
@@ -166,7 +168,7 @@ class LandingStatus:
                 "watermarks": marks.get(table, {}),
                 **({"stalled": failed[table]} if table in failed else {}),
                 **({"verification": verified[table]} if table in verified else {}),
-                **_held(table, paused, limited, pending.get(table)),
+                **_held(table, paused, limited, pending.get(table), resyncs.get(table)),
             }
             for table in sorted({*rows, *pending, *paused.tables})
         }
@@ -216,14 +218,26 @@ def _paused(pause: Pause) -> dict[str, Any]:
 
 
 def _held(
-    table: TableName, paused: Pauses, limited: Mapping[TableName, int], pending: Pending | None
+    table: TableName,
+    paused: Pauses,
+    limited: Mapping[TableName, int],
+    pending: Pending | None,
+    resync: Resync | None,
 ) -> dict[str, Any]:
-    """Why changes of a table wait, if they have to."""
+    """Why changes of a table wait, if they have to; and its last resync."""
+    if resync is not None:
+        shown: dict[str, Any] = {"state": resync.state, "generation": resync.generation}
+        shown |= {"changed-ms": resync.changed_ms}
+        shown |= {"reason": resync.reason} if resync.reason else {}
+        return {"resync": shown, **_held(table, paused, {} if resync.is_running else limited, pending, None)}
     if table in paused.tables:
         return {"paused": _paused(paused.tables[table])}
     if pending is None or pending.last_id <= limited.get(table, pending.last_id):
         return {}
-    return {"waits": "a source, or a table of the same source transactions, is paused or cannot be staged"}
+    return {
+        "waits": "a source, or a table of the same source transactions, is paused, in a resync, or cannot be "
+        "staged"
+    }
 
 
 def _written(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -58,7 +58,7 @@ def apply(parsed: ParsedRequest, rules: WarehouseRules) -> ParsedRequest:
     if not _concerns(parsed, rules):
         return parsed
     found = ParsedRequest(parsed.format, parsed.events, ends=parsed.ends, begins=parsed.begins)
-    found.batch = parsed.batch
+    found.batch, found.epoch, found.load_ends = parsed.batch, parsed.epoch, parsed.load_ends
     found.ignored = dict(parsed.ignored)
     found.excluded = list(parsed.excluded)
     found.rejects = [_reject(reject, rules) for reject in parsed.rejects]

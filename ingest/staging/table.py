@@ -31,6 +31,7 @@ from ingest.journal.dead_letters import change_as_json
 from ingest.journal.encoded_request import name_key
 from ingest.staging.arrow_table import arrow_table
 from ingest.staging.context import UNROUTED, BatchRange, CannotPrestage, StagedBatch, StagingContext
+from ingest.staging.generation import in_generation, is_marker
 from ingest.staging.rejects import RejectedChange, blocked_changes, dead_letters, rejects_table
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
@@ -75,7 +76,7 @@ class TableStaging:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered = in_order(after_loads(arrived, self._state.watermarks))
+        ordered = self._ordered(arrived)
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = []
         notice = None
@@ -105,8 +106,17 @@ class TableStaging:
                 notice,
                 watermarks(changes),
                 self._oldest_ms,
+                self._state.resync.generation if self._state.resync is not None else None,
             )
         )
+
+    def _ordered(self, arrived: list[ArrivedChange]) -> list[ArrivedChange]:
+        resync, known = self._state.resync, self._state.watermarks
+        if resync is not None and self._prestaging:
+            raise CannotPrestage
+        if resync is not None:
+            return in_generation(arrived, known, resync.begin_id)
+        return in_order(after_loads(arrived, known))
 
     def _require_unchanged(self) -> None:
         reason = why_paused(self._state)
@@ -127,8 +137,7 @@ class TableStaging:
                         reject.position, None, reject.context)
                 for n, reject in enumerate(entry.rejects)
             ]  # fmt: skip
-        _name_sources([item.change for item in arrived])
-        return under_policies(arrived, self._settings), refused
+        return prepared(arrived, self._state), refused
 
     def _write(
         self,
@@ -142,6 +151,8 @@ class TableStaging:
         changes = [item.change for item in ordered]
         bad = dict(policy_violations(changes, found.plan))
         if found.append_only:
+            if self._state.resync is not None:
+                raise Conflict("the table has no mirror with a key any more: abort its resync")
             bad |= _not_appendable(changes)
         reasons = {journal_position(ordered[row]): ("refused", reason) for row, reason in bad.items()}
         pieces, typed, has_key_changes = self._typed(found, ordered, reasons)
@@ -208,7 +219,8 @@ class TableStaging:
             "counts": counts,
             "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
             "has-moves": has_key_changes,
-            "late": not goes_on and is_late(changes, self._state.watermarks),
+            # The rows of a resync replace all that the table shows, so there is nothing to compare with.
+            "late": not goes_on and self._state.resync is None and is_late(changes, self._state.watermarks),
             "first-load": first_load,
             "load-key": loading if first_load else None,
         }
@@ -249,6 +261,17 @@ class TableStaging:
         self._context.catalog.files.create(location, sink.getvalue())
         batch.files.append(location)
         return location
+
+
+def prepared(arrived: list[ArrivedChange], state: TableState) -> list[ArrivedChange]:
+    """The changes under the settings of their table."""
+    _name_sources([item.change for item in arrived])
+    # A marker is not under the policies. That of a resync that was given up means nothing.
+    markers = [item for item in arrived if item.change.operation == "truncate" and is_marker(item.change)]
+    if not markers:
+        return under_policies(arrived, state.landed.settings)
+    kept = [item for item in arrived if not is_marker(item.change)]
+    return [*under_policies(kept, state.landed.settings), *(markers if state.resync is not None else ())]
 
 
 def _name_sources(changes: Sequence[Change]) -> None:

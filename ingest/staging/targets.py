@@ -21,6 +21,7 @@ from catalog.services.catalog import CurrentState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
+from ingest.store.resyncs import Resync, Resyncs, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings
 from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
 
@@ -264,6 +265,7 @@ class TableState:
     is_empty: bool  # no rows were ever in the mirror
     has_namespace: bool
     has_rejects: bool
+    resync: Resync | None = None  # that this batch ends
 
 
 def table_states(
@@ -276,7 +278,13 @@ def table_states(
         marks.setdefault(mark.table, {})[mark.source] = mark.position
     catalog = context.catalog
     state = CurrentState(catalog.database, catalog.entries, batch_range.warehouse, catalog.documents)
-    found = {table: _table_state(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
+    resyncs = Resyncs(catalog.database).running(batch_range.warehouse)
+    found = {
+        table: replace(
+            _table_state(state, landed[table], marks.get(table, {})), resync=ended(resyncs.get(table), to_id)
+        )
+        for table, (_, to_id) in batch_range.ranges.items()
+    }
     if expected is None:
         return found
     return {table: _expected_state(table_state, table, expected) for table, table_state in found.items()}
@@ -376,6 +384,7 @@ def _digest_input(table: TableName, table_state: TableState) -> list[Any]:
             table_state.has_namespace,
             table_state.has_rejects,
             why_paused(table_state),
+            None if table_state.resync is None else table_state.resync.generation,
         ],
     ]
 

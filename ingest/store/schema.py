@@ -9,7 +9,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 metadata = sa.MetaData()
-VERSION = 4
+VERSION = 5
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -79,6 +79,22 @@ landing_pauses = sa.Table(
     sa.Column("name", Text, primary_key=True),
     sa.Column("reason", Text, nullable=False),
     sa.Column("since_ms", sa.BigInteger, nullable=False),
+)
+
+# The last resync of each table: what is between two journal ids replaces the rows of its mirror.
+landing_resyncs = sa.Table(
+    "landing_resyncs",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("state", Text, nullable=False),  # open, ending, published, aborted, expired
+    sa.Column("begin_id", sa.BigInteger, nullable=False),
+    sa.Column("end_id", sa.BigInteger),
+    sa.Column("began_ms", sa.BigInteger, nullable=False),
+    sa.Column("changed_ms", sa.BigInteger, nullable=False),
+    sa.Column("reason", Text),  # why it was given up
+    sa.Column("number", sa.BigInteger),  # of its publish
 )
 
 jobs = sa.Table(

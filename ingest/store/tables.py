@@ -14,10 +14,12 @@ import sqlalchemy as sa
 from catalog.errors import CommitFailed, Invalid
 from catalog.store.database import Database
 from ingest.change import RESERVED_SUFFIXES, TableName
+from ingest.store.resyncs import publish_resync
 from ingest.store.schema import (
     claims,
     jobs,
     landing_journals,
+    landing_resyncs,
     landing_tables,
     landing_verifications,
     landing_watermarks,
@@ -236,6 +238,7 @@ class TableAdvance:
     notice: str | None
     watermarks: Mapping[str, tuple[str, int | None]]  # source -> newest position, time at the source
     oldest_ms: int = 0  # when the oldest of its changes was acknowledged
+    resync: int | None = None  # the generation that it publishes
 
 
 class LandingTables:
@@ -289,6 +292,7 @@ class LandingTables:
                 landing_watermarks,
                 landing_verifications,
                 landing_journals,
+                landing_resyncs,
                 claims,
             ):
                 connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
@@ -327,6 +331,8 @@ def land(
     )
     if moved.rowcount != 1:
         raise CommitFailed(f"{'.'.join(step.table)} has landed beyond {step.from_id}: the batch is not due")
+    if step.resync is not None:
+        publish_resync(connection, warehouse, step.table, step.resync, number)
     for source, (position, time_ms) in step.watermarks.items():
         _move_watermark(connection, where | {"s": source}, position, time_ms)
 

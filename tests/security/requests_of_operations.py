@@ -318,6 +318,14 @@ class Maker:
         assert answer.is_success, answer.text
         return name
 
+    def resyncing(self) -> str:
+        """A table with an open resync."""
+        name = self.keyed()
+        path = f"{self.warehouse}/namespaces/{self.namespace}/tables/{name}/resync"
+        answer = self.rest.lake("POST", path, json={})
+        assert answer.is_success, answer.text
+        return name
+
     def source(self) -> str:
         """A source that is known."""
         name = self.name()
@@ -488,6 +496,10 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
         "table": m.table(),
         "body": {"source": "s", "position": 1, "columns": ["id"], "count": 0, "hash": "0"},
     },
+    "beginResync": lambda m: {"table": m.keyed()},
+    "endResync": lambda m: {"table": m.resyncing()},
+    "abortResync": lambda m: {"table": m.resyncing()},
+    "loadResync": lambda m: {"table": m.resyncing()},
     "leaseJob": lambda m: {"body": {"worker": m.name(), "wait-s": 0}},
     "listJobs": lambda m: {},
     "loadJob": lambda m: {"job": m.leased()[1]["id"]},
