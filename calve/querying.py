@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from calve.bootstrap import Ingest
 from calve.settings import Settings
 from catalog.services.catalog import Catalog
 from ingest.api import ApiContext
@@ -18,6 +21,11 @@ from query.pool import ProcessPool, ProcessSettings
 from query.resolve import TableRead
 from query.service import QueryLimits, QueryService
 from query.tables.access import TableOpener
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from query.tables.hot_rows import Bases, FoldedRows, HotRows
 
 WAITING_MAX = 100  # queries that wait for a process
 THREADS_MAX = 4
@@ -159,3 +167,28 @@ def open_tables(settings: Settings, catalog: Catalog, landing: LandingTables | N
         return properties
 
     return TableOpener(catalog, landing, io_properties)
+
+
+def open_hot_rows(ingest: Ingest) -> Callable[[], HotRows]:
+    """What answers `consistency=fresh` for one row. It is made with the first of them: it imports Arrow."""
+
+    @functools.cache
+    def made() -> HotRows:
+        from query.tables.hot_rows import HotRows
+
+        return HotRows(ingest.journal, ingest.tables, _fold)
+
+    return made
+
+
+def _fold(staged: pa.Table, description: dict[str, Any], bases: Bases) -> FoldedRows:
+    """As a worker does it."""
+    from query.tables.hot_rows import FoldedRows
+    from spark_jobs.fold import DELETE, fold
+    from spark_jobs.messages import TableJob
+
+    job = TableJob.model_validate({**description, "changes": None})
+    mirror = fold(staged, job, 0, bases=bases).mirror
+    assert mirror is not None
+    is_deleted = mirror.rows.column(DELETE).to_pylist()
+    return FoldedRows(mirror.rows.select(list(job.columns)), is_deleted, mirror.truncated)

@@ -64,7 +64,7 @@ class Freshness:
         if consistency == COMMITTED or self._ingest is None:
             return
         if consistency == FRESH:
-            await self._wait_until_fresh(tables, timeout_s)
+            await self.wait_until_fresh(tables, timeout_s)
             return
         warehouse, journal_id = parse_token(consistency.removeprefix(AT_LEAST))
         if caller.role(warehouse) is None:
@@ -94,7 +94,8 @@ class Freshness:
         if not await ingest.visibility.wait(warehouse, until, timeout_s):
             raise _late(timeout_s)
 
-    async def _wait_until_fresh(self, tables: Tables, timeout_s: float) -> None:
+    async def wait_until_fresh(self, tables: Tables, timeout_s: float) -> None:
+        """Until the tables show what is acknowledged now. DeadlineExceeded if that takes too long."""
         ingest = self._ingest
         assert ingest is not None
         waiting = await ingest.run_query(lambda: self.waiting(tables))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from catalog.api.pagination import Paged, PageDep
 from catalog.api.responses import json_response
+from catalog.errors import Invalid
+from query.landing import Freshness
+from query.tables.access import TableAccess
 from query.tables.api.snapshots import MomentAnswer
 from query.tables.dependencies import NOT_VISIBLE, PREDICATE_EXAMPLE, TABLE, TOO_LARGE, AsOf, ReaderTable
 
@@ -16,6 +20,11 @@ router = APIRouter()
 
 LIMIT_MAX = 10_000
 LIMIT_DEFAULT = 1000
+FRESH_S = 10.0
+FRESH_S_MAX = 55.0
+TOO_LATE: dict[int | str, dict[str, Any]] = {
+    504: {"description": "Acknowledged changes of the table did not become visible in time."}
+}
 
 
 class ColumnAnswer(BaseModel):
@@ -27,6 +36,9 @@ class RowAnswer(BaseModel):
     as_of: MomentAnswer
     columns: list[ColumnAnswer]
     row: dict[str, Any] | None = Field(description="null: the table has no such row at this moment")
+    token: str | None = Field(
+        None, description="The row has changes up to this token which are not in the snapshot"
+    )
 
 
 class RowList(Paged):
@@ -43,19 +55,61 @@ Columns = Annotated[str | None, Query(description="Names of columns with commas 
 Where = Annotated[str | None, Query(description=f"A predicate, such as `{PREDICATE_EXAMPLE}`")]
 
 
+Consistency = Annotated[
+    Literal["committed", "fresh"],
+    Query(
+        description="fresh: with all changes that were acknowledged before the request, also those that are "
+        "not published yet"
+    ),
+]
+TimeoutS = Annotated[
+    float,
+    Query(ge=0, le=FRESH_S_MAX, description="If the row has to wait for a publish: no longer than this"),
+]
+
+
 @router.get(
-    TABLE + "/rows/{key}", operation_id="loadRow", response_model=RowAnswer, responses=NOT_VISIBLE | TOO_LARGE
+    TABLE + "/rows/{key}",
+    operation_id="loadRow",
+    response_model=RowAnswer,
+    responses=NOT_VISIBLE | TOO_LARGE | TOO_LATE,
 )
-def load_row(
+async def load_row(
+    request: Request,
     access: ReaderTable,
     key: Annotated[str, Path(description="`17`, or `region=eu,id=17`, or a JSON object, percent-encoded")],
     columns: Columns = None,
     as_of: AsOf = None,
+    consistency: Consistency = "committed",
+    timeout_s: TimeoutS = FRESH_S,
 ) -> Response:
     """The row of a key."""
     from query.tables import rows
 
-    return json_response(rows.load_row(access, key, columns, as_of))
+    if consistency == "fresh":
+        if as_of is not None:
+            raise Invalid("consistency: fresh is the present, so leave out as_of")
+        found = await _fresh(request, access, key, columns, timeout_s)
+        if found is not None:
+            return json_response(found)
+    return json_response(await run_in_threadpool(rows.load_row, access, key, columns, as_of))
+
+
+async def _fresh(
+    request: Request, access: TableAccess, key: str, columns: str | None, timeout_s: float
+) -> dict[str, Any] | None:
+    """The row with changes that are not published. None if the published table has it, by now."""
+    state = request.app.state
+    if state.hot_rows is None:
+        return None
+    found = await run_in_threadpool(lambda: state.hot_rows().load_row(access, key, columns))
+    if isinstance(found, dict):
+        return found
+    if found == "wait":
+        table = (*access.identifier.namespace.levels, access.identifier.name)
+        tables = {access.warehouse.name: {table}}
+        await Freshness(state.ingest.api).wait_until_fresh(tables, timeout_s)
+    return None
 
 
 @router.get(

@@ -1,0 +1,133 @@
+"""The changes of tables that are acknowledged and not published, by key, in the memory of a server process.
+
+The journal in SQL stays the truth: each look reads what came since the last one. A key is compared as text
+here, so what is found for a key may be more than its changes, and never less.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ingest.change import Change, Row, TableName
+from ingest.identity import ArrivedChange, old_key
+from ingest.journal.journal import Journal
+
+EVENTS_MAX = 20_000  # of one table; a table with more is not looked at
+TOGETHER_MAX = 2_000  # changes that are folded for one row
+TABLES_MAX = 64
+
+KeyText = tuple[str, ...]
+_CERTAIN: dict[str, tuple[type, ...]] = {"int": (int,), "long": (int,), "string": (int, str)}  # by type
+
+
+@dataclass(slots=True)
+class _Table:
+    """The changes behind `after`, up to `up_to`, in order of arrival."""
+
+    types: Mapping[str, str]  # of the key columns
+    after: int
+    up_to: int
+    changes: list[ArrivedChange] = field(default_factory=list)
+    of_key: dict[KeyText, list[ArrivedChange]] = field(default_factory=dict)
+    of_any: list[ArrivedChange] = field(default_factory=list)  # their key is not known as text
+    is_entangled: bool = False  # some change concerns rows of other keys: they are folded together
+
+    def add(self, item: ArrivedChange) -> None:
+        self.changes.append(item)
+        change = item.change
+        self.is_entangled |= change.operation in ("truncate", "read") or bool(
+            old_key(change, tuple(self.types))
+        )
+        text = _key_text(change, self.types)
+        if text is None:
+            self.of_any.append(item)
+        else:
+            self.of_key.setdefault(text, []).append(item)
+
+
+class TooManyChanges(Exception):
+    """More changes wait than are looked at for one row."""
+
+
+class PendingChanges:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._tables: OrderedDict[tuple[str, TableName], _Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of_row(
+        self,
+        warehouse: str,
+        table: TableName,
+        types: Mapping[str, str],
+        key: KeyText,
+        span: tuple[int, int],
+    ) -> list[ArrivedChange]:
+        """Copies of the changes between two journal ids that must be known for the row of a key, in order of
+        arrival. `types` are those of the key columns. TooManyChanges if they are too many.
+        """
+        with self._lock:
+            known = self._read(warehouse, table, types, span)
+            found = sorted([*known.of_key.get(key, ()), *known.of_any], key=_arrival)
+            found = [item for item in found if item.journal_id <= span[1]]
+            if known.is_entangled or _may_be_halves(found):
+                found = [item for item in known.changes if item.journal_id <= span[1]]
+        if len(found) > TOGETHER_MAX:
+            raise TooManyChanges
+        return [replace(item, change=replace(item.change)) for item in found]
+
+    def forget(self, warehouse: str, table: TableName) -> None:
+        """What was read may have gaps: the journal was trimmed meanwhile."""
+        with self._lock:
+            self._tables.pop((warehouse, table), None)
+
+    def _read(
+        self, warehouse: str, table: TableName, types: Mapping[str, str], span: tuple[int, int]
+    ) -> _Table:
+        where = (warehouse, table)
+        known = self._tables.get(where)
+        if known is None or known.types != types or span[0] > known.up_to or span[0] < known.after:
+            known = _Table(types, span[0], span[0])
+        elif span[0] > known.after:
+            kept = [item for item in known.changes if item.journal_id > span[0]]
+            known = _Table(types, span[0], known.up_to)
+            for item in kept:
+                known.add(item)
+        events_max = EVENTS_MAX - len(known.changes) + 1
+        for entry in self._journal.read(warehouse, table, known.up_to, span[1], events_max=events_max):
+            for ordinal, change in enumerate(entry.changes):
+                known.add(ArrivedChange(entry.id, ordinal, change))
+        if len(known.changes) > EVENTS_MAX:
+            self._tables.pop(where, None)
+            raise TooManyChanges
+        known.up_to = max(known.up_to, span[1])
+        self._tables[where] = known
+        self._tables.move_to_end(where)
+        if len(self._tables) > TABLES_MAX:
+            self._tables.popitem(last=False)
+        return known
+
+
+def _arrival(item: ArrivedChange) -> tuple[int, int]:
+    return item.journal_id, item.ordinal
+
+
+def _key_text(change: Change, types: Mapping[str, str]) -> KeyText | None:
+    """None if a value has no certain text, or is missing."""
+    row: Row = {**(change.before or {}), **(change.after or {})}
+    values = [row.get(column) for column in types]
+    if any(
+        value.__class__ not in _CERTAIN.get(type_, ())
+        for value, type_ in zip(values, types.values(), strict=True)
+    ):
+        return None
+    return tuple(str(value) for value in values)
+
+
+def _may_be_halves(found: Sequence[ArrivedChange]) -> bool:
+    """Whether a delete and an insert may be a key change that the producer sent in two."""
+    operations = [item.change.operation for item in found]
+    return "delete" in operations and len(operations) > 1

@@ -1,0 +1,168 @@
+"""The row of a key with changes that are acknowledged and not published, without waiting for the publish.
+
+The changes are staged in memory and folded by the code of landing. What cannot be done so (new columns, late
+changes, very many changes, keys of other types) is left to the caller: it waits for the publish.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from catalog.errors import NoSuchTable
+from catalog.moments import AtTime
+from catalog.names import decode_segment
+from ingest.change import TableName
+from ingest.identity import current_schema
+from ingest.journal.journal import Journal
+from ingest.staging.context import StagingContext, metadata_of
+from ingest.staging.pending_changes import PendingChanges, TooManyChanges
+from ingest.staging.table import CannotPrestage
+from ingest.staging.unpublished import stage_in_memory
+from ingest.store.resyncs import Resyncs
+from ingest.store.tables import LandedTable, LandingTables
+from query.tables.access import TableAccess
+from query.tables.keys import key_filter, key_values, require_key, typed
+from query.tables.moments import table_at
+from query.tables.reading import json_columns, json_rows, planned, read, require_columns, scan_at
+
+TRIES_MAX = 5
+KEY_TYPES = ("int", "long", "string")
+
+Bases = Callable[[pa.Table, list[str]], pa.Table]
+Elsewhere = Literal["published", "wait"]  # the table has the row now, or after the next publish
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRows:
+    """The last row of each key; whether it is deleted; whether all other rows of the mirror are."""
+
+    rows: pa.Table
+    is_deleted: list[bool]
+    is_truncated: bool
+
+
+# Staged rows, the description of their table as in a job, and old rows of the mirror.
+Fold = Callable[[pa.Table, dict[str, Any], Bases], FoldedRows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is asked for."""
+
+    access: TableAccess
+    table: TableName
+    landed: LandedTable
+    schema: Schema
+    key: Mapping[str, Any]
+    columns: tuple[str, ...]
+
+
+class HotRows:
+    """One for each server process."""
+
+    def __init__(self, journal: Journal, tables: LandingTables, fold: Fold) -> None:
+        self._journal = journal
+        self._tables = tables
+        self._fold = fold
+        self._pending = PendingChanges(journal)
+
+    def load_row(self, access: TableAccess, key: str, columns: str | None) -> dict[str, Any] | Elsewhere:
+        """The row as of a moment between the request and the answer, or where it is.
+
+        A publish meanwhile would mix two states, so then it is done again.
+        """
+        warehouse, table = (
+            access.warehouse.name,
+            (*access.identifier.namespace.levels, access.identifier.name),
+        )
+        for _ in range(TRIES_MAX):
+            landed = self._tables.one(warehouse, table)
+            try:
+                found = self._load(self._asked(access, table, landed, key, columns))
+            except (TooManyChanges, CannotPrestage):
+                found = "wait"
+            if self._tables.one(warehouse, table).landed_id == landed.landed_id:
+                return found
+            self._pending.forget(warehouse, table)
+        return "wait"
+
+    def _asked(
+        self, access: TableAccess, table: TableName, landed: LandedTable, key: str, columns: str | None
+    ) -> _Row:
+        metadata = metadata_of(self._context(access), access.warehouse.name, table)
+        if metadata is None:
+            raise NoSuchTable(f"Table does not exist: {access.identifier}")
+        schema = Schema.model_validate(current_schema(metadata))
+        names = require_key(access, schema)
+        values = key_values(names, [decode_segment(key)])
+        typed_key = {name: typed(schema.find_type(name), values[name], name).value for name in names}
+        chosen = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+        require_columns(schema, chosen)
+        return _Row(access, table, landed, schema, typed_key, chosen or tuple(schema.column_names))
+
+    def _load(self, asked: _Row) -> dict[str, Any] | Elsewhere:
+        warehouse, table, landed = asked.access.warehouse.name, asked.table, asked.landed
+        types = {name: str(asked.schema.find_type(name)) for name in asked.key}
+        is_mirror = landed.settings.mode in ("mirror+changes", "mirror")
+        if not is_mirror or any(type_ not in KEY_TYPES for type_ in types.values()):
+            return "wait"
+        if table in Resyncs(asked.access.catalog.database).running(warehouse):
+            return "wait"
+        head, now_ms = self._journal.head(warehouse), time.time_ns() // 1_000_000
+        after = {table: landed.landed_id}
+        # A source transaction of which a part is missing is not shown.
+        span = (landed.landed_id, self._journal.border(warehouse, [table], after, head, now_ms))
+        if span[1] > head:
+            return "wait"
+        if span[1] <= span[0]:
+            return "published"
+        texts = tuple(str(value) for value in asked.key.values())
+        arrived = self._pending.of_row(warehouse, table, types, texts, span)
+        if not arrived:
+            return "published"
+        described, staged = stage_in_memory(self._context(asked.access), warehouse, table, span, arrived)
+        if staged is None:
+            return "published"
+        if described["late"] or described["mirror"] is None or described["append-only"]:
+            return "wait"
+        folded = self._fold(staged, described, lambda wanted, columns: _old_rows(asked, wanted, columns))
+        return _answer(asked, folded, f"{warehouse}:{span[1]}")
+
+    def _context(self, access: TableAccess) -> StagingContext:
+        return StagingContext(access.catalog, self._journal, self._tables)
+
+
+def _old_rows(asked: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table:
+    """Rows of the mirror that missing values come from, with the number that each has in `wanted`."""
+    moment = table_at(asked.access, None)
+    number = wanted.column_names[-1]
+    found = []
+    for row in wanted.to_pylist():
+        key = {name: value for name, value in row.items() if name != number}
+        scan = scan_at(moment, key_filter(asked.schema, key), columns)
+        old = read(scan, planned(scan), 1)
+        found.append(old.append_column(number, pa.array([row[number]] * old.num_rows, pa.int64())))
+    return pa.concat_tables(found)
+
+
+def _answer(asked: _Row, folded: FoldedRows, token: str) -> dict[str, Any] | Elsewhere:
+    """The row of the key among the folded ones. Those of other keys may be there, too."""
+    keys = zip(*(folded.rows.column(name).to_pylist() for name in asked.key), strict=True)
+    place = next((at for at, key in enumerate(keys) if key == tuple(asked.key.values())), None)
+    if place is None and not folded.is_truncated:
+        return "published"
+    row = None
+    if place is not None and not folded.is_deleted[place]:
+        names = [name for name in asked.columns if name in folded.rows.column_names]
+        [values] = json_rows(folded.rows.select(names).slice(place, 1))
+        row = {name: values.get(name) for name in asked.columns}
+    landed, now_ms = asked.landed, time.time_ns() // 1_000_000
+    moment = {"number": landed.number, "time": str(AtTime(now_ms)), "snapshot_id": landed.mirror_snapshot_id}
+    columns = [column for column in json_columns(asked.schema) if column["name"] in asked.columns]
+    return {"as_of": moment, "columns": columns, "row": row, "token": token}
