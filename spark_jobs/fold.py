@@ -28,6 +28,7 @@ from spark_jobs.value_sources import Key, Transaction, sources
 DELETE = f"{STAGED}delete"  # of a folded row: its key leaves the mirror
 BASE = f"{STAGED}base"  # the number of a row of the mirror that missing values come from
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+SMALL_ROWS_MAX = 10_000
 
 # The bases that are wanted (their keys and numbers), and the columns that are wanted of them.
 Bases = Callable[[pa.Table, list[str]], pa.Table]
@@ -176,12 +177,15 @@ def _written(rows: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
 
 
 def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] | None) -> pa.Table:
+    if table.num_rows < 2 and current is None:
+        return table
     names = [str(number) for number in range(len(key))]
     row = pa.array(range(table.num_rows), pa.int64())
     keyed = pa.table([*(table.column(column) for column in key), row], names=[*names, "row"])
     if current is not None:
         keyed = keyed.filter(pa.array(current, pa.bool_()))
-    places = keyed.group_by(names).aggregate([("row", "max")]).column("row_max")
+    use_threads = keyed.num_rows > SMALL_ROWS_MAX  # to start them takes longer than the work
+    places = keyed.group_by(names, use_threads=use_threads).aggregate([("row", "max")]).column("row_max")
     if len(places) == table.num_rows:
         return table
     return table.take(places.combine_chunks().sort())

@@ -9,24 +9,23 @@ import pyarrow as pa
 
 from ingest.change import TableName
 from ingest.identity import ArrivedChange
-from ingest.staging.context import BatchRange, StagedBatch, StagingContext, table_states
+from ingest.staging.context import BatchRange, StagedBatch, StagingContext, TableState
 from ingest.staging.rejects import RejectedChange
 from ingest.staging.table import TableStaging, prepared
 
 
 def stage_in_memory(
     context: StagingContext,
+    state: TableState,
     warehouse: str,
-    table: TableName,
     span: tuple[int, int],
     arrived: list[ArrivedChange],
 ) -> tuple[dict[str, Any], pa.Table | None]:
     """The description of the table as in a job, and its staged rows. CannotPrestage if the changes need more
     than rows: new columns, or something that is refused.
     """
-    batch_range = BatchRange("", warehouse, {table: span})
-    state = table_states(context, batch_range)[table]
-    staging = _InMemory(context, batch_range, 0, state, prestaging=True)
+    table = state.landed.table
+    staging = _InMemory(context, BatchRange("", warehouse, {table: span}), 0, state, prestaging=True)
     staging.arrived = arrived
     batch = StagedBatch([], [], time.time_ns() // 1000, [])
     staging.stage(table, span, batch)

@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from catalog.errors import NoSuchTable
+from catalog.errors import Invalid, NoSuchTable
 from catalog.moments import AtTime
 from catalog.names import decode_segment
 from ingest.change import TableName
-from ingest.identity import current_schema
+from ingest.identity import current_schema, key_of_table
 from ingest.journal.journal import Journal
-from ingest.staging.context import StagingContext, metadata_of
+from ingest.staging.context import BatchRange, StagingContext, TableState, table_states
 from ingest.staging.pending_changes import PendingChanges, TooManyChanges
 from ingest.staging.table import CannotPrestage
 from ingest.staging.unpublished import stage_in_memory
 from ingest.store.resyncs import Resyncs
 from ingest.store.tables import LandedTable, LandingTables
 from query.tables.access import TableAccess
-from query.tables.keys import key_filter, key_values, require_key, typed
+from query.tables.keys import NO_KEY, key_filter, key_values, typed
 from query.tables.moments import table_at
 from query.tables.reading import json_columns, json_rows, planned, read, require_columns, scan_at
 
 TRIES_MAX = 5
+TABLES_MAX = 256
 KEY_TYPES = ("int", "long", "string")
 
 Bases = Callable[[pa.Table, list[str]], pa.Table]
@@ -52,13 +53,22 @@ Fold = Callable[[pa.Table, dict[str, Any], Bases], FoldedRows]
 
 
 @dataclass(frozen=True, slots=True)
+class _Table:
+    """A table as it is at a number of its warehouse."""
+
+    number: int
+    state: TableState
+    schema: Schema
+    key_types: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Row:
     """What is asked for."""
 
     access: TableAccess
-    table: TableName
     landed: LandedTable
-    schema: Schema
+    table: _Table
     key: Mapping[str, Any]
     columns: tuple[str, ...]
 
@@ -71,62 +81,80 @@ class HotRows:
         self._tables = tables
         self._fold = fold
         self._pending = PendingChanges(journal)
+        self._known: dict[tuple[str, TableName], _Table] = {}
 
     def load_row(self, access: TableAccess, key: str, columns: str | None) -> dict[str, Any] | Elsewhere:
         """The row as of a moment between the request and the answer, or where it is.
 
         A publish meanwhile would mix two states, so then it is done again.
         """
-        warehouse, table = (
-            access.warehouse.name,
-            (*access.identifier.namespace.levels, access.identifier.name),
-        )
+        warehouse, name = access.warehouse.name, (*access.identifier.namespace.levels, access.identifier.name)
         for _ in range(TRIES_MAX):
-            landed = self._tables.one(warehouse, table)
+            landed = self._tables.one(warehouse, name)
+            asked = self._asked(access, landed, key, columns)
             try:
-                found = self._load(self._asked(access, table, landed, key, columns))
+                found = self._load(asked)
             except (TooManyChanges, CannotPrestage):
                 found = "wait"
-            if self._tables.one(warehouse, table).landed_id == landed.landed_id:
+            if self._tables.one(warehouse, name).landed_id == landed.landed_id:
                 return found
-            self._pending.forget(warehouse, table)
+            self._pending.forget(warehouse, name)
         return "wait"
 
-    def _asked(
-        self, access: TableAccess, table: TableName, landed: LandedTable, key: str, columns: str | None
-    ) -> _Row:
-        metadata = metadata_of(self._context(access), access.warehouse.name, table)
-        if metadata is None:
-            raise NoSuchTable(f"Table does not exist: {access.identifier}")
-        schema = Schema.model_validate(current_schema(metadata))
-        names = require_key(access, schema)
-        values = key_values(names, [decode_segment(key)])
-        typed_key = {name: typed(schema.find_type(name), values[name], name).value for name in names}
+    def _asked(self, access: TableAccess, landed: LandedTable, key: str, columns: str | None) -> _Row:
+        table = self._table(access, landed)
+        schema = table.schema
+        if not table.key_types:
+            raise Invalid(NO_KEY.format(table=access.identifier))
+        values = key_values(tuple(table.key_types), [decode_segment(key)])
+        typed_key = {name: typed(schema.find_type(name), value, name).value for name, value in values.items()}
         chosen = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
         require_columns(schema, chosen)
-        return _Row(access, table, landed, schema, typed_key, chosen or tuple(schema.column_names))
+        return _Row(access, landed, table, typed_key, chosen or tuple(schema.column_names))
+
+    def _table(self, access: TableAccess, landed: LandedTable) -> _Table:
+        """Read again only if there was a commit in the warehouse, or its settings were changed."""
+        warehouse = access.warehouse.name
+        where = (warehouse, landed.table)
+        number = (access.catalog.entries.number(warehouse) or (0, 0))[0]
+        known = self._known.get(where)
+        if known is not None and known.number == number and known.state.landed == landed:
+            return known
+        batch_range = BatchRange("", warehouse, {landed.table: (landed.landed_id, landed.landed_id)})
+        state = replace(table_states(self._context(access), batch_range)[landed.table], landed=landed)
+        schema = current_schema(state.mirror)
+        if schema is None:
+            raise NoSuchTable(f"Table does not exist: {access.identifier}")
+        found = Schema.model_validate(schema)
+        key = key_of_table(landed.settings.key, schema, ())
+        types = {name: str(found.find_type(name)) for name in key if name in found.column_names}
+        known = _Table(number, state, found, types)
+        if len(self._known) >= TABLES_MAX:
+            self._known.clear()
+        self._known[where] = known
+        return known
 
     def _load(self, asked: _Row) -> dict[str, Any] | Elsewhere:
-        warehouse, table, landed = asked.access.warehouse.name, asked.table, asked.landed
-        types = {name: str(asked.schema.find_type(name)) for name in asked.key}
+        warehouse, landed, types = asked.access.warehouse.name, asked.landed, asked.table.key_types
         is_mirror = landed.settings.mode in ("mirror+changes", "mirror")
         if not is_mirror or any(type_ not in KEY_TYPES for type_ in types.values()):
             return "wait"
-        if table in Resyncs(asked.access.catalog.database).running(warehouse):
+        if landed.table in Resyncs(asked.access.catalog.database).running(warehouse):
             return "wait"
         head, now_ms = self._journal.head(warehouse), time.time_ns() // 1_000_000
-        after = {table: landed.landed_id}
+        after = {landed.table: landed.landed_id}
         # A source transaction of which a part is missing is not shown.
-        span = (landed.landed_id, self._journal.border(warehouse, [table], after, head, now_ms))
+        span = (landed.landed_id, self._journal.border(warehouse, [landed.table], after, head, now_ms))
         if span[1] > head:
             return "wait"
         if span[1] <= span[0]:
             return "published"
         texts = tuple(str(value) for value in asked.key.values())
-        arrived = self._pending.of_row(warehouse, table, types, texts, span)
+        arrived = self._pending.of_row(warehouse, landed.table, types, texts, span)
         if not arrived:
             return "published"
-        described, staged = stage_in_memory(self._context(asked.access), warehouse, table, span, arrived)
+        context = self._context(asked.access)
+        described, staged = stage_in_memory(context, asked.table.state, warehouse, span, arrived)
         if staged is None:
             return "published"
         if described["late"] or described["mirror"] is None or described["append-only"]:
@@ -145,7 +173,7 @@ def _old_rows(asked: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table:
     found = []
     for row in wanted.to_pylist():
         key = {name: value for name, value in row.items() if name != number}
-        scan = scan_at(moment, key_filter(asked.schema, key), columns)
+        scan = scan_at(moment, key_filter(asked.table.schema, key), columns)
         old = read(scan, planned(scan), 1)
         found.append(old.append_column(number, pa.array([row[number]] * old.num_rows, pa.int64())))
     return pa.concat_tables(found)
@@ -164,5 +192,5 @@ def _answer(asked: _Row, folded: FoldedRows, token: str) -> dict[str, Any] | Els
         row = {name: values.get(name) for name in asked.columns}
     landed, now_ms = asked.landed, time.time_ns() // 1_000_000
     moment = {"number": landed.number, "time": str(AtTime(now_ms)), "snapshot_id": landed.mirror_snapshot_id}
-    columns = [column for column in json_columns(asked.schema) if column["name"] in asked.columns]
+    columns = [column for column in json_columns(asked.table.schema) if column["name"] in asked.columns]
     return {"as_of": moment, "columns": columns, "row": row, "token": token}
