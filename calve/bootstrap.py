@@ -34,6 +34,7 @@ from ingest.api import resync as resync_api
 from ingest.journal import schema as journal_schema
 from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
+from ingest.landing.history_view import HistoryViews
 from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
 from ingest.landing.job_staging import LandingMetrics
@@ -180,6 +181,7 @@ class Ingest:
     api: ApiContext
     sources: SourceStore
     resync: ResyncService
+    history_views: HistoryViews
 
     def close(self) -> None:
         self.api.stop()
@@ -211,7 +213,8 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
     landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service, sources.pauses)
     resync = ResyncService(journal, resyncs, landing_status, lifetime_s=settings.resync_s_max)
-    housekeeping = Housekeeping(catalog, journal, tables, jobs, sources, resync)
+    history_views = HistoryViews(catalog)
+    housekeeping = Housekeeping(catalog, journal, tables, jobs, sources, resync, history_views)
     api = ApiContext(
         journal, landing_status, identity, catalog, api_settings(settings), sources.rules, resync
     )
@@ -227,6 +230,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
         api,
         sources,
         resync,
+        history_views,
     )
 
 

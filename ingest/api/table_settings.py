@@ -11,6 +11,7 @@ from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
 from catalog.errors import Invalid
 from catalog.names import Identifier
 from ingest.change import TableName
+from ingest.landing.history_view import HistoryViews
 from ingest.landing.status import LandingStatus
 from ingest.store.tables import (
     AfterReject,
@@ -48,6 +49,11 @@ class SettingsBody(BaseModel):
     partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
     changes_partition: list[str] | None = Field(None, alias="changes-partition")
     format_version: int = Field(2, alias="format-version", ge=2, le=3)
+    history_view: bool = Field(
+        False,
+        alias="history-view",
+        description="Keep the view `<table>__history`: the versions of rows, with `_valid_from`, `_valid_to`",
+    )
     names: dict[str, str] = Field({}, description="Names of the columns that Calve adds")
     properties: dict[str, str] = Field({}, description="Table properties at creation")
 
@@ -62,6 +68,12 @@ def _view(request: Request) -> LandingStatus:
     return view
 
 
+def _history_views(request: Request) -> HistoryViews:
+    views: HistoryViews = request.app.state.ingest.history_views
+    return views
+
+
+HistoryViewsOf = Annotated[HistoryViews, Depends(_history_views)]
 TablesOf = Annotated[LandingTables, Depends(_tables)]
 ViewOf = Annotated[LandingStatus, Depends(_view)]
 _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
@@ -73,16 +85,29 @@ def load_settings(tables: TablesOf, warehouse: ReaderWarehouse, identifier: Tabl
     return tables.one(warehouse, _name(identifier)).settings.as_json()
 
 
-@router.put(_PATH, operation_id="setIngestSettings", response_model=SettingsBody)
+@router.put(
+    _PATH,
+    operation_id="setIngestSettings",
+    response_model=SettingsBody,
+    responses={409: {"description": "The name of the history view is taken. The settings are set."}},
+)
 def set_settings(
-    tables: TablesOf, view: ViewOf, warehouse: WriterWarehouse, identifier: TableDep, body: SettingsBody
+    tables: TablesOf,
+    view: ViewOf,
+    history_views: HistoryViewsOf,
+    warehouse: WriterWarehouse,
+    identifier: TableDep,
+    body: SettingsBody,
 ) -> Any:
     """Set how changes of this table are treated, from the next batch on; the table need not exist yet. 400 if
     a setting cannot work, such as a partition by a column that the table does not have.
     """
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
     _check(settings, view.explain_table(warehouse, _name(identifier))["schema"])
+    had_view = tables.one(warehouse, _name(identifier)).settings.history_view
     tables.set_settings(warehouse, _name(identifier), settings)
+    if settings.history_view or had_view:
+        history_views.keep(warehouse, tables.one(warehouse, _name(identifier)))
     return settings.as_json()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
 from ingest.journal.journal import Journal
+from ingest.landing.history_view import HistoryViews
 from ingest.landing.resync import ResyncService
 from ingest.sources.store import SourceStore
 from ingest.staging.context import UNROUTED
@@ -66,7 +67,9 @@ class Housekeeping:
         jobs: Jobs,
         sources: SourceStore,
         resync: ResyncService,
+        history_views: HistoryViews,
     ) -> None:
+        self._history_views = history_views
         self._sources = sources
         self._resync = resync
         self._catalog = catalog
@@ -122,6 +125,7 @@ class Housekeeping:
         for name in names:
             self._trim(name)
             self._resync.expire(name, now_ms)
+            self._history_views.keep_all(name, self._tables.all(name))
             self._catalog.transactions.sweep(name, self._catalog.now_ms())
         if not self._looked_s or time.monotonic() - self._looked_s > STAGED_EVERY_S:
             self._looked_s = time.monotonic()

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from ingest.change import TableName
 from ingest.identity import ArrivedChange
-from ingest.staging.context import BatchRange, StagedBatch, StagingContext, TableState
+from ingest.staging.context import BatchRange, StagedBatch, StagingContext
 from ingest.staging.rejects import RejectedChange
 from ingest.staging.table import TableStaging, prepared
+from ingest.staging.targets import TableState
 
 
 def stage_in_memory(

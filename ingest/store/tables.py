@@ -69,6 +69,7 @@ class TableSettings:
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2
+    history_view: bool = False  # keep the view `<table>__history`
     names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
     properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,6 +89,8 @@ class TableSettings:
                 values[name] = _texts(name, values[name])
         if values.get("format_version", 2) not in (2, 3):
             raise Invalid("format_version must be 2 or 3")
+        if not isinstance(values.get("history_view", False), bool):
+            raise Invalid("history_view must be true or false")
         if "names" in values:
             values["names"] = _names(values["names"])
         if "properties" in values:

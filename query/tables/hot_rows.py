@@ -20,9 +20,9 @@ from catalog.names import decode_segment
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.journal.journal import Journal
-from ingest.staging.context import BatchRange, StagingContext, TableState, table_states
+from ingest.staging.context import BatchRange, CannotPrestage, StagingContext
 from ingest.staging.pending_changes import PendingChanges, TooManyChanges
-from ingest.staging.table import CannotPrestage
+from ingest.staging.targets import TableState, table_states
 from ingest.staging.unpublished import stage_in_memory
 from ingest.store.resyncs import Resyncs
 from ingest.store.tables import LandedTable, LandingTables

@@ -14,7 +14,7 @@ def test_changes(pipeline: Pipeline) -> None:
     reader = Reader(pipeline.stack)
     for block in blocks(ROOT / "docs" / "changes.md"):
         reader.run(block)
-    assert reader.done == 7
+    assert reader.done == 8
 
 
 @pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)

@@ -14,4 +14,4 @@ def test_the_page_of_table_functions(own_stack: Stack) -> None:
     reader = Reader(own_stack)
     for block in blocks(ROOT / "docs" / "tables.md"):
         reader.run(block)
-    assert reader.done == 7
+    assert reader.done == 8
