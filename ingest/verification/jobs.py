@@ -26,7 +26,7 @@ from ingest.landing.job_service import OtherJobs
 from ingest.store.jobs import Job, Jobs, finish
 from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables
 from ingest.verification import metrics
-from ingest.verification.references import compared, is_due
+from ingest.verification.references import WAITING, compared, is_due
 from ingest.verification.store import Verification, Verifications, now_ms
 
 KIND = "verify"
@@ -106,7 +106,10 @@ class VerificationJobs:
         return None
 
     def _has_reached(self, warehouse: str, record: Verification) -> bool:
-        return is_due(record.reference, self._positions(warehouse, record.table))
+        reference = record.reference
+        if reference is None or reference["state"] != WAITING:
+            return False
+        return is_due(reference, self._positions(warehouse, record.table))
 
     def _is_idle_due(self, warehouse: str, landed: LandedTable, record: Verification) -> bool:
         took_ms = record.found.get("ms", 0)
