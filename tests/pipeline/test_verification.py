@@ -26,6 +26,7 @@ from tests.harness.postgres import PostgresServer
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.producer import Event, Producer, flush
 
+pytestmark = pytest.mark.timeout(600)
 Produced = Callable[[Pipeline, str], Producer]
 
 
