@@ -9,25 +9,36 @@ Referenced is every file that is reachable from
 Only files older than the policy says are orphans: a writer may have written a younger one for a commit that
 is still to come.
 A location that contains other tables is not searched.
+
+Each table is searched once a day by itself (`OrphanSweep`), one table in a round.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from catalog.errors import Conflict, Invalid
+from catalog.errors import CatalogError, Conflict, Invalid
 from catalog.locations import Location, own_locations
 from catalog.models import CatalogEntry, Warehouse
+from catalog.names import Identifier, Namespace
 from catalog.services.catalog import Catalog
 from catalog.storage.base import FileInfo
+from maintenance.policies import Policies
 from maintenance.store import MaintenanceStore
 
+REMOVE_ORPHANS = "remove-orphans"
+EVERY_MS = 86_400_000
+LOOKED_AT_MAX = 1_000  # tables in a round whose turn has not come
+_PAGE = 100
 SHOWN_MAX = 100
 SHARE_MAX = 0.1
 BYTES_ALWAYS_ALLOWED = 1024 * 1024  # a tenth of a tiny table says nothing
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -89,6 +100,25 @@ class Orphans:
         gone = [file.location for file in found.orphans if not _is_used(file.location, used)]
         return delete_own(self._catalog.files, own, own.select(gone))
 
+    def remove(self, warehouse: Warehouse, entry: CatalogEntry, age_hours: int) -> tuple[Found, int]:
+        """Delete the orphans and record it. Returns what was found, and how many files were deleted. Conflict
+        if it is so much that something else must be wrong.
+        """
+        found = self.find(warehouse, entry, age_hours)
+        if found.is_too_much:
+            name = Identifier(Namespace.from_key(entry.namespace), entry.name)
+            raise Conflict(
+                f"{found.bytes} of {found.bytes_all} bytes of {name} would go, more than a tenth. "
+                "Nothing was deleted: look at the files with dry-run=true first"
+            )
+        deleted = self.delete(warehouse, entry, found)
+        self.note(warehouse, entry, {"deleted": deleted, "bytes": found.bytes})
+        return found, deleted
+
+    def note(self, warehouse: Warehouse, entry: CatalogEntry, facts: dict[str, Any]) -> None:
+        facts = {**facts, "time-ms": self._catalog.now_ms()}
+        self._store.note(warehouse.name, entry.uuid, REMOVE_ORPHANS, facts)
+
     def _locations(self, warehouse: Warehouse, entry: CatalogEntry, metadata: dict[str, Any]) -> list[str]:
         """The table's own locations. Conflict if another table has a location inside of one."""
         found = list(own_locations(metadata))
@@ -124,6 +154,53 @@ class Orphans:
                 f"{walk.unreadable[0]} cannot be read, so it is not known which files it refers to"
             )
         return found
+
+
+class OrphanSweep:
+    """Removes orphans by itself: the tables of a warehouse in the order of their names, each once a day."""
+
+    def __init__(self, catalog: Catalog, store: MaintenanceStore, policies: Policies) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._policies = policies
+        self._orphans = Orphans(catalog, store)
+        self._after: dict[str, tuple[str, str]] = {}
+
+    def next(self, warehouse: Warehouse) -> None:
+        """Search the next table whose turn has come, if there is one."""
+        due = self._next_due(warehouse.name)
+        if due is None:
+            return
+        entry, age_hours = due
+        try:
+            _, deleted = self._orphans.remove(warehouse, entry, age_hours)
+        except CatalogError as error:
+            # It is shown in the table's maintenance, and tried again tomorrow.
+            _log.warning("orphans stay", extra={"table": entry.name, "reason": error.message})
+            self._orphans.note(warehouse, entry, {"deleted": 0, "reason": error.message})
+            return
+        if deleted:
+            _log.info("removed orphans", extra={"table": entry.name, "files": deleted})
+
+    def _next_due(self, warehouse: str) -> tuple[CatalogEntry, int] | None:
+        records, policies = self._store.tables(warehouse), self._store.policies(warehouse)
+        before_ms = self._catalog.now_ms() - EVERY_MS
+        for _ in range(LOOKED_AT_MAX // _PAGE):
+            after = self._after.get(warehouse, ("", ""))
+            found = self._catalog.records.entries_after(warehouse, *after, _PAGE)
+            for entry in found:
+                self._after[warehouse] = (entry.namespace, entry.name)
+                if entry.kind != "table":
+                    continue
+                identifier = Identifier(Namespace.from_key(entry.namespace), entry.name)
+                policy = self._policies.effective(policies, identifier)
+                last = records[entry.uuid].done.get(REMOVE_ORPHANS, {}) if entry.uuid in records else {}
+                if policy.remove_orphans and last.get("time-ms", 0) < before_ms:
+                    return entry, policy.orphan_age_hours
+            if len(found) < _PAGE:
+                self._after.pop(warehouse, None)
+                return None
+        return None
 
 
 def _canonical(location: str) -> str:

@@ -25,6 +25,7 @@ class TablePolicy:
     delete_files_max: int = 32
     delete_ratio: float = 0.2  # deleted rows among all rows
     target_bytes: int = 128 * 2**20
+    remove_orphans: bool = True
     orphan_age_hours: int = 7 * 24
 
     def with_values(self, given: Mapping[str, Any]) -> TablePolicy:
@@ -64,7 +65,9 @@ class Policies:
     def __init__(self, store: MaintenanceStore, kept_moments: str = DEFAULT, *, is_on: bool = True) -> None:
         self._store = store
         self._kept_moments = KeptMomentsPolicy.parse(kept_moments)
-        self._default = TablePolicy() if is_on else TablePolicy(expire=False, compact=False)
+        self._default = (
+            TablePolicy() if is_on else TablePolicy(expire=False, compact=False, remove_orphans=False)
+        )
 
     def kept_moments(self, warehouse: str) -> KeptMomentsPolicy:
         given = self._store.policies(warehouse).get(("", ""), {}).get(KEPT_MOMENTS)

@@ -6,7 +6,8 @@ In a round, the process that holds the lease of a warehouse
 2. expires snapshots of the tables that were changed at a forgotten moment, and of some other tables;
 3. deletes history rows that no kept moment needs;
 4. deletes the files of expired snapshots, after the grace for readers;
-5. ends the retention of dropped tables, and deletes rows about tables that are gone.
+5. ends the retention of dropped tables, and deletes rows about tables that are gone;
+6. removes the orphans of one table.
 
 Everything can be interrupted and repeated. A warehouse in which nothing is due is only read.
 """
@@ -34,6 +35,7 @@ from maintenance.expire import EXPIRED_MIN, TableExpiry
 from maintenance.expiry import is_kept
 from maintenance.file_cleanup import Deleted, FileCleanup
 from maintenance.kept_moments import KeptMomentsPolicy, kept
+from maintenance.orphans import OrphanSweep
 from maintenance.policies import Policies
 from maintenance.row_lifetimes import RowLifetimes
 from maintenance.store import ExpiredFiles, MaintenanceStore
@@ -89,6 +91,7 @@ class Rounds:
         self._rows = rows
         self._rows_ms = 0
         self._cleanup = FileCleanup(catalog.files)
+        self._orphans = OrphanSweep(catalog, store, policies)
         self._holder = uuid.uuid4().hex
         self._progress: dict[str, _Progress] = {}
         self._stopping = threading.Event()
@@ -144,6 +147,8 @@ class Rounds:
             self._expire_others(warehouse.name, expiry, kept_now, progress)
             self._store.end_retention(warehouse.name, now_ms)
             self._store.forget_missing_tables(warehouse.name)
+            self._check()
+            self._orphans.next(warehouse)
 
     def expiry(self, policy: KeptMomentsPolicy) -> TableExpiry:
         return TableExpiry(

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from catalog.errors import Conflict, NoSuchTable
+from catalog.errors import NoSuchTable
 from catalog.models import CatalogEntry, document_key
 from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
@@ -24,7 +24,6 @@ from maintenance.row_lifetimes import RowLifetimes
 from maintenance.store import MaintenanceStore, TableRecord
 
 EXPIRE = "expire"
-REMOVE_ORPHANS = "remove-orphans"
 
 
 class Maintenance:
@@ -169,18 +168,12 @@ class Maintenance:
     def remove_orphans(self, warehouse: str, identifier: Identifier, *, is_dry_run: bool) -> dict[str, Any]:
         entry = self._entry(warehouse, identifier)
         policy = self._policies.of_table(warehouse, identifier)
-        found = self._orphans.find(self._catalog.warehouse(warehouse), entry, policy.orphan_age_hours)
+        home = self._catalog.warehouse(warehouse)
         if is_dry_run:
+            found = self._orphans.find(home, entry, policy.orphan_age_hours)
             return {"state": "dry-run", "detail": found.as_json()}
-        if found.is_too_much:
-            raise Conflict(
-                f"{found.bytes} of {found.bytes_all} bytes of {identifier} would go, more than a tenth. "
-                "Nothing was deleted: look at the files with dry-run=true first"
-            )
-        deleted = self._orphans.delete(self._catalog.warehouse(warehouse), entry, found)
+        found, deleted = self._orphans.remove(home, entry, policy.orphan_age_hours)
         detail = found.as_json() | {"deleted": deleted}
-        facts = {"deleted": deleted, "bytes": found.bytes, "time-ms": self._catalog.now_ms()}
-        self._store.note(warehouse, entry.uuid, REMOVE_ORPHANS, facts)
         return {"state": "done" if deleted else "nothing-to-do", "detail": detail}
 
     # -- jobs
