@@ -24,7 +24,7 @@ from catalog.names import Namespace
 from catalog.services import commits, namespaces, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
-from catalog.services.writes import WriteContext
+from catalog.services.writes import WriteContext, run_once
 from tests.concurrency.catalog_address import CONTEXT, NAMESPACE, CatalogAddress, create_tables, state, table
 from tests.harness.rest import SCHEMA, append_body
 
@@ -140,7 +140,12 @@ def _commit(catalog: Catalog, plan: Plan, names: Sequence[str], within: str = "m
         TableCommit(table(name), plan["bodies"][name]["requirements"], plan["bodies"][name]["updates"])
         for name in names
     ]
-    return commits.commit_tables(catalog, state(catalog, within), asked, wanted)
+    return run_once(
+        catalog,
+        asked,
+        work=lambda: commits.commit_tables(catalog, state(catalog, within), asked, wanted),
+        restore=lambda _saved: [],
+    )
 
 
 def _prepare_commit(catalog: Catalog, suffix: str, count: int = 1) -> Plan:
