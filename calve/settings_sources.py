@@ -25,7 +25,7 @@ FILE_NAME = "calve.toml"
 MASK = "****"
 # Variables of the tools around the server: they have the prefix and are not settings.
 TOOLING = frozenset({"CALVE_FAULTS", "CALVE_JARS", "CALVE_MAVEN_REPOSITORY", "CALVE_TOKEN", "CALVE_URI"})
-TOOLING_PREFIXES = ("CALVE_TEST_", "CALVE_BENCH_")
+TOOLING_PREFIXES = ("CALVE_TEST_", "CALVE_BENCH_", "CALVE_PROOF_")
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path", str: "a text"}
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]*@|(?<=[?&]password=)[^&\s]+")
 
