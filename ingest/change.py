@@ -19,7 +19,8 @@ import orjson
 from catalog.errors import Invalid
 from catalog.names import check_name
 
-Operation = Literal["insert", "update", "delete", "truncate", "read"]  # read: a row of a first load
+# read: a row of a first load; rename: of a column (see formats/ddl.py)
+Operation = Literal["insert", "update", "delete", "truncate", "read", "rename"]
 
 Row = dict[str, Any]  # column -> value as the producer's JSON has it
 TableName = tuple[str, ...]  # namespace levels, then the name
@@ -45,7 +46,8 @@ class Declared:
 class Change:
     """One change of one row (or a truncate of all).
 
-    A column that is missing in `after` keeps its old value (TOAST, partial rows); null is null. Of `before`
+    A column that is missing in `after` keeps its old value (TOAST, partial rows) unless the row is whole (see
+    `unchanged`); null is null. Of `before`
     nothing is certain but the key. `position` sorts as text within a source, oldest first; "" means: in order
     of arrival. `identity` is what makes two events the same event; "" means that no two ever are. `number` is
     set instead where the source counts its events without gaps.
@@ -69,6 +71,9 @@ class Change:
     time_ms: int | None = None  # when it happened at the source
     declared: Declared | None = None
     origin: str = ""  # the server whose log the position belongs to, where the producer says so
+    # Of a whole row: the columns that kept their values and are not in `after`; any other that it lacks is
+    # null. None: the row may be partial, and each column that it lacks kept its value.
+    unchanged: tuple[str, ...] | None = None
     moved_from: Row | None = None  # an insert that was half of a key change: the key of the row before
 
 

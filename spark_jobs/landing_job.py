@@ -215,7 +215,14 @@ class _Try:
         for result in results:
             own.setdefault(result.table, []).append(result)
         work = [(plan.table, name, own[plan.table.label]) for plan in plans for name in plan.written]
-        made = self._each(work, lambda one: self._change(*one))
+        made = self._each(work, lambda one: self._change(*one)) if work else []
+        made += [
+            table_change(plan.table.namespace, name, plan.table.states[name], None)
+            for plan in plans
+            if plan.table.schema_only
+            for name in plan.table.written
+            if name not in plan.written
+        ]
         for plan in plans:
             if plan.items:
                 plan.facts = _facts_of(own[plan.table.label]) | plan.facts

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs import maintenance, verify
+from spark_jobs import convert, maintenance, verify
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.landing_job import LandingJob, Progress
 from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from
@@ -129,6 +129,7 @@ class Worker:
         landing = LandingJob(self._server, session, self._pool, self._states, self._key_files)
         step = maintenance.MaintenanceStep(self._server, session)
         verification = verify.Verification(self._server, session)
+        conversion = convert.ConversionStep(self._server, session)
         without = {name: value for name, value in self._about.items() if name != "maintenance"}
         # Maintenance has one slot, so that batches always find another.
         is_first = slot == 0 or self._about.get("maintenance") == "only"
@@ -148,6 +149,8 @@ class Worker:
                 self._maintain(slot, step, given)
             elif given is not None and given.get("kind") == verify.KIND:
                 self._verify(slot, verification, given)
+            elif given is not None and given.get("kind") == convert.KIND:
+                self._convert(slot, conversion, given)
             elif given is not None:
                 self._do(slot, landing, given)
 
@@ -219,6 +222,23 @@ class Worker:
                 self._server.complete(running.job, {"error": words})
             if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
                 self._die(words)
+        finally:
+            self._running.pop(slot, None)
+
+    def _convert(self, slot: int, step: convert.ConversionStep, given: Any) -> None:
+        """Columns of a table get another type. After a failure the server asks for it again later."""
+        try:
+            job = convert.job_from(given)
+        except BadJob as error:
+            self._give_back(given, error)
+            return
+        running = self._running[slot] = _Running(job.lease)
+        try:
+            say("converted", job=job.id, table=job.label, **step.run(job, running.progress))
+        except LostLease as error:
+            say("lost", job=job.id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(running.job, error, None)
         finally:
             self._running.pop(slot, None)
 

@@ -73,6 +73,7 @@ class TableJob(_Message):
     has_absent: bool = False
     has_moves: bool = False
     late: bool = False
+    schema_only: bool = False  # no rows, but the commits of the states
     states: dict[str, LeasedTable] = Field(default_factory=dict)  # by name
 
     @field_validator("names")

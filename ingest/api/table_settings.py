@@ -22,6 +22,7 @@ from ingest.store.tables import (
     Policy,
     TableSettings,
     Truncate,
+    TypeChanges,
 )
 
 router = APIRouter(prefix="/lake/v1", tags=["Changes"])
@@ -45,6 +46,12 @@ class SettingsBody(BaseModel):
         "pause",
         alias="mirror-changed",
         description="If others rolled the mirror back, emptied or dropped it: stop landing, or go on with it",
+    )
+    type_changes: TypeChanges = Field(
+        "convert",
+        alias="type-changes",
+        description="If the type of a column changes, and Iceberg cannot widen it: convert all its values, "
+        "add a column for the new type, or reject values that do not fit",
     )
     partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
     changes_partition: list[str] | None = Field(None, alias="changes-partition")

@@ -114,6 +114,7 @@ def _change(index: int, table: TableName, operation: Operation, event: Row, sour
         index,
         table,
         operation,
+        unchanged=(),
         key=given.names_of(event.get("pkNames")),
         source=source,
         position="" if commit is None else position_of(commit),

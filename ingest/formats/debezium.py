@@ -32,6 +32,7 @@ from ingest.change import (
     table_of,
     whole_number,
 )
+from ingest.formats.ddl import debezium_renames
 from ingest.formats.debezium_position import (
     LogPosition,
     log_position,
@@ -180,6 +181,11 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
         kind = _kind(payload) if payload is not None else _no_payload(event)
         if kind in (_BEGIN, _END) and payload is not None:
             borders.append((index, payload))
+        elif kind == _SCHEMA_CHANGE and payload is not None:
+            found = debezium_renames(index, payload, context)
+            parsed.changes.extend(found)
+            if not found:
+                parsed.ignored[index] = _SCHEMA_CHANGE
         elif kind is not None:
             parsed.ignored[index] = kind
         else:
@@ -288,7 +294,11 @@ def _change(index: int, envelope: Envelope, table: TableName, context: RequestCo
     if time_ms is None:
         time_ms = whole_number(envelope.ts.get("ts_ms"))
     declared = block.declared if block is not None else None
-    return Change(index, table, operation, before, after, key, time_ms=time_ms, declared=declared)
+    change = Change(index, table, operation, before, after, key, time_ms=time_ms, declared=declared)
+    if operation == "update" and isinstance(envelope.after, dict) and after is not None:
+        # The row is whole but for the placeholders. A column that it lacks was dropped at the source.
+        change.unchanged = tuple(name for name in envelope.after if name not in after)
+    return change
 
 
 def _certain(before: Row, after: Row) -> Row:

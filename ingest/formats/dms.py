@@ -58,7 +58,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
         given.refuse_operation(metadata.get("operation"), "load, insert, update and delete", table, source)
     image = given.row_of(event.get("before-image"))
     data = given.row_of(event.get("data"))
-    change = Change(index, table, operation, source=source)
+    change = Change(index, table, operation, source=source, unchanged=())
     if operation == "delete":
         row = given.wanted_row(image if data is None else data, "data", table, source)
         change.before = {**(image or {}), **row}

@@ -78,6 +78,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
             before=data if operation == "delete" else {**data, **old} if operation == "update" else None,
             # With output_nulls=false a column that became null is in `old` alone.
             after=None if operation == "delete" else {**dict.fromkeys(old), **data},
+            unchanged=(),
             key=key,
             source=source,
             position=_position(event),

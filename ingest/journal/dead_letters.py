@@ -57,6 +57,7 @@ def change_from_json(event: dict[str, Any], table: TableName, known: Change | No
         transaction=known.transaction if known is not None else None,
         time_ms=event.get("timestamp"),
         declared=known.declared if known is not None else None,
+        unchanged=known.unchanged if known is not None else None,
     )
 
 

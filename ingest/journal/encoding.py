@@ -44,6 +44,7 @@ USUAL: dict[str, Any] = {
     "time_ms": None,
     "declared": None,
     "origin": "",
+    "unchanged": None,
 }
 _ROWS = {"before", "after"}  # too dear to compare
 _COUNTED = {"index", "number"}
@@ -119,6 +120,7 @@ def _columns(changes: Sequence[Change]) -> tuple[list[Any], ...]:
         [change.time_ms for change in changes],
         [change.declared for change in changes],
         [change.origin for change in changes],
+        [change.unchanged for change in changes],
     )
 
 
@@ -248,6 +250,8 @@ def _values(document: dict[str, Any], name: str, size: int) -> Iterable[Any]:
     if name in _LISTED:
         distinct = [_revived_value(name, value) for value in document[_LISTED[name]]]
         return repeat(distinct[column[0]]) if len(column) == 1 else [distinct[index] for index in column]
+    if name == "unchanged":
+        column = [None if value is None else tuple(value) for value in column]
     if name in _COUNTED:
         return range(column, column + size) if isinstance(column, int) else column
     return repeat(column[0]) if len(column) == 1 and name not in _ROWS else column

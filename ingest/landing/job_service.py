@@ -27,7 +27,7 @@ from catalog.store.entries import InTransaction
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
-from ingest.landing.job_staging import LEASE_S, JobStaging, LandingMetrics, Wakeup
+from ingest.landing.job_staging import CONVERT, LEASE_S, JobStaging, LandingMetrics, Wakeup
 from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
@@ -178,6 +178,9 @@ class JobService:
             self._staging.prestaging.ended(job_id)
             landing = PublishPlan.decode(job.landing)
             ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
+            described = job_description(job, epoch)
+            if described.get("kind") == CONVERT:
+                ranges[*described["namespace"], described["name"]] = (0, 0)
             self._cutter.back_off(BatchRange(job_id, job.warehouse, ranges), rest_s_max=WRITE_PUT_OFF_S_MAX)
             self._failures |= {(job.warehouse, table): error[:1000] for table in ranges}
             self._delete(landing.files)
@@ -226,7 +229,8 @@ class JobService:
         faults.reach("job.published")
         self._staging.prestaging.ended(job_id)
         self._metrics.published(landing.steps, metrics)
-        self._cutter.took(time.time_ns() // 1_000_000 - job.created_ms)
+        if landing.steps:
+            self._cutter.took(time.time_ns() // 1_000_000 - job.created_ms)
         self._after(job, landing)
         return number
 

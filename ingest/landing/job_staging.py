@@ -15,6 +15,7 @@ import contextlib
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ from catalog.errors import CatalogError
 from ingest.change import TableName
 from ingest.journal.dead_letters import DeadLetters
 from ingest.landing.batches import STAGING_LEASE_S, BatchCutter
-from ingest.staging.context import BatchRange, CannotStage, Expected, StagedBatch
+from ingest.staging.context import BatchRange, CannotStage, Expected, NeedsConversion, StagedBatch
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Jobs, PublishPlan
 from ingest.store.tables import TableAdvance
@@ -111,6 +112,7 @@ def _is_plain(table: dict[str, Any] | None) -> bool:
 
 
 LEASE_S = 30.0
+CONVERT = "convert"  # the kind of a job that converts columns
 
 
 class JobStaging:
@@ -145,16 +147,19 @@ class JobStaging:
             for warehouse in warehouses:
                 batch_range = self._cutter.cut(warehouse, worker)
                 if batch_range is not None:
-                    return self._begin(batch_range)
+                    return self._begin(batch_range, worker)
             self._prestage_next(warehouses)
         finally:
             self._busy.release()
         return None
 
-    def _begin(self, batch_range: BatchRange) -> dict[str, Any] | None:
+    def _begin(self, batch_range: BatchRange, worker: str) -> dict[str, Any] | None:
         try:
             with self._kept(batch_range):
                 batch = self._process.stage(batch_range)
+        except NeedsConversion as needed:
+            self._jobs.forget(batch_range.job_id, 1)
+            return self._conversion_job(batch_range.warehouse, worker, needed)
         except CatalogError as error:
             only = error.table if isinstance(error, CannotStage) else None
             self.staging_error |= {
@@ -175,6 +180,31 @@ class JobStaging:
         for table in batch_range.ranges:
             self.staging_error.pop((batch_range.warehouse, table), None)
         return self._leased(batch_range, batch)
+
+    def _conversion_job(self, warehouse: str, worker: str, needed: NeedsConversion) -> dict[str, Any] | None:
+        """A job in the lane of the table. Its changes stay in the journal and are staged again after it; the
+        other tables of the batch need not wait.
+        """
+        job_id = uuid.uuid4().hex
+        if not self._jobs.begin(job_id, warehouse, worker, [needed.table], LEASE_S):
+            return None  # another server was quicker
+        described = {
+            "id": job_id,
+            "kind": CONVERT,
+            "warehouse": warehouse,
+            "lease-s": LEASE_S,
+            "namespace": list(needed.table[:-1]),
+            "name": needed.table[-1],
+            "names": needed.tables,
+            "columns": needed.columns,
+            "tables": [],
+        }
+        landing = PublishPlan(0, [], []).encode()
+        if not self._jobs.staged(job_id, 1, orjson.dumps(described), landing, LEASE_S):
+            return None
+        progress = {"converting": ".".join(needed.table), "columns": needed.columns, "stage": "leased"}
+        self._jobs.extend(job_id, 1, progress, LEASE_S)
+        return described | {"epoch": 1}
 
     def _leased(self, batch_range: BatchRange, batch: StagedBatch) -> dict[str, Any] | None:
         faults.reach("job.staged")

@@ -160,6 +160,7 @@ class LandingStatus:
         newest = self._jobs.newest(warehouse, 50)
         verified = self.verification(warehouse) if self.verification is not None else {}
         written = _written(newest)
+        converting = _converting(newest)
         tables = {
             ".".join(table) or "(no table)": {
                 **_landed(rows.get(table)),
@@ -168,6 +169,7 @@ class LandingStatus:
                 "watermarks": marks.get(table, {}),
                 **({"stalled": failed[table]} if table in failed else {}),
                 **({"verification": verified[table]} if table in verified else {}),
+                **converting.get(".".join(table), {}),
                 **_held(table, paused, limited, pending.get(table), resyncs.get(table)),
             }
             for table in sorted({*rows, *pending, *paused.tables})
@@ -249,6 +251,16 @@ def _written(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
             if isinstance(facts, dict) and "by" in facts:
                 shown = {"written-by": facts["by"]}
                 found.setdefault(name, shown | ({"merge-reason": facts["why"]} if "why" in facts else {}))
+    return found
+
+
+def _converting(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The tables whose columns are being converted, and how far that is. Their changes wait."""
+    found: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        progress = orjson.loads(job["progress"])
+        if job["state"] == "leased" and "converting" in progress:
+            found[progress.pop("converting")] = {"converting": progress}
     return found
 
 

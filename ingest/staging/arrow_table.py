@@ -261,7 +261,8 @@ class _RowColumns:
     def _check_required(self, column: Column, array: pa.Array, rejects: Rejects) -> None:
         for row in _null_rows(array):
             change = self.changes[row]
-            kept = change.operation == "update" and column.name not in self.rows[row]
+            may_be_kept = change.unchanged is None or column.name in change.unchanged
+            kept = change.operation == "update" and column.name not in self.rows[row] and may_be_kept
             if change.operation in _WITH_ROW and not kept:
                 rejects.setdefault(row, f'column "{column.name}": null, but the table requires a value')
 
@@ -271,15 +272,20 @@ class _RowColumns:
         names = self._perhaps_absent(arrays)
         if names:
             indexes = self._keeping(partial_inserts)
-            rows = [self.rows[index] for index in indexes]
-            shapes = list(map(tuple, rows))
+            shapes = [(tuple(self.rows[index]), self._unchanged(index)) for index in indexes]
             lacking = {
-                shape: [name for name in names if name not in row] or None
-                for shape, row in dict(zip(shapes, rows, strict=True)).items()
+                (shape, kept): [
+                    name for name in names if name not in shape and (kept is None or name in kept)
+                ]
+                for shape, kept in set(shapes)
             }
             for index, shape in zip(indexes, shapes, strict=True):
-                found[index] = lacking[shape]
+                found[index] = lacking[shape] or None
         return pa.array(found, pa.list_(pa.string()))
+
+    def _unchanged(self, index: int) -> tuple[str, ...] | None:
+        kept = self.changes[index].unchanged
+        return None if kept is None else tuple(kept)
 
     def _perhaps_absent(self, arrays: Mapping[str, pa.Array]) -> list[str]:
         """A column that has a value wherever there is a row is absent from none; and no key column is."""

@@ -54,6 +54,16 @@ class CannotStage(CatalogError):
         return CannotStage, (self.message, self.table)  # it crosses from one process to another
 
 
+class NeedsConversion(Exception):
+    """Columns of a table must be converted before its changes can land. `tables` are the names of the mirror
+    and the changes table; `columns` are the types to try of each column, as in the job's description.
+    """
+
+    def __init__(self, table: TableName, tables: list[str], columns: dict[str, Any]) -> None:
+        super().__init__(table, tables, columns)  # it crosses from one process to another
+        self.table, self.tables, self.columns = table, tables, columns
+
+
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
     tables: list[dict[str, Any]]  # as in the job's description

@@ -24,6 +24,7 @@ from ingest.staging.context import (
     CannotPrestage,
     CannotStage,
     Expected,
+    NeedsConversion,
     StagedBatch,
     StagingContext,
 )
@@ -172,8 +173,8 @@ def _staged(
 def _stage_one(one: TableStaging, table: TableName, span: tuple[int, int], batch: StagedBatch) -> None:
     try:
         one.stage(table, span, batch)
-    except (Unavailable, CannotPrestage):
-        raise  # the storage or a database: it is the same for every table
+    except (Unavailable, CannotPrestage, NeedsConversion):
+        raise  # the storage or a database: it is the same for every table; or the table's own job comes first
     except CatalogError as error:
         raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
     except Exception as error:  # one table must not hold up those that it was cut with

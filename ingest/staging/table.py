@@ -30,9 +30,17 @@ from ingest.identity import (
 from ingest.journal.dead_letters import change_as_json
 from ingest.journal.encoded_request import name_key
 from ingest.staging.arrow_table import arrow_table
-from ingest.staging.context import UNROUTED, BatchRange, CannotPrestage, StagedBatch, StagingContext
+from ingest.staging.context import (
+    UNROUTED,
+    BatchRange,
+    CannotPrestage,
+    NeedsConversion,
+    StagedBatch,
+    StagingContext,
+)
 from ingest.staging.generation import in_generation, is_marker
 from ingest.staging.rejects import RejectedChange, blocked_changes, dead_letters, rejects_table
+from ingest.staging.renames import NO_RENAMES, plan_renamed, without_renames
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
     TABLE_PROPERTIES,
@@ -76,19 +84,28 @@ class TableStaging:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered = self._ordered(arrived)
+        ordered, renames = self._ordered(arrived), NO_RENAMES
+        if any(item.change.operation == "rename" for item in ordered):
+            ordered, renames = without_renames(ordered)
+        is_known = self._state.mirror is not None or self._state.changes is not None
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = []
         notice = None
-        if ordered:
+        if ordered or (renames and is_known):
             self._require_unchanged()
             changes = [item.change for item in ordered]
-            found = plan_table(table, self._settings, self._state.mirror, self._state.changes, changes)
+            tables = self._state.mirror, self._state.changes
+            if renames:
+                found = plan_renamed(table, self._settings, tables, changes, renames)
+            else:
+                found = plan_table(table, self._settings, *tables, changes)
             notice = found.notice
+            self._require_types(found)
             if found.key:
                 _leave_counts_out(changes)
             ordered = without_repeats(ordered)
             kept = self._write(found, ordered, refused, described, batch)
+            described["schema-only"] = bool(renames) and not kept
         else:
             kept = []
             described |= {"events": 0, "columns": [], "key": [], "mirror": None, "changes": None}
@@ -124,6 +141,15 @@ class TableStaging:
             raise CannotPrestage
         if reason is not None:
             raise Conflict(reason)
+
+    def _require_types(self, found: TablePlan) -> None:
+        """Columns are converted by a job of their own, and the changes wait for it."""
+        if found.plan.conversions and self._prestaging:
+            raise CannotPrestage
+        if found.plan.conversions:
+            names = [name for name in (found.mirror, found.changes) if name is not None]
+            columns = {name: one.described() for name, one in found.plan.conversions.items()}
+            raise NeedsConversion(found.table, names, columns)
 
     def _read(
         self, table: TableName, span: tuple[int, int]
@@ -356,7 +382,7 @@ def _without_truncates(arrived: Sequence[ArrivedChange], settings: TableSettings
 
 def _soft(change: Change) -> Change:
     """A delete becomes an update that says so; every other column keeps its value."""
-    if change.operation == "truncate":
+    if change.operation in ("truncate", "rename"):
         return change
     is_delete = change.operation == "delete"
     row = {} if is_delete else change.after or {}
@@ -370,4 +396,5 @@ def _soft(change: Change) -> Change:
         before=change.before if not is_delete else {**(change.after or {}), **(change.before or {})},
         after={**row, IS_DELETED: is_delete},
         declared=declared,
+        unchanged=None if is_delete else change.unchanged,
     )

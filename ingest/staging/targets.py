@@ -24,6 +24,7 @@ from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContex
 from ingest.store.resyncs import Resync, Resyncs, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings
 from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
+from ingest.types.type_changes import FOLLOWS_SOURCE, TypeChangeRules
 
 CatalogRequest = dict[str, Any]
 Metadata = dict[str, Any]
@@ -187,6 +188,9 @@ def plan_table(
         extra=extra if wants_mirror else change_columns,
         last_column_id=_last_column_id(mirror if wants_mirror else changes_table),
         reserved=tuple(settings.names.values()),
+        type_changes=lambda: TypeChangeRules.of_table(
+            settings.type_changes, (mirror if wants_mirror else changes_table) or {}
+        ),
     )
     found = TablePlan(
         table,
@@ -226,6 +230,7 @@ def _of_same_columns(
         key=(),
         extra=extra,
         last_column_id=_last_column_id(existing),
+        type_changes=lambda: TypeChangeRules("split" if main.split else "reject", follows_source=True),
     )
 
 
@@ -241,7 +246,7 @@ def _ensure(
         return made
     if metadata is not None:
         return [*made, commit_table(table, schema_updates(metadata, wanted.schema))]
-    properties = {**TABLE_PROPERTIES, "format-version": str(settings.format_version)}
+    properties = {**TABLE_PROPERTIES, FOLLOWS_SOURCE: "true", "format-version": str(settings.format_version)}
     spec = partition_spec(wanted.schema, partition) if partition else None
     body = create_table_body(table[-1], wanted.schema, spec, {**properties, **settings.properties})
     return [create_table(table, body)]

@@ -31,6 +31,7 @@ AfterReject = Literal["pass", "wait"]
 Truncate = Literal["apply", "ignore", "hold"]
 Deletes = Literal["hard", "soft"]
 MirrorChanged = Literal["pause", "accept"]
+TypeChanges = Literal["convert", "split", "reject"]
 
 IS_DELETED = "_is_deleted"  # Iceberg has reserved `_deleted`
 
@@ -51,6 +52,7 @@ _CHOICES = {
     "truncate": Truncate,
     "deletes": Deletes,
     "mirror_changed": MirrorChanged,
+    "type_changes": TypeChanges,
 }
 CHANGES_SUFFIX, REJECTS_SUFFIX = RESERVED_SUFFIXES
 
@@ -66,6 +68,7 @@ class TableSettings:
     truncate: Truncate = "apply"
     deletes: Deletes = "hard"  # soft: the row stays, with IS_DELETED
     mirror_changed: MirrorChanged = "pause"  # a mirror that others rolled back, emptied or dropped
+    type_changes: TypeChanges = "convert"  # of a column, to a type that Iceberg cannot widen it to
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2
@@ -95,12 +98,18 @@ class TableSettings:
             values["names"] = _names(values["names"])
         if "properties" in values:
             values["properties"] = _text_map("properties", values["properties"])
-        if values.get("deletes") == "soft" and values.get("policy", "evolve") != "evolve":
-            raise Invalid(f"deletes: soft adds the column {IS_DELETED}: set policy to evolve")
+        _check_policy(values)
         return cls(**values)
 
     def as_json(self) -> dict[str, Any]:
         return {name.replace("_", "-"): value for name, value in asdict(self).items()}
+
+
+def _check_policy(values: Mapping[str, Any]) -> None:
+    if values.get("deletes") == "soft" and values.get("policy", "evolve") != "evolve":
+        raise Invalid(f"deletes: soft adds the column {IS_DELETED}: set policy to evolve")
+    if values.get("type_changes") == "split" and values.get("policy", "evolve") != "evolve":
+        raise Invalid("type_changes: split adds columns: set policy to evolve")
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

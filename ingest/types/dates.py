@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from ingest.types.errors import ConversionError
@@ -30,7 +30,8 @@ _INFINITE_DAYS = frozenset({INT_END - 1, -INT_END})
 _INFINITE_YEARS = frozenset({292278994, -292275055})  # the same constants, written as text
 _NO_DATE = ("0000-00-00", "infinity", "-infinity", "+infinity")
 
-_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - what it is added to has no zone
+_EPOCH_ORDINAL = _EPOCH.toordinal()
 _DAYS_PER_400_YEARS = 146_097
 
 _ISO = re.compile(
@@ -122,6 +123,15 @@ def timestamp_of(value: Any, unit: str | None, ns_per_tick: int = 1_000) -> int 
         raise ConversionError("it has no date")
     total = days * NS_PER["days"] + (ns or 0) - offset * 10**9
     return _in_range(total // ns_per_tick, LONG_END)
+
+
+def iso_text(number: int, unit: str) -> str | None:
+    """A date or timestamp that is sent as a number, as text: for a column of text."""
+    if unit == "days":
+        days = _days_from(number, unit)
+        return None if days is None else date.fromordinal(_EPOCH_ORDINAL + days).isoformat()
+    us = timestamp_of(number, unit)
+    return None if us is None else (_EPOCH + timedelta(microseconds=us)).isoformat()
 
 
 def _number(value: Any, unit: str | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,9 +24,9 @@ from ingest.types.iceberg import (
     full_names,
     observe_columns,
     promotes,
-    shape,
 )
 from ingest.types.numbers import FLOAT_MAX, infer_type
+from ingest.types.type_changes import Conversion, Split, TypeChangeRules, fits
 
 Policy = Literal["evolve", "freeze", "reject"]
 
@@ -47,6 +47,8 @@ class SchemaPlan:
     schema: dict[str, Any] | None  # the new schema, with field ids, if it is created or changed
     refused: dict[str, str] = field(default_factory=dict)  # column -> why it is not taken
     policy: Policy = "evolve"
+    conversions: dict[str, Conversion] = field(default_factory=dict)  # to be made before anything lands
+    split: list[str] = field(default_factory=list)  # columns that were renamed for a new one
 
 
 # -- partition specs from text
@@ -134,6 +136,7 @@ ICEBERG_NAMES = frozenset(
 )
 _NEVER_IDENTIFIER = frozenset({"float", "double"})
 _WIDENED_BY_VALUES = ("int", "float")
+_WHOLE = {int, type(None)}
 
 
 def plan(
@@ -145,6 +148,7 @@ def plan(
     extra: Sequence[tuple[str, str]],
     last_column_id: int,
     reserved: Collection[str] = (),
+    type_changes: Callable[[], TypeChangeRules] = TypeChangeRules,
 ) -> SchemaPlan:
     """The plan for these changes. `Invalid` only if the table has an added column with another type.
 
@@ -153,6 +157,7 @@ def plan(
     making = _SchemaPlanner(existing, observe_columns(changes, key, ROW_ID), policy, key, last_column_id)
     making.added_columns = dict(extra)
     making.reserved = frozenset(reserved) | making.added_columns.keys()
+    making.type_changes = type_changes
     return making.plan()
 
 
@@ -178,11 +183,15 @@ class _SchemaPlanner:
         self.ids = FieldIds(last_column_id)
         self.new: list[dict[str, Any]] = []
         self.refused: dict[str, str] = {}
+        self.type_changes: Callable[[], TypeChangeRules] = TypeChangeRules
+        self.conversions: dict[str, Conversion] = {}
+        self.split: list[str] = []
 
     def plan(self) -> SchemaPlan:
-        known_names = {each["name"] for each in self.known}
         if self.policy == "evolve":
             self.known = [self._widened(each) for each in self.known]
+            self.known = [self._changed(each) for each in self.known]
+        known_names = {each["name"] for each in (*self.known, *self.new)}
         for name in self.seen.names:
             if name not in known_names:
                 self._consider(name)
@@ -192,7 +201,8 @@ class _SchemaPlanner:
             self._add(name, type_)
         fields = self.known + self.ids.numbered(self.new)
         columns = [self._column(each) for each in fields if self._is_staged(each)]
-        return SchemaPlan(columns, self._schema(fields), self.refused, self.policy)
+        schema = self._schema(fields)
+        return SchemaPlan(columns, schema, self.refused, self.policy, self.conversions, self.split)
 
     def _widened(self, each: dict[str, Any]) -> dict[str, Any]:
         name = each["name"]
@@ -209,6 +219,33 @@ class _SchemaPlanner:
             return each
         self.used_names |= grown
         return wider
+
+    def _changed(self, each: dict[str, Any]) -> dict[str, Any]:
+        """A column whose values need a type that Iceberg cannot widen it to."""
+        name = each["name"]
+        if name in self.reserved or not self._may_change(name, each["type"]):
+            return each
+        change = self.type_changes().of_column(each, self.seen, self.key)
+        if isinstance(change, Conversion):
+            self.conversions[name] = change
+        if not isinstance(change, Split):
+            return each
+        old_type = each["type"] if isinstance(each["type"], str) else each["type"]["type"]
+        former = wanted = f"{name}__{re.split('[^a-z0-9]', old_type)[0]}"
+        for count in range(2, len(self.used_names) + 2):
+            former = former if former not in self.used_names else f"{wanted}_{count}"
+        self.split.append(name)
+        self.new.append({"name": name, "required": False, "type": change.new_type})
+        renamed = each | {"name": former, "required": False}
+        self.used_names |= full_names([renamed]) | full_names([self.new[-1]])
+        return renamed
+
+    def _may_change(self, name: str, type_: IcebergType) -> bool:
+        """Mostly the batch asks for nothing, and that is seen at once."""
+        declared = self.seen.declared.get(name)
+        if declared:
+            return any(one != type_ for one in declared)
+        return type_ in ("int", "long") and not set(map(type, self.seen.undeclared(name))) <= _WHOLE
 
     def _consider(self, name: str) -> None:
         """Take a column that the table lacks, or say why not."""
@@ -346,15 +383,6 @@ def policy_violations(changes: Sequence[Change], plan: SchemaPlan) -> dict[int, 
 def _type_change(declared: Declared, types: dict[str, IcebergType]) -> str | None:
     for name, type_ in declared.columns.items():
         known = types.get(name)
-        if known is not None and not _agrees(type_, known):
+        if known is not None and not fits(type_, known):
             return f'column "{name}" is declared as {type_}, but is {known} in the table (policy reject)'
     return None
-
-
-def _agrees(declared: Any, known: IcebergType) -> bool:
-    """Whether every value of the declared type has its place in the known one."""
-    try:
-        forms = [shape(declared), creatable(declared)]
-    except Invalid:
-        return False
-    return any(form is None or merged(form, known) == shape(known) for form in forms)

@@ -118,6 +118,8 @@ def _text(encoding: str | None) -> Conversion:
     if name == "time" or name.startswith("time-"):
         unit = _unit(encoding)
         return lambda value: _plain_text(dates.clock_text(value, unit))
+    if name in dates.NS_PER:
+        return lambda value: dates.iso_text(value, name) if type(value) is int else _plain_text(value)
     return _plain_text
 
 

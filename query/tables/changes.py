@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import orjson
 import pyarrow as pa
 from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.expressions.literals import literal
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from catalog.api.pagination import Page
@@ -107,12 +109,26 @@ def _appends(changes: TableAccess, start: int, end: int) -> Iterator[tuple[Table
 
 
 def _published_rows(moment: TableMoment, snapshot: Snapshot, names: Mapping[str, str]) -> pa.Table:
-    scan = moment.table.incremental_append_scan().to_snapshot_id_inclusive(snapshot.snapshot_id)
+    table = _as_written(moment.table, snapshot)
+    scan = table.incremental_append_scan().to_snapshot_id_inclusive(snapshot.snapshot_id)
     if snapshot.parent_snapshot_id is not None:
         scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
     advice = "one publish has more changes than this; use /query"
     found = read_within(scan, planned(scan), SNAPSHOT_ROWS_MAX, advice)
     return found.sort_by([(names["commit-timestamp"], "ascending"), (names["position"], "ascending")])
+
+
+def _as_written(table: Table, snapshot: Snapshot) -> Table:
+    """The table with the schema of a snapshot, if columns were converted since: a converted column has
+    another field id, by which the values of older files would be null.
+    """
+    now = {field.name: field.field_id for field in table.schema().fields}
+    known = table.metadata.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
+    if known is None or all(now.get(field.name, field.field_id) == field.field_id for field in known.fields):
+        return table
+    found = copy.copy(table)
+    found.metadata = table.metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
+    return found
 
 
 def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -141,6 +141,17 @@ def test_missing_columns_of_inserts_are_null_those_of_updates_absent() -> None:
     assert table["_calve_absent"].to_pylist() == [None, None, ["b"], ["a", "b"], None, None, None]
 
 
+def test_a_whole_row_keeps_only_what_its_producer_says() -> None:
+    changes = [
+        insert({"id": 1, "a": 1, "b": 2}),
+        update({"id": 1}, unchanged=()),
+        update({"id": 1}, unchanged=("b",)),
+        update({"id": 1}),
+    ]
+    table, _ = staged(changes)
+    assert table["_calve_absent"].to_pylist() == [None, None, ["b"], ["a", "b"]]
+
+
 def test_a_moved_key_makes_an_insert_partial() -> None:
     changes = [insert({"id": 1, "a": 1}), insert({"id": 2}), insert({"id": 3})]
     table, _ = staged(changes, partial_inserts={1})

@@ -36,6 +36,12 @@ BASE64_NUMBERS = [
 ]
 
 
+def test_a_moment_that_is_sent_as_a_number_is_readable_as_text() -> None:
+    assert convert("c", 19_782, "string", "days") == "2024-02-29"
+    assert convert("c", 1_000, "string", "ms") == "1970-01-01T00:00:01"
+    assert convert("c", -1, "string", "us") == "1969-12-31T23:59:59.999999"
+
+
 @pytest.mark.parametrize(("text", "number"), BASE64_NUMBERS)
 def test_unscaled_decimals_in_base64(text: str, number: int) -> None:
     assert convert("c", text, "decimal(38,0)", "decimal-base64") == number
