@@ -241,6 +241,35 @@ def test_a_worker_can_ask_for_a_new_cut_at_once(desk: Stack) -> None:
     hand.land(again)
 
 
+def test_a_type_change_is_a_job_in_the_lane_of_its_table(desk: Stack) -> None:
+    """The changes wait for it, other tables do not, and /status shows both the job and its failure."""
+    space, hand = fresh(), Hand(desk.url)
+    table = f"{space}.t"
+    hand.post(table, {"id": 1, "n": 1})
+    hand.land(hand.lease(space))
+    hand.post(table, {"id": 2, "n": 2.5})
+    job = hand.lease(space)
+    assert (job["kind"], job["names"]) == ("convert", ["t", "t__changes"])
+    assert job["columns"] == {"n": {"from": "long", "to": ["double", "string"]}}
+    shown = landed(desk, table)
+    assert (shown["converting"]["columns"], shown["pending-events"]) == (job["columns"], 1)
+    hand.post(f"{space}.other", {"id": 1})
+    other = hand.lease(space)
+    assert [one["name"] for one in other["tables"]] == ["other"]
+    hand.land(other)
+    assert hand.fail(job, "the disk is full", retry=False).is_success
+    assert "the disk is full" in landed(desk, table)["stalled"]
+    again = hand.lease(space)
+    assert (again["kind"], again["id"] != job["id"]) == ("convert", True)
+    path = f"main/namespaces/{space}/tables/t/ingest"
+    assert hand.rest.lake("PUT", path, json={"type-changes": "reject"}).is_success
+    assert hand.fail(again, "no", retry=False).is_success
+    hand.land(hand.lease(space))
+    assert (landed(desk, table)["events"], landed(desk, table)["rejects"]) == (1, 1)
+    refused = hand.rest.lake("PUT", path, json={"type-changes": "guess"})
+    assert refused.status_code == 400
+
+
 def test_events_that_cannot_land_hold_up_nobody(desk: Stack) -> None:
     """Neither one that names no table, nor a number that no JSON writer of ours writes."""
     space, hand = fresh(), Hand(desk.url)

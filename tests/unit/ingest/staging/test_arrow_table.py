@@ -369,9 +369,10 @@ def test_every_change_is_staged_or_rejected(changes: list[Change], key: list[str
     texts = table["_calve_before"].to_pylist()
     assert [None if text is None else json.loads(text) for text in texts] == [c.before for c in kept]
     for name in key:
-        values = table[name].to_pylist() if name in table.schema.names else []
-        for change, value in zip(kept, values, strict=bool(values)):
-            assert (value is None) == (change.operation == "truncate")
+        # Not the values: a date may be beyond Python's calendar.
+        nulls = table[name].is_null().to_pylist() if name in table.schema.names else []
+        for change, is_null in zip(kept, nulls, strict=bool(nulls)):
+            assert is_null == (change.operation == "truncate")
     assert all(reason and reason.encode() for reason in rejects.values())
 
 
