@@ -208,11 +208,11 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     tables, jobs = LandingTables(catalog.database), Jobs(catalog.database)
     sources = SourceStore(catalog.database)
     resyncs = Resyncs(catalog.database)
-    cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses, resyncs.running)
+    cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses, tables.resyncs)
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
     landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service, sources.pauses)
-    resync = ResyncService(journal, resyncs, landing_status, lifetime_s=settings.resync_s_max)
+    resync = ResyncService(journal, resyncs, landing_status, lifetime_s=settings.resync_timeout_s)
     history_views = HistoryViews(catalog)
     housekeeping = Housekeeping(catalog, journal, tables, jobs, sources, resync, history_views)
     api = ApiContext(

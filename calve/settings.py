@@ -222,7 +222,7 @@ class Settings(BaseSettings):
         300_000, ge=0, description="The same for a source that announces the beginning and the end."
     )
 
-    resync_s_max: int = Field(
+    resync_timeout_s: int = Field(
         3_600, ge=1, description="A resync of a table that is not ended within this time is given up."
     )
 

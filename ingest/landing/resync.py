@@ -92,7 +92,7 @@ class ResyncService:
                 continue
             reason = None
             if now_ms - resync.began_ms > self._lifetime_ms:
-                reason = f"it was not ended within {self._lifetime_ms // 1000} s (`resync_s_max`)"
+                reason = f"it was not ended within {self._lifetime_ms // 1000} s (`resync_timeout_s`)"
             elif self._journal.buffer_usage().level >= FULL_LEVEL:
                 reason = "the journal is nearly full: raise `buffer_bytes_max`, and begin again"
             if reason is not None and self._resyncs.give_up(warehouse, resync, "expired", reason, ("open",)):

@@ -21,7 +21,7 @@ from catalog.services.catalog import CurrentState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
-from ingest.store.resyncs import Resync, Resyncs, ended
+from ingest.store.resyncs import Resync, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings
 from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
 from ingest.types.type_changes import FOLLOWS_SOURCE, TypeChangeRules
@@ -283,13 +283,10 @@ def table_states(
         marks.setdefault(mark.table, {})[mark.source] = mark.position
     catalog = context.catalog
     state = CurrentState(catalog.database, catalog.entries, batch_range.warehouse, catalog.documents)
-    resyncs = Resyncs(catalog.database).running(batch_range.warehouse)
-    found = {
-        table: replace(
-            _table_state(state, landed[table], marks.get(table, {})), resync=ended(resyncs.get(table), to_id)
-        )
-        for table, (_, to_id) in batch_range.ranges.items()
-    }
+    found = {table: _table_state(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
+    for table, resync in context.tables.resyncs(batch_range.warehouse).items():
+        if table in found:
+            found[table] = replace(found[table], resync=ended(resync, batch_range.ranges[table][1]))
     if expected is None:
         return found
     return {table: _expected_state(table_state, table, expected) for table, table_state in found.items()}

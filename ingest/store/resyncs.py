@@ -7,6 +7,7 @@ between the two lands in one batch, which replaces the rows of the mirror.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +29,7 @@ _of_table = (
 _shown = [column for column in landing_resyncs.c if column.name != "warehouse"]
 _ONE = sa.select(*_shown).where(*_of_table)
 _ALL = sa.select(*_shown).where(landing_resyncs.c.warehouse == sa.bindparam("w"))
-_RUNNING = _ALL.where(landing_resyncs.c.state.in_(RUNNING))
+RUNNING_RESYNCS = _ALL.where(landing_resyncs.c.state.in_(RUNNING))
 _BEGIN = sa.text(
     "INSERT INTO landing_resyncs (warehouse, table_key, generation, state, begin_id, began_ms, changed_ms)"
     " VALUES (:w, :t, 1, 'open', :begin_id, :now, :now)"
@@ -104,14 +105,10 @@ class Resyncs:
 
     def all(self, warehouse: str) -> dict[TableName, Resync]:
         """The last one of each table."""
-        return self._by_table(_ALL, warehouse)
+        return resyncs_of(self._database.fetch_all(_ALL, {"w": warehouse}))
 
     def running(self, warehouse: str) -> dict[TableName, Resync]:
-        return self._by_table(_RUNNING, warehouse)
-
-    def _by_table(self, statement: sa.Select[tuple[object, ...]], warehouse: str) -> dict[TableName, Resync]:
-        found = (_resync(row) for row in self._database.fetch_all(statement, {"w": warehouse}))
-        return {resync.table: resync for resync in found}
+        return resyncs_of(self._database.fetch_all(RUNNING_RESYNCS, {"w": warehouse}))
 
     def begin(self, warehouse: str, table: TableName, begin_id: int) -> Resync:
         """Conflict if one is running."""
@@ -168,6 +165,11 @@ def publish_resync(
     values = {"w": warehouse, "t": table_key(table), "g": generation, "number": number, "now": _now_ms()}
     if connection.execute(_PUBLISH, values).rowcount != 1:
         raise CommitFailed(f"the resync of {'.'.join(table)} was given up: the batch is not due")
+
+
+def resyncs_of(rows: Iterable[tuple[object, ...]]) -> dict[TableName, Resync]:
+    found = (_resync(row) for row in rows)
+    return {resync.table: resync for resync in found}
 
 
 def _resync(row: tuple[object, ...]) -> Resync:

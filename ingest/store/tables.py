@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from catalog.errors import CommitFailed, Invalid
 from catalog.store.database import Database
 from ingest.change import RESERVED_SUFFIXES, TableName
-from ingest.store.resyncs import publish_resync
+from ingest.store.resyncs import RUNNING_RESYNCS, Resync, publish_resync, resyncs_of
 from ingest.store.schema import (
     claims,
     jobs,
@@ -274,6 +274,11 @@ class LandingTables:
     def watermarks(self, warehouse: str) -> list[Watermark]:
         rows = self._database.fetch_all(_WATERMARKS, {"w": warehouse})
         return [Watermark(name_of(row[0]), *row[1:]) for row in rows]
+
+    def resyncs(self, warehouse: str) -> dict[TableName, Resync]:
+        """Those that are running."""
+        rows = self._database.fetch_all(RUNNING_RESYNCS, {"w": warehouse})
+        return resyncs_of(rows) if rows else {}
 
     def set_settings(self, warehouse: str, table: TableName, settings: TableSettings) -> None:
         def work(connection: sa.Connection) -> None:

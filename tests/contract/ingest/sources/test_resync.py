@@ -96,11 +96,11 @@ def test_a_resync_that_is_never_ended_is_given_up(lake: ControlLake) -> None:
     with_rows(lake)
     lake.call("POST", RESYNC)
     lake.send(read(5, 1, "new 1"))
-    later_ms = time.time_ns() // 1_000_000 + lake.settings.resync_s_max * 1000 + 1
+    later_ms = time.time_ns() // 1_000_000 + lake.settings.resync_timeout_s * 1000 + 1
     lake.ingest.resync.expire(WAREHOUSE, later_ms)
     shown = lake.call("GET", RESYNC)
     assert shown["state"] == "expired"
-    assert "resync_s_max" in shown["reason"]
+    assert "resync_timeout_s" in shown["reason"]
     lake.land()
     assert mirror(lake)[1] == "new 1"
     assert len(mirror(lake)) == 4
