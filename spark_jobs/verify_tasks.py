@@ -40,6 +40,7 @@ SUM_SCHEMA = "b string, n long, h string"
 DIFFERENCE_SCHEMA = "kind string, key string, columns string"
 _MIRROR = "mirror"  # in place of the operation, of a row of the mirror
 _BEHIND_ALL_US = 2**62
+_DIFFERENCES_A_BATCH = 10_000
 
 
 class Side(BaseModel):
@@ -215,8 +216,14 @@ def compared(
         mirror = [row[9] for row in together if row[1] == _MIRROR]
         compare = _keyed_difference if has_key else _appended_difference
         found += compare(changes, mirror, truncates, columns)
-    names = ["kind", "key", "columns"]
-    yield _batch(found, [pa.string()] * 3, names)
+        if len(found) >= _DIFFERENCES_A_BATCH:
+            yield _difference_batch(found)
+            found = []
+    yield _difference_batch(found)
+
+
+def _difference_batch(found: Sequence[Difference]) -> pa.RecordBatch:
+    return _batch(found, [pa.string()] * 3, ["kind", "key", "columns"])
 
 
 Difference = tuple[str, str, str]
