@@ -24,7 +24,7 @@ from catalog.names import Namespace
 from catalog.services import commits, namespaces, tables, transactions
 from catalog.services.catalog import Catalog
 from catalog.services.commits import TableCommit
-from catalog.services.writes import WriteContext, run_once
+from catalog.services.writes import WriteContext
 from tests.concurrency.catalog_address import CONTEXT, NAMESPACE, CatalogAddress, create_tables, state, table
 from tests.harness.rest import SCHEMA, append_body
 
@@ -140,12 +140,7 @@ def _commit(catalog: Catalog, plan: Plan, names: Sequence[str], within: str = "m
         TableCommit(table(name), plan["bodies"][name]["requirements"], plan["bodies"][name]["updates"])
         for name in names
     ]
-    return run_once(
-        catalog,
-        asked,
-        work=lambda: commits.commit_tables(catalog, state(catalog, within), asked, wanted),
-        restore=lambda _saved: [],
-    )
+    return commits.commit_tables(catalog, state(catalog, within), asked, wanted)
 
 
 def _prepare_commit(catalog: Catalog, suffix: str, count: int = 1) -> Plan:
