@@ -33,8 +33,23 @@ KIND = "maintain"
 LEASE_S = 30.0
 LOOK_EVERY_S = 1.0
 RETRY_MS = 60_000
-STEP_BYTES_MAX = 32 * 2**20  # what one step rewrites: about a second
+STEP_BYTES_MIN, STEP_BYTES_MAX = 2**20, 32 * 2**20  # what one step rewrites
+STEP_MS = 1_000  # how long a step should take: batches of the table wait for it
 NO_LANDING = orjson.dumps({"commit_us": 0, "files": [], "steps": []})
+
+
+@dataclass(slots=True)
+class StepSize:
+    """How many bytes the next step rewrites, by how long the last one took."""
+
+    bytes_max: int = STEP_BYTES_MAX
+
+    def took(self, rewritten_bytes: int, ms: int) -> None:
+        """A step that took too long makes the next ones smaller. A quick, full one makes them larger."""
+        if ms > 2 * STEP_MS:
+            self.bytes_max = max(STEP_BYTES_MIN, min(self.bytes_max, rewritten_bytes) * STEP_MS // ms)
+        elif ms <= STEP_MS and 2 * rewritten_bytes >= self.bytes_max:
+            self.bytes_max = min(STEP_BYTES_MAX, 2 * self.bytes_max)
 
 
 @dataclass(slots=True)
@@ -61,6 +76,7 @@ class MaintenanceJobs:
         self._tables = tables
         self._seen: dict[str, _Seen] = {}
         self._looked_s = 0.0
+        self._step = StepSize()
         self._lock = threading.Lock()
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
@@ -97,6 +113,8 @@ class MaintenanceJobs:
 
         self._catalog.database.write(work)
         measures.compacted(facts)
+        if "rewritten-bytes" in facts and "ms" in facts:
+            self._step.took(int(facts["rewritten-bytes"]), int(facts["ms"]))
         key = (Namespace(tuple(described["namespace"])).key, described["name"])
         found = self._health(job.warehouse, key)
         if found is None:
@@ -171,7 +189,7 @@ class MaintenanceJobs:
             "name": identifier.name,
             "actions": sorted(record.requested) or [COMPACT],
             "sort": self._sort_columns(warehouse, name, lane),
-            "step-bytes-max": STEP_BYTES_MAX,
+            "step-bytes-max": self._step.bytes_max,
             "policy": policy.as_json(),
             "why": why,
             "lease-s": LEASE_S,

@@ -32,6 +32,7 @@ COMPACT = "compact"
 REWRITE_MANIFESTS = "rewrite-manifests"
 SIZE_BOUNDS = (64 * 2**10, 512 * 2**10, 4 * 2**20, 32 * 2**20)
 MANIFESTS_MAX = 50
+FILE_COST_BYTES = 64 * 2**10  # opening a file takes as long as reading so many bytes
 
 
 class Policy(BaseModel):
@@ -93,10 +94,6 @@ class Layout(BaseModel):
     def data_files(self) -> int:
         return sum(map(len, self.sizes.values()))
 
-    @property
-    def mean_bytes(self) -> int:
-        return max(1, sum(map(sum, self.sizes.values())) // max(1, self.data_files))
-
 
 def layout(metadata: TableMetadata, io: Any) -> Layout:
     snapshot = metadata.current_snapshot()
@@ -106,7 +103,10 @@ def layout(metadata: TableMetadata, io: Any) -> Layout:
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             file = entry.data_file
             if file.content == DataFileContent.DATA:
-                found.sizes.setdefault(f"{file.spec_id} {file.partition}", []).append(file.file_size_in_bytes)
+                # Iceberg joins the files of all old specs, and gives them the partitions of the current one.
+                is_old = file.spec_id != metadata.default_spec_id
+                partition = "old" if is_old else str(file.partition)
+                found.sizes.setdefault(partition, []).append(file.file_size_in_bytes)
                 found.rows += file.record_count
             else:
                 found.delete_files += 1
@@ -123,6 +123,28 @@ def size_bound(sizes: Mapping[str, Sequence[int]], small_files_min: int, target_
         if any(sum(size < bound for size in some) >= small_files_min for some in sizes.values()):
             return bound
     return None
+
+
+def rewrite_options(
+    sizes: Mapping[str, Sequence[int]], bound: int, policy: Policy, step_bytes_max: int
+) -> dict[str, Any]:
+    """Options of `rewrite_data_files` for one step: it joins files below the bound, about `step_bytes_max` of
+    them, and at least two. Where fewer than `small_files_min` are that much, fewer are joined.
+    """
+    every = [size for some in sizes.values() for size in some]
+    small = [size for size in every if size < bound] or every  # the latter for files with many deletes
+    mean_bytes = max(FILE_COST_BYTES, sum(small) // max(1, len(small)))
+    files_max = max(2, step_bytes_max // mean_bytes)
+    return {
+        "min-input-files": min(policy.small_files_min, files_max),
+        "min-file-size-bytes": bound,
+        "target-file-size-bytes": max(policy.target_bytes, 2 * bound),
+        "max-file-size-bytes": 100 * policy.target_bytes,
+        "max-file-group-size-bytes": files_max * bound,
+        "max-concurrent-file-group-rewrites": 1,
+        "max-files-to-rewrite": files_max,
+        "remove-dangling-deletes": "true",
+    }
 
 
 _WARM_UP = (
@@ -178,18 +200,9 @@ class MaintenanceStep:
         bound = size_bound(found.sizes, policy.small_files_min, policy.target_bytes)
         is_deleted = found.rows and found.position_deletes / found.rows >= policy.delete_ratio
         if bound is not None or is_deleted:
-            options = {
-                "min-input-files": policy.small_files_min,
-                "min-file-size-bytes": bound or 1,
-                "target-file-size-bytes": max(policy.target_bytes, 2 * (bound or 1)),
-                "max-file-size-bytes": 100 * policy.target_bytes,
-                "max-file-group-size-bytes": max(job.step_bytes_max, bound or 1),
-                "max-concurrent-file-group-rewrites": 1,
-                "max-files-to-rewrite": max(policy.small_files_min, job.step_bytes_max // found.mean_bytes),
-                "remove-dangling-deletes": "true",
-            }
+            options = rewrite_options(found.sizes, bound or 1, policy, job.step_bytes_max)
             if is_deleted:
-                options["delete-file-threshold"] = 1
+                options |= {"delete-file-threshold": 1, "max-file-group-size-bytes": job.step_bytes_max}
             facts |= _first_row(self._call(job, "rewrite_data_files", self._order(job), options))
         if found.delete_files >= policy.delete_files_max:
             options = {"min-input-files": 2, "rewrite-all": "true"}
