@@ -28,7 +28,7 @@ from catalog.store.database import Database
 from catalog.store.migrations import SchemaMismatch, migrate, require_current
 from catalog.store.migrations import version as schema_version
 from catalog.store.warehouses import WarehouseStore
-from ingest.api import ApiContext, ApiSettings, dead_letters, epochs, routers, table_settings
+from ingest.api import ApiContext, ApiSettings, dead_letters, epochs, rebuild, routers, table_settings
 from ingest.api import jobs as jobs_api
 from ingest.api import resync as resync_api
 from ingest.journal import schema as journal_schema
@@ -39,6 +39,7 @@ from ingest.landing.housekeeping import Housekeeping
 from ingest.landing.job_service import JobService
 from ingest.landing.job_staging import LandingMetrics
 from ingest.landing.journals import Mismatch, find_mismatches
+from ingest.landing.rebuild import Rebuilds
 from ingest.landing.resync import ResyncService
 from ingest.landing.status import LandingStatus
 from ingest.settings import JournalLimits, StagedOptions, Thresholds
@@ -49,6 +50,7 @@ from ingest.staging.context import StagingContext
 from ingest.staging.process import StagingProcess
 from ingest.store import schema as landing_schema
 from ingest.store.jobs import Jobs
+from ingest.store.mirrors import Mirrors
 from ingest.store.resyncs import Resyncs
 from ingest.store.tables import LandingTables
 from ingest.verification import api as verification_api
@@ -182,6 +184,7 @@ class Ingest:
     sources: SourceStore
     resync: ResyncService
     history_views: HistoryViews
+    rebuilds: Rebuilds
 
     def close(self) -> None:
         self.api.stop()
@@ -211,6 +214,8 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
     cutter = BatchCutter(journal, tables, jobs, thresholds(settings), sources.pauses, tables.resyncs)
     staging_process = StagingProcess(functools.partial(open_staging, settings))
     job_service = JobService(catalog, journal, jobs, cutter, staging_process, LandingMetrics())
+    rebuilds = Rebuilds(catalog, jobs, tables, Mirrors(catalog.database), job_service.wakeup.wake)
+    job_service.rebuilds = rebuilds
     landing_status = LandingStatus(catalog, journal, tables, jobs, cutter, job_service, sources.pauses)
     resync = ResyncService(journal, resyncs, landing_status, lifetime_s=settings.resync_timeout_s)
     history_views = HistoryViews(catalog)
@@ -231,6 +236,7 @@ def open_ingest(settings: Settings, catalog: Catalog, identity: Identity) -> Ing
         sources,
         resync,
         history_views,
+        rebuilds,
     )
 
 
@@ -248,6 +254,7 @@ def ingest_routers() -> tuple[APIRouter, ...]:
         dead_letters.router,
         sources_api.router,
         tables_api.router,
+        rebuild.router,
         epochs.router,
         verification_api.router,
         resync_api.router,

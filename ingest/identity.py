@@ -6,8 +6,8 @@ In most batches nothing has to change, so each function first checks whole lists
 only if it must.
 
 The key comes from, in this order: the setting of the owner, the identifier fields of the table, the producer,
-a column `id` that every change has, the producer's own name for the row. Without any of them, rows can only
-be appended.
+evidence, the producer's own name for the row, a column `id` that every change has, which is a guess. Without
+any of them, rows can only be appended. A guess is watched (`ingest/evidence.py`).
 """
 
 from __future__ import annotations
@@ -246,25 +246,74 @@ NO_KEY = (
 )
 
 
+SETTING = "setting: the owner of the table has set it"
+TABLE = "table: its identifier fields"
+PRODUCER = "producer: it names the key of its changes"
+ROW_NAME = "producer: its own name for each row"
+GUESS = "guess: each change has a column id"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key columns of a table, empty if none is known, and why they are the key."""
+
+    columns: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def is_guess(self) -> bool:
+        return is_guess(self.reason)
+
+
+def is_guess(reason: str | None) -> bool:
+    return (reason or "").startswith("guess:")
+
+
 def key_of_table(
     chosen: Sequence[str] | None, schema: Mapping[str, Any] | None, changes: Sequence[Change]
 ) -> tuple[str, ...]:
-    """The key columns; empty if none is known."""
+    """The key columns of a table in which nothing has landed; empty if none is known."""
+    return reasoned_key(chosen, schema, changes).columns
+
+
+def reasoned_key(
+    chosen: Sequence[str] | None,
+    schema: Mapping[str, Any] | None,
+    changes: Sequence[Change],
+    known: Key | None = None,
+) -> Key:
+    """The key of a table, and why. `known` is the one that its rows were landed by; a guess yields to the
+    producer's word, and everything to identifier fields that were changed since.
+    """
     if chosen:
-        return tuple(chosen)
-    if schema is not None:
-        identifiers = set(schema.get("identifier-field-ids", ()))
-        return tuple(field["name"] for field in schema["fields"] if field["id"] in identifiers)
+        return Key(tuple(chosen), SETTING)
     rows = [change for change in changes if change.operation != "truncate"]
-    for change in rows:
-        if change.key:
-            return change.key
+    said = next((change.key for change in rows if change.key), None)
+    identifiers = _identifiers(schema)
+    if known is not None and known.columns:
+        if said is not None and known.is_guess and set(said) != set(known.columns):
+            return Key(said, PRODUCER)
+        if not identifiers or set(identifiers) == set(known.columns):
+            return known
+    if schema is not None:
+        return Key(identifiers, TABLE) if identifiers else Key()
+    return Key(said, PRODUCER) if said is not None else _guessed(rows)
+
+
+def _identifiers(schema: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if schema is None:
+        return ()
+    ids = set(schema.get("identifier-field-ids", ()))
+    return tuple(field["name"] for field in schema["fields"] if field["id"] in ids)
+
+
+def _guessed(rows: Sequence[Change]) -> Key:
     named = [change for change in rows if change.row_id is not None]
     if named:
-        return ("id",) if all(_is_named_by_id(change) for change in named) else (ROW_ID,)
+        return Key(("id",) if all(_is_named_by_id(change) for change in named) else (ROW_ID,), ROW_NAME)
     if rows and not is_append_only(rows) and all(_known(change, "id") is not None for change in rows):
-        return ("id",)
-    return ()
+        return Key(("id",), GUESS)
+    return Key()
 
 
 def current_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:

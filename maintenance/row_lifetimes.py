@@ -44,6 +44,7 @@ LIFETIMES = {
     # landing
     "landing_version": "one row",
     "landing_tables": "one row for each table that changes land in",
+    "landing_mirrors": "one row for each table that changes land in",
     "landing_watermarks": "one row for each table and source",
     "landing_verifications": "one row for each table that was verified",
     "landing_sources": "one row for each source with rules, until they are deleted",

@@ -141,10 +141,16 @@ def without_extension(column: Any) -> Any:
 
 
 def read_rows(
-    io: FileIO, path: str, metadata: TableMetadata, columns: Sequence[str], positions: pa.Array | None = None
+    io: FileIO,
+    path: str,
+    metadata: TableMetadata,
+    columns: Sequence[str],
+    positions: pa.Array | None = None,
+    *,
+    group: int | None = None,
 ) -> pa.Table:
     """Columns of a data file with the table's present names and types; all rows in their order, or those at
-    the positions, in the order of these. Only row groups that are needed are read.
+    the positions, in the order of these, or those of a row group. Only row groups that are needed are read.
     """
     ids = {field_id(metadata.schema(), column) for column in columns}
     wanted = prune_columns(metadata.schema(), ids, select_full_types=True)
@@ -157,8 +163,8 @@ def read_rows(
             downcast_ns_timestamp_to_us=True,
             format_version=metadata.format_version,
         )
-        present = prune_columns(found, _leaf_ids(wanted), select_full_types=False)
-        groups, places = _groups(file, positions)
+        present = prune_columns(found, set(wanted.field_ids), select_full_types=False)
+        groups, places = _groups(file, positions) if group is None else ([group], None)
         read = file.read_row_groups(groups, columns=[found.name for found in present.fields])
     batches = [
         _to_requested_schema(
@@ -172,10 +178,6 @@ def read_rows(
     else:
         table = target.empty_table()
     return (table if places is None else table.take(places)).select(list(columns))
-
-
-def _leaf_ids(schema: Schema) -> set[int]:
-    return set(schema.field_ids)
 
 
 def _groups(file: pq.ParquetFile, positions: pa.Array | None) -> tuple[list[int], pa.Array | None]:

@@ -15,13 +15,15 @@ their keys. The delete that follows then means the row that was there before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from spark_jobs.clashes import Clashes, clashes
 from spark_jobs.messages import STAGED, BadJob, TableJob
 from spark_jobs.value_sources import Key, Transaction, sources
 
@@ -86,6 +88,7 @@ class Folded:
     changes: pa.Table | None
     mirror: MirrorRows | None
     repeated: int = 0  # events that the changes table has already
+    clashes: Clashes = field(default_factory=Clashes)
 
 
 def fold(
@@ -99,14 +102,24 @@ def fold(
     if past is not None:
         table = table.filter(past.is_new(table))
         current = past.is_current(table, job.key)
-    hidden: frozenset[int] = frozenset()
+    hidden: dict[int, int] = {}
     if (job.has_absent or job.has_moves) and table.num_rows:
         table, hidden = _completed(table, job, current, bases)
     return Folded(
-        changes=change_rows(table, job, commit_us) if job.changes is not None else None,
+        changes=change_rows(table, job, commit_us, hidden) if job.changes is not None else None,
         mirror=_mirror_rows(table, job, commit_us, current, hidden) if job.mirror is not None else None,
         repeated=before - table.num_rows,
+        clashes=_clashes(table, job, current, bases) if job.guessed else Clashes(),
     )
+
+
+def _clashes(table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None) -> Clashes:
+    def living(wanted: list[Key], columns: list[str]) -> dict[Key, dict[str, object]]:
+        answer, place_of = _asked(wanted, table, job, bases, columns)
+        rows = answer.select(columns).to_pylist() if answer is not None else []
+        return {wanted[number]: rows[place] for number, place in place_of.items()}
+
+    return clashes(table, job, keys_of(table, job.key), current, living if bases is not None else None)
 
 
 def _in_order(table: pa.Table) -> pa.Table:
@@ -122,11 +135,17 @@ def _check_keys(table: pa.Table, job: TableJob) -> None:
             raise BadJob(f"{job.label}: the key column {column} is null in a row of the batch")
 
 
-def change_rows(table: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
+def change_rows(
+    table: pa.Table, job: TableJob, commit_us: int, hidden: Mapping[int, int] | None = None
+) -> pa.Table:
     """The rows of the changes table: all events, with the columns that tell of them."""
-    stamp = pa.repeat(pa.scalar(commit_us, TIMESTAMP), table.num_rows)
+    computed = {
+        "commit-timestamp": pa.repeat(pa.scalar(commit_us, TIMESTAMP), table.num_rows),
+        "order": _order(table, hidden or {}),
+        "absent": _absent(table, job),
+    }
     told = [
-        stamp if name == "commit-timestamp" else table.column(f"{STAGED}{name.replace('-', '_')}")
+        computed[name] if name in computed else table.column(f"{STAGED}{name.replace('-', '_')}")
         for name in job.names
     ]
     return pa.table(
@@ -135,12 +154,43 @@ def change_rows(table: pa.Table, job: TableJob, commit_us: int) -> pa.Table:
     )
 
 
+def _order(table: pa.Table, hidden: Mapping[int, int]) -> pa.ChunkedArray | pa.Array:
+    """The order in which the changes of a key apply, within the batch: a hidden delete stands just before the
+    row that has taken over its key.
+    """
+    order = pc.add(pc.multiply(table.column(f"{STAGED}seq"), 2), 1)
+    if not hidden:
+        return order
+    numbers = order.to_pylist()
+    return pa.array(
+        [numbers[hidden[row]] - 1 if row in hidden else number for row, number in enumerate(numbers)],
+        pa.int64(),
+    )
+
+
+def _absent(table: pa.Table, job: TableJob) -> pa.Array:
+    """JSON of the columns that an update left out. An insert that lacks values is half of a key change: its
+    values came from another row, and are final.
+    """
+    if not job.has_absent:
+        return pa.nulls(table.num_rows, pa.string())
+    operations = table.column(f"{STAGED}operation").to_pylist()
+    names = table.column(f"{STAGED}absent").to_pylist()
+    return pa.array(
+        [
+            json.dumps(missing) if missing and operation == "update" else None
+            for operation, missing in zip(operations, names, strict=True)
+        ],
+        pa.string(),
+    )
+
+
 def _mirror_rows(
     table: pa.Table,
     job: TableJob,
     commit_us: int,
     current: Sequence[bool] | None,
-    hidden: frozenset[int],
+    hidden: Mapping[int, int],
 ) -> MirrorRows:
     """`hidden` are deletes of rows whose key another row has taken over."""
     operations = table.column(f"{STAGED}operation")
@@ -193,7 +243,7 @@ def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] |
 
 def _completed(
     table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None
-) -> tuple[pa.Table, frozenset[int]]:
+) -> tuple[pa.Table, dict[int, int]]:
     """The table with missing values filled in, and the deletes of rows that another row hides. A row that
     comes too late keeps its gaps: what its row was at that time is not known here, and null is better than a
     value of another time.
@@ -226,7 +276,7 @@ def _completed(
                 place = place_of.get(-1 - source)
                 taken[numbers[row]] = None if place is None else table.num_rows + place
         table = _with_taken(table, column, base, taken)
-    return table, frozenset(numbers[row] for row in found.hidden)
+    return table, {numbers[row]: numbers[taker] for row, taker in found.hidden.items()}
 
 
 def _transactions(table: pa.Table) -> list[Transaction | None]:

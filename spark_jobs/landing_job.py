@@ -22,7 +22,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from spark_jobs import task
+from spark_jobs import rebuild, task
 from spark_jobs.commit import BATCH_ID, Prepared, quoted
 from spark_jobs.merge import merge
 from spark_jobs.messages import (
@@ -52,6 +52,7 @@ class Progress:
     def __init__(self) -> None:
         self._facts: dict[str, Any] = {"stage": "leased"}
         self._lost: str | None = None
+        self._watched: dict[str, Callable[[], int]] = {}
         self._lock = threading.Lock()
         self.transaction: str | None = None  # the open transaction of a MERGE
 
@@ -59,9 +60,14 @@ class Progress:
         with self._lock:
             self._facts |= facts
 
+    def watch(self, name: str, read: Callable[[], int]) -> None:
+        """A number that rises while tasks run."""
+        with self._lock:
+            self._watched[name] = read
+
     def facts(self) -> dict[str, Any]:
         with self._lock:
-            return dict(self._facts)
+            return self._facts | {name: read() for name, read in self._watched.items()}
 
     def lose(self, reason: str) -> None:
         self._lost = reason
@@ -102,7 +108,7 @@ class LandingJob:
 
     def run(self, job: Job, progress: Progress) -> Outcome:
         """LostLease, BadJob, or the error of Spark or of the server. `discard` then deletes what is left."""
-        if job.kind != "commit":
+        if job.kind not in ("commit", rebuild.KIND):
             raise BadJob(f"this worker knows no jobs of kind {job.kind}")
         if not job.tables:
             raise BadJob("the job has no tables")
@@ -145,20 +151,20 @@ class _Try:
 
     def run(self) -> Outcome:
         outcome = self._outcome
-        with self._stage("plan"):
-            planner = Planner(
-                self._states,
-                self._io(),
-                self._slot.spark.sparkContext.defaultParallelism,
-                WorkItem(
-                    job=self._job.tables[0],
-                    commit_us=self._job.commit_timestamp_us,
-                    io=self._slot.stores.io_properties(self._job.warehouse),
-                    key_files=self._key_files,
-                ),
-            )
-            plans = self._each(self._job.tables, planner.plan)
-        results = self._write(plans)
+        common = WorkItem(
+            job=self._job.tables[0],
+            commit_us=self._job.commit_timestamp_us,
+            io=self._slot.stores.io_properties(self._job.warehouse),
+            key_files=self._key_files,
+        )
+        if self._job.kind == rebuild.KIND:
+            plans, results = self._rebuild(common)
+        else:
+            with self._stage("plan"):
+                cores = self._slot.spark.sparkContext.defaultParallelism
+                planner = Planner(self._states, self._io(), cores, common)
+                plans = self._each(self._job.tables, planner.plan)
+            results = self._write(plans)
         self._progress.check()
         with self._stage("commit"):
             changes = self._changes(plans, results)
@@ -184,11 +190,30 @@ class _Try:
 
     # -- writing
 
+    def _rebuild(self, common: WorkItem) -> tuple[list[TablePlan], list[ItemResult]]:
+        """The mirror of one table, from its changes table."""
+        (table,) = self._job.tables
+        item = rebuild.item_of(table, common, self._states)
+        context = self._slot.spark.sparkContext
+        context.setJobDescription(f"rebuild {table.label}")
+
+        def run() -> list[ItemResult]:
+            return rebuild.write(context, item, self._io(), self._progress.watch)
+
+        results = self._written(run)
+        return [TablePlan(table, [item.model_copy(update={"changes": None})])], results
+
     def _write(self, plans: Sequence[TablePlan]) -> list[ItemResult]:
         items = [item for plan in plans for item in plan.items]
         self._progress.set(stage="write", tables=len(plans), tasks=len(items))
+        return self._written(lambda: self._run_tasks(items) if items else [])
+
+    def _written(self, run: Callable[[], list[ItemResult]]) -> list[ItemResult]:
         with self._stage("write"):
-            results = self._run_tasks(items) if items else []
+            try:
+                results = run()
+            except Py4JJavaError as error:
+                raise TaskFailed(_error_of_task(error)) from error
             self._paths += [path for result in results for path in result.paths]
         for bad in (result.bad_job for result in results if result.bad_job is not None):
             raise BadJob(bad)
@@ -200,14 +225,11 @@ class _Try:
         context = self._slot.spark.sparkContext
         context.setJobDescription(f"batch {self._job.batch_id}: {len(self._job.tables)} tables")
         parts = min(len(items), 2 * context.defaultParallelism)
-        try:
-            work = context.parallelize(items, parts)
-            if any(item.shares > 1 and item.has_vectors for item in items):
-                grouped = work.flatMap(task.first_stage).groupByKey(parts)
-                return grouped.mapPartitions(task.second_stage).collect()
-            return work.map(task.run).collect()
-        except Py4JJavaError as error:
-            raise TaskFailed(_error_of_task(error)) from error
+        work = context.parallelize(items, parts)
+        if any(item.shares > 1 and item.has_vectors for item in items):
+            grouped = work.flatMap(task.first_stage).groupByKey(parts)
+            return grouped.mapPartitions(task.second_stage).collect()
+        return work.map(task.run).collect()
 
     def _changes(self, plans: Sequence[TablePlan], results: Sequence[ItemResult]) -> list[TableChange]:
         """The commits of all tables that tasks wrote to. Nothing is sent."""
@@ -358,6 +380,9 @@ def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
         count = sum(getattr(result, name) for result in results)
         if count:
             facts[name] = count
+    clashes = sum(result.clashes for result in results)
+    if clashes:
+        facts["clashes"] = {"count": clashes, "differing": [one for r in results for one in r.differing][:20]}
     facts["files"] = sum(len(result.paths) for result in results)
     for step in sorted({step for result in results for step in result.times_ms}):
         facts[f"{step}-ms"] = max(result.times_ms.get(step, 0) for result in results)

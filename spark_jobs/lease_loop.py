@@ -131,11 +131,12 @@ class Worker:
         verification = verify.Verification(self._server, session)
         conversion = convert.ConversionStep(self._server, session)
         without = {name: value for name, value in self._about.items() if name != "maintenance"}
-        # Maintenance has one slot, so that batches always find another.
+        # Maintenance and rebuilds have one slot, so that batches always find another.
         is_first = slot == 0 or self._about.get("maintenance") == "only"
         silent_s = 0.0
         while not self._stopping.is_set():
             about = self._about if is_first and self._is_warm.is_set() else without
+            about = about | {"rebuilds": True} if is_first else about
             try:
                 given = self._server.lease(self._name, slot, LEASE_WAIT_S, about)
             except ServerError as error:

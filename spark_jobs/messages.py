@@ -20,6 +20,8 @@ CHANGE_COLUMNS = (
     "transaction",
     "event-id",
     "before",
+    "order",
+    "absent",
 )
 
 
@@ -74,6 +76,9 @@ class TableJob(_Message):
     has_moves: bool = False
     late: bool = False
     schema_only: bool = False  # no rows, but the commits of the states
+    first_load: bool = False  # all of it are rows of one load, which found the mirror empty
+    guessed: bool = False  # the key is a guess, which inserts may contradict
+    rekeyed: bool = False  # of a rebuild: changes have landed while the table had another key
     states: dict[str, LeasedTable] = Field(default_factory=dict)  # by name
 
     @field_validator("names")
@@ -255,4 +260,6 @@ class ItemResult(_Message):
     times_ms: dict[str, int] = Field(default_factory=dict)
     attempt: int = -1  # Spark's number of the task attempt; -1 outside of Spark
     pid: int = 0
+    clashes: int = 0  # inserts under a guessed key that another row has
+    differing: tuple[tuple[str, ...], ...] = ()  # of some clashes, the columns that differ
     bad_job: str | None = None

@@ -63,7 +63,7 @@ class TableStates:
         metadata = _parsed(document)
         if job.append_only:
             return TableState(name=name, metadata=_without_history(document))
-        _check_key(metadata.schema(), job.key)
+        check_key(metadata.schema(), job.key)
         files = self._files(metadata, io, field_of(metadata.schema(), job.key[0]).field_id)
         if files.refusal is not None:
             raise NotServed(files.refusal)
@@ -191,7 +191,7 @@ def _without_history(document: Mapping[str, Any]) -> str:
     return json.dumps(kept)
 
 
-def _check_key(schema: Schema, key: Sequence[str]) -> None:
+def check_key(schema: Schema, key: Sequence[str]) -> None:
     for column in key:
         found: NestedField = field_of(schema, column)
         if not isinstance(found.field_type, PrimitiveType) or isinstance(

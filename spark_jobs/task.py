@@ -160,6 +160,8 @@ class _Attempt:
             deleted=self._deleted,
             rejects=rejects,
             repeated=folded.repeated if folded is not None else 0,
+            clashes=folded.clashes.count if folded is not None else 0,
+            differing=folded.clashes.differing if folded is not None else (),
             bytes=self._bytes,
             times_ms=self._times_ms,
             attempt=self._number,

@@ -15,12 +15,12 @@ class Sources:
     """`of[column][row]` says where the value of that column in that row stands: another row of the batch, or,
     below zero, `bases[-1 - number]` (the key of a row of the mirror), or nowhere.
 
-    `hidden` are deletes of rows whose key another row has taken over.
+    `hidden` are deletes of rows whose key another row has taken over, each with that other row.
     """
 
     of: dict[str, dict[int, int | None]] = field(default_factory=dict)
     bases: list[Key] = field(default_factory=list)
-    hidden: set[int] = field(default_factory=set)
+    hidden: dict[int, int] = field(default_factory=dict)
 
 
 def sources(
@@ -48,7 +48,7 @@ def sources(
             if missing:
                 walk.complete(row, keys[row], roots[row], missing)
             if roots[row] is not None and transaction is not None:
-                walk.hide(keys[row], transaction)
+                walk.hide(row, keys[row], transaction)
             walk.live[keys[row]] = row
     return walk.found
 
@@ -67,7 +67,7 @@ class _Walk:
     def __init__(self, living: frozenset[Key], *, mirror: bool) -> None:
         self.live: dict[Key, _State] = {}
         self._living = living
-        self._hidden: dict[tuple[Key, Transaction], list[_State]] = {}
+        self._hidden: dict[tuple[Key, Transaction], list[tuple[_State, int]]] = {}
         self._left: dict[Key, _State] = {}  # the hidden row that the event before has deleted
         self.found = Sources()
         self._buried: dict[Key, _State] = {}
@@ -81,17 +81,17 @@ class _Walk:
         self._hidden.clear()
         self._unseen = None
 
-    def hide(self, key: Key, transaction: Transaction) -> None:
+    def hide(self, row: int, key: Key, transaction: Transaction) -> None:
         """A row moves to this key. If another row has it, that one leaves it later in the transaction."""
         state = self.live.get(key, self._unseen)
         if state is not None and (not isinstance(state, _Unseen) or key in self._living):
-            self._hidden.setdefault((key, transaction), []).append(state)
+            self._hidden.setdefault((key, transaction), []).append((state, row))
 
     def bury(self, row: int, key: Key, transaction: Transaction | None) -> None:
         hidden = self._hidden.get((key, transaction)) if transaction is not None else None
-        self._left = {key: hidden.pop(0)} if hidden else {}
-        if self._left:
-            self.found.hidden.add(row)
+        self._left = {}
+        if hidden:
+            self._left[key], self.found.hidden[row] = hidden.pop(0)
             return
         state = self.live.get(key, self._unseen)
         if state is not None:  # deleted twice: the row that was there is the one to remember

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from calve.cli.connection import lake_options
 from calve.client import Lake
 
+LOOK_EVERY_S = 0.5
+
 
 @click.group()
 def command() -> None:
-    """Pause and resume the changes of a table; load it again.
+    """Pause and resume the changes of a table, rebuild its mirror, load it again.
 
     \b
     Examples:
@@ -18,6 +22,7 @@ def command() -> None:
       calve table skip shop.orders
       calve table resume shop.orders
       calve table resync shop.orders
+      calve table rebuild shop.orders
     """
 
 
@@ -81,3 +86,27 @@ def resync(lake: Lake, table: str, end: bool, abort: bool) -> None:
     known = lake.table(table)
     found = known.end_resync() if end else known.abort_resync() if abort else known.begin_resync()
     click.echo(f"{table}: resync {found['generation']} is {found['state']}")
+
+
+@command.command()
+@click.argument("table")
+@click.option("--reason", metavar="TEXT", help="Kept and shown with the rebuild.")
+@click.option("--wait", is_flag=True, help="Return when the rebuilt mirror is visible.")
+@lake_options
+def rebuild(lake: Lake, table: str, reason: str | None, wait: bool) -> None:
+    """Rebuild the mirror of a table from its changes table, in one commit.
+
+    \b
+    Example:
+      calve table rebuild shop.orders
+    """
+    lake.table(table).rebuild(reason)
+    while wait:
+        found = lake.table(table).ingest_settings()["state"]["rebuild"]
+        if found["state"] == "failed":
+            raise click.ClickException(found["error"])
+        if found["state"] == "none":
+            click.echo(f"{table} was rebuilt in commit {found['rebuilt-number']}")
+            return
+        time.sleep(LOOK_EVERY_S)
+    click.echo(f"the rebuild of {table} is requested")

@@ -122,6 +122,14 @@ class AsyncTable:
         """Give the resync up: what has waited lands as ordinary changes, and nothing is deleted."""
         return await self._connection.run(self._operations.abort_resync())
 
+    async def rebuild(self, reason: str | None = None) -> Document:
+        """Rebuild the mirror from its changes table. `ingest_settings()` shows when it is done."""
+        return await self._connection.run(self._operations.rebuild(reason))
+
+    async def ingest_settings(self) -> Document:
+        """How changes of the table are treated; in `state` its key, doubts and rebuilds."""
+        return await self._connection.run(self._operations.ingest_settings())
+
     async def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return await self._connection.run(self._operations.maintenance())

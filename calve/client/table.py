@@ -118,6 +118,14 @@ class Table:
         """Give the resync up: what has waited lands as ordinary changes, and nothing is deleted."""
         return self._connection.run(self._operations.abort_resync())
 
+    def rebuild(self, reason: str | None = None) -> Document:
+        """Rebuild the mirror from its changes table. `ingest_settings()` shows when it is done."""
+        return self._connection.run(self._operations.rebuild(reason))
+
+    def ingest_settings(self) -> Document:
+        """How changes of the table are treated; in `state` its key, doubts and rebuilds."""
+        return self._connection.run(self._operations.ingest_settings())
+
     def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return self._connection.run(self._operations.maintenance())

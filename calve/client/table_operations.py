@@ -142,6 +142,12 @@ class TableOperations:
     def skip(self, up_to: int | None) -> Steps[Document]:
         return (yield from self._post("/ingest/skip", {} if up_to is None else {"up-to": up_to}))
 
+    def rebuild(self, reason: str | None) -> Steps[Document]:
+        return (yield from self._post("/rebuild", {} if reason is None else {"reason": reason}))
+
+    def ingest_settings(self) -> Steps[Document]:
+        return (yield from self._get("/ingest"))
+
     def maintenance(self) -> Steps[Document]:
         return (yield from self._get("/maintenance"))
 

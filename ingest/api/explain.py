@@ -20,7 +20,7 @@ from ingest.api.context import ApiContext, ContextOf
 from ingest.api.dependencies import TableOf
 from ingest.api.results import CHANGE_ERRORS, dotted
 from ingest.change import Change, ParsedRequest, Reject, TableName
-from ingest.identity import NO_KEY, ROW_ID, key_of_table, with_row_ids
+from ingest.identity import NO_KEY, ROW_ID, reasoned_key, with_row_ids
 from ingest.landing.status import LandingStatus
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class _Target:
     plan: SchemaPlan
     offences: Mapping[int, str]  # by the index of the event
     problem: str | None = None
+    key_reason: str | None = None
 
 
 def explain(parsed: ParsedRequest, warehouse: str, landing: LandingStatus) -> dict[str, Any]:
@@ -128,16 +129,17 @@ def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing
 
     found = landing.explain_table(warehouse, table) or {}
     schema, settings = found.get("schema"), found.get("settings") or {}
-    key = key_of_table(found.get("key"), schema, changes)
+    reasoned = reasoned_key(settings.get("key"), schema, changes, found.get("known-key"))
+    key = reasoned.columns
     if key == (ROW_ID,):
         with_row_ids(changes)
     policy = settings.get("policy", "evolve")
     try:
         plan = schema_plan.plan(schema, changes, policy=policy, key=key, extra=(), last_column_id=0)
     except CatalogError as error:
-        return _Target(schema, key, schema_plan.SchemaPlan([], None), {}, error.message)
+        return _Target(schema, key, schema_plan.SchemaPlan([], None), {}, error.message, reasoned.reason)
     offences = {changes[row].index: why for row, why in schema_plan.policy_violations(changes, plan).items()}
-    return _Target(schema, key, plan, offences)
+    return _Target(schema, key, plan, offences, key_reason=reasoned.reason)
 
 
 def _change(change: Change, target: _Target | None) -> dict[str, Any]:
@@ -213,6 +215,7 @@ def _table(table: TableName, target: _Target) -> dict[str, Any]:
         "table": dotted(table),
         "exists": target.existing is not None,
         "key": list(target.key),
+        "key-reason": target.key_reason,
         "columns": [{"name": column.name, "type": column.type} for column in target.plan.columns],
         "left-out": dict(target.plan.refused),
         "problem": target.problem,

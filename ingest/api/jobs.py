@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -28,8 +28,9 @@ from catalog.services.commits import TableCommit
 from catalog.services.publishing import publish_commits
 from catalog.shutdown import stopping
 from catalog.store.entries import InTransaction
-from ingest.landing.job_service import JobService, NoSuchJob, Snapshots, Work
+from ingest.landing.job_service import JobService, NoSuchJob, Place, Snapshots, Work
 from ingest.store.jobs import Job, Jobs
+from ingest.store.mirrors import Snapshot, counted
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
 LOOK_EVERY_S = 0.02  # at most so often, however often it is woken
@@ -235,6 +236,15 @@ class SentCommits:
             if commit.added_snapshots
         }
 
+    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[Place, Snapshot]:
+        return {
+            (tuple(commit.identifier.namespace.levels), commit.identifier.name): counted(update["snapshot"])
+            for commit in self.commits
+            if commit.added_snapshots
+            for update in commit.updates
+            if update.get("action") == "add-snapshot"
+        }
+
     def publish(
         self, catalog: Catalog, warehouse: str, principal: str, in_transaction: InTransaction
     ) -> int | None:
@@ -253,6 +263,18 @@ class OpenTransaction:
             (tuple(Namespace.from_key(item.namespace).levels), item.name): _snapshot_id(catalog, item)
             for item in transactions.all_staged(catalog, transaction)
         }
+
+    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[Place, Snapshot]:
+        transaction = catalog.open_transaction(warehouse, self.name)
+        found = {}
+        for item in transactions.all_staged(catalog, transaction):
+            snapshot_id = _snapshot_id(catalog, item)
+            if snapshot_id is None or item.after is None:
+                continue
+            metadata = catalog.documents.parsed(document_key(item.after), item.after.document or b"{}")
+            snapshot = next(one for one in metadata["snapshots"] if one["snapshot-id"] == snapshot_id)
+            found[tuple(Namespace.from_key(item.namespace).levels), item.name] = counted(snapshot)
+        return found
 
     def publish(
         self, catalog: Catalog, warehouse: str, principal: str, in_transaction: InTransaction

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
 from catalog.errors import Invalid
-from catalog.names import Identifier
-from ingest.change import TableName
+from ingest.api.rebuild import MirrorState, RebuildsOf, name_of
 from ingest.landing.history_view import HistoryViews
 from ingest.landing.status import LandingStatus
 from ingest.store.tables import (
@@ -28,7 +27,7 @@ from ingest.store.tables import (
 router = APIRouter(prefix="/lake/v1", tags=["Changes"])
 
 
-class SettingsBody(BaseModel):
+class SettingsFields(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     mode: Mode = "mirror+changes"
     key: list[str] | None = Field(None, description="Key columns; else taken from the table or the producer")
@@ -65,6 +64,16 @@ class SettingsBody(BaseModel):
     properties: dict[str, str] = Field({}, description="Table properties at creation")
 
 
+class SettingsBody(SettingsFields):
+    state: dict[str, Any] | None = Field(None, exclude=True, description="As GET answers it; not used")
+
+
+class SettingsAnswer(SettingsFields):
+    state: MirrorState = Field(
+        default_factory=lambda: MirrorState.model_validate({}), description="The key in use, and rebuilds"
+    )
+
+
 def _tables(request: Request) -> LandingTables:
     tables: LandingTables = request.app.state.ingest.tables
     return tables
@@ -86,20 +95,30 @@ ViewOf = Annotated[LandingStatus, Depends(_view)]
 _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
 
 
-@router.get(_PATH, operation_id="loadIngestSettings", response_model=SettingsBody)
-def load_settings(tables: TablesOf, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
-    """How changes of this table are treated."""
-    return tables.one(warehouse, _name(identifier)).settings.as_json()
+@router.get(_PATH, operation_id="loadIngestSettings", response_model=SettingsAnswer)
+def load_settings(
+    tables: TablesOf, rebuilds: RebuildsOf, warehouse: ReaderWarehouse, identifier: TableDep
+) -> Any:
+    """How changes of this table are treated, which key its mirror has and why, and its rebuilds."""
+    table = name_of(identifier)
+    settings = tables.one(warehouse, table).settings.as_json()
+    return settings | {"state": rebuilds.state(warehouse, table)}
 
 
 @router.put(
     _PATH,
     operation_id="setIngestSettings",
-    response_model=SettingsBody,
-    responses={409: {"description": "The name of the history view is taken. The settings are set."}},
+    response_model=SettingsFields,
+    responses={
+        409: {
+            "description": "The mirror would have to be rebuilt, and cannot be; or the name of the history "
+            "view is taken, and the settings are set."
+        }
+    },
 )
 def set_settings(
     tables: TablesOf,
+    rebuilds: RebuildsOf,
     view: ViewOf,
     history_views: HistoryViewsOf,
     warehouse: WriterWarehouse,
@@ -108,13 +127,17 @@ def set_settings(
 ) -> Any:
     """Set how changes of this table are treated, from the next batch on; the table need not exist yet. 400 if
     a setting cannot work, such as a partition by a column that the table does not have.
+
+    With another key, or with a mode that has a mirror again, the mirror is rebuilt from its changes table;
+    409 if that cannot be done.
     """
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
-    _check(settings, view.explain_table(warehouse, _name(identifier))["schema"])
-    had_view = tables.one(warehouse, _name(identifier)).settings.history_view
-    tables.set_settings(warehouse, _name(identifier), settings)
+    table = name_of(identifier)
+    _check(settings, view.explain_table(warehouse, table)["schema"])
+    had_view = tables.one(warehouse, table).settings.history_view
+    rebuilds.set_settings(warehouse, table, settings)
     if settings.history_view or had_view:
-        history_views.keep(warehouse, tables.one(warehouse, _name(identifier)))
+        history_views.keep(warehouse, tables.one(warehouse, table))
     return settings.as_json()
 
 
@@ -132,7 +155,3 @@ def _check(settings: TableSettings, schema: dict[str, Any] | None) -> None:
             raise Invalid(f'key: the table has no column "{column}"')
     for text in settings.partition:
         partition_spec(schema, [text])
-
-
-def _name(identifier: Identifier) -> TableName:
-    return (*identifier.namespace.levels, identifier.name)

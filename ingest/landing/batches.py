@@ -195,9 +195,11 @@ class BatchCutter:
         """How far each table may land that is paused, in a resync, or could not be staged a moment ago, or
         that shares source transactions with one; others have no limit.
         """
-        landed = self._landed(warehouse)
+        rows = self._tables.all(warehouse)
+        landed = {table: row.landed_id for table, row in rows.items()}
         held = self._before_resyncs(warehouse, landed)
         held |= {table: landed.get(table, 0) for table in self._still_backing_off(warehouse)}
+        held |= {table: row.landed_id for table, row in rows.items() if row.rebuild is not None}
         if self._pauses is not None:
             paused = self._pauses(warehouse)
             held |= {table: landed.get(table, 0) for table in paused.tables}

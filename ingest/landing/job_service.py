@@ -28,9 +28,11 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
 from ingest.landing.job_staging import CONVERT, LEASE_S, JobStaging, LandingMetrics, Wakeup
+from ingest.landing.rebuild import Rebuilds
 from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
+from ingest.store.mirrors import Snapshot, note
 from ingest.store.tables import CHANGES_SUFFIX, land, remember
 
 _log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class JobService:
         self._failures: dict[tuple[str, TableName], str] = {}  # why the last job of a table failed
         self._seen_s: dict[str, float] = {}
         self.maintenance: OtherJobs | None = None
+        self.rebuilds: Rebuilds | None = None
         self._maintained_s = time.monotonic()
         self.wakeup = Wakeup()
         journal.on_append = self._appended
@@ -96,15 +99,20 @@ class JobService:
         """
         self._notice(worker, about)
         maintains = about.get("maintenance")
-        job = None
+        job = self._rebuild(worker, warehouses, principal) if about.get("rebuilds") else None
         # Batches go first. But a table that always has one would never be maintained.
-        if maintains is not None and time.monotonic() - self._maintained_s > MAINTENANCE_EVERY_S:
+        is_overdue = time.monotonic() - self._maintained_s > MAINTENANCE_EVERY_S
+        if job is None and maintains is not None and is_overdue:
             job = self._maintain(worker, warehouses)
         if job is None and maintains != "only":
             job = self._batch(worker, warehouses, principal)
         if job is None and maintains is not None:
             job = self._maintain(worker, warehouses)
         return job
+
+    def _rebuild(self, worker: str, warehouses: Collection[str], principal: str) -> dict[str, Any] | None:
+        job = self.rebuilds.next_job(worker, warehouses) if self.rebuilds is not None else None
+        return self._with_states(job, principal) if job is not None else None
 
     def _maintain(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         job = self.maintenance.next_job(worker, warehouses) if self.maintenance is not None else None
@@ -121,6 +129,9 @@ class JobService:
         if job is None:
             return None
         self.wakeup.wake()  # another request may have stood aside while this batch was staged
+        return self._with_states(job, principal)
+
+    def _with_states(self, job: dict[str, Any], principal: str) -> dict[str, Any] | None:
         try:
             return with_states(self._catalog, principal, job)
         except CatalogError as error:
@@ -171,6 +182,9 @@ class JobService:
         job = self._held(job_id, epoch)
         self._metrics.failed("write")
         _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
+        if self.rebuilds is not None and self.rebuilds.is_one(job):
+            self.rebuilds.fail(job, error, retry=retry)
+            return
         is_final = not retry or job.attempts >= ATTEMPTS_MAX
         if not (self._jobs.discard(job) if is_final else self._jobs.give_back(job, error)):
             raise LostLease(job_id, epoch)
@@ -197,6 +211,8 @@ class JobService:
         job = self._held(job_id, epoch)
         landing = PublishPlan.decode(job.landing)
         found = work.snapshots(self._catalog, job.warehouse)
+        rows = work.rows(self._catalog, job.warehouse)
+        rebuilt = self.rebuilds is not None and self.rebuilds.is_one(job)
         journal_id, head = self._journal.id, self._journal.head(job.warehouse)
 
         def in_transaction(connection: sa.Connection, number: int) -> None:
@@ -206,6 +222,8 @@ class JobService:
                 full_name = step.table or UNROUTED
                 space, name = full_name[:-1], full_name[-1]
                 snapshots = (found.get((space, name)), found.get((space, name + CHANGES_SUFFIX)))
+                added = (rows.get((space, name)), rows.get((space, name + CHANGES_SUFFIX)))
+                note(connection, job.warehouse, step, number, added, metrics, is_rebuild=rebuilt)
                 land(
                     connection,
                     job.warehouse,
@@ -229,7 +247,7 @@ class JobService:
         faults.reach("job.published")
         self._staging.prestaging.ended(job_id)
         self._metrics.published(landing.steps, metrics)
-        if landing.steps:
+        if landing.steps and not rebuilt:
             self._cutter.took(time.time_ns() // 1_000_000 - job.created_ms)
         self._after(job, landing)
         return number
@@ -352,12 +370,17 @@ def _described(metadata: Mapping[str, Any], requirements: list[Any], updates: li
 
 # -- what a worker publishes
 
-Snapshots = Mapping[tuple[tuple[str, ...], str], int | None]  # by namespace and name
+Place = tuple[tuple[str, ...], str]  # namespace and name of a table
+Snapshots = Mapping[Place, int | None]
 
 
 class Work(Protocol):
     def snapshots(self, catalog: Catalog, warehouse: str) -> Snapshots:
         """The current snapshot of each table after the publish."""
+        ...
+
+    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[Place, Snapshot]:
+        """The rows of each table to which the publish adds a snapshot."""
         ...
 
     def publish(

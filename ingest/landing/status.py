@@ -15,13 +15,14 @@ import orjson
 from catalog.names import Namespace
 from catalog.services.catalog import Catalog, CurrentState
 from ingest.change import TableName
-from ingest.identity import current_schema, key_of_table
+from ingest.identity import Key, current_schema, reasoned_key
 from ingest.journal.journal import Journal
 from ingest.journal.receipts import Pending
 from ingest.landing.batches import BatchCutter
 from ingest.landing.job_service import JobService
 from ingest.sources.store import Pause, Pauses
 from ingest.store.jobs import Jobs
+from ingest.store.mirrors import Mirror, Mirrors
 from ingest.store.resyncs import Resync, Resyncs
 from ingest.store.tables import LandedTable, LandingTables
 
@@ -91,6 +92,7 @@ class LandingStatus:
         self._pauses = pauses
         self.verification: Callable[[str], Mapping[TableName, dict[str, Any]]] | None = None
         self._catalog = catalog
+        self._mirrors = Mirrors(catalog.database)
         self._journal = journal
         self._tables = tables
         self._jobs = jobs
@@ -127,16 +129,25 @@ class LandingStatus:
         self._job_service.wakeup.wake()
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any]:
-        """The settings, and the schema and the key where they are known. The table need not exist yet."""
-        settings = self._tables.one(warehouse, table).settings
+        """The settings, and where they are known the schema and the key that rows were landed by. The table
+        need not exist yet.
+        """
+        landed = self._tables.one(warehouse, table)
+        settings = landed.settings
         state = CurrentState(
             self._catalog.database, self._catalog.entries, warehouse, self._catalog.documents
         )
         entry = state.load(Namespace(tuple(table[:-1])).key, table[-1])
         exists = entry is not None and entry.kind == "table"
         schema = current_schema(orjson.loads(entry.document or b"{}")) if exists and entry else None
-        key = key_of_table(settings.key, schema, ())
-        return {"schema": schema, "key": list(key) or None, "settings": settings.as_json()}
+        known = Key(landed.known_key, landed.key_reason) if exists else None
+        key = reasoned_key(settings.key, schema, (), known).columns
+        return {
+            "schema": schema,
+            "key": list(key) or None,
+            "known-key": known,
+            "settings": settings.as_json(),
+        }
 
     def status(self, warehouse: str) -> dict[str, Any]:
         """Jobs, workers, watermarks, lag and dead letters, as JSON."""
@@ -159,6 +170,7 @@ class LandingStatus:
         resyncs = Resyncs(self._catalog.database).all(warehouse)
         newest = self._jobs.newest(warehouse, 50)
         verified = self.verification(warehouse) if self.verification is not None else {}
+        mirrors = self._mirrors.all(warehouse)
         written = _written(newest)
         converting = _converting(newest)
         tables = {
@@ -166,6 +178,7 @@ class LandingStatus:
                 **_landed(rows.get(table)),
                 **written.get(".".join(table), {}),
                 **_waiting(pending.get(table), rows.get(table), now_ms),
+                **_mirror(mirrors.get(table)),
                 "watermarks": marks.get(table, {}),
                 **({"stalled": failed[table]} if table in failed else {}),
                 **({"verification": verified[table]} if table in verified else {}),
@@ -217,6 +230,24 @@ class LandingStatus:
 
 def _paused(pause: Pause) -> dict[str, Any]:
     return {"reason": pause.reason, "since-ms": pause.since_ms}
+
+
+def _mirror(mirror: Mirror | None) -> dict[str, Any]:
+    """The key of a mirror, doubts about it, and when and why it was rebuilt."""
+    if mirror is None:
+        return {}
+    found: dict[str, Any] = {"key": list(mirror.key), "key-reason": mirror.key_reason}
+    if mirror.doubt is not None:
+        found["in-doubt"] = mirror.doubt
+    if mirror.rebuild is not None:
+        found["rebuild"] = {"why": mirror.rebuild, "error": mirror.rebuild_error}
+    if mirror.rebuilt_ms is not None:
+        found["rebuilt"] = {
+            "why": mirror.rebuilt_why,
+            "time-ms": mirror.rebuilt_ms,
+            "number": mirror.rebuilt_number,
+        }
+    return found
 
 
 def _held(

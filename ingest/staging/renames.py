@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ingest.change import Change, Declared, Row, TableName
-from ingest.identity import ArrivedChange, current_schema
+from ingest.identity import ArrivedChange, Key, current_schema
 from ingest.staging.targets import (
     CatalogRequest,
     Metadata,
@@ -37,6 +37,13 @@ def without_renames(ordered: Sequence[ArrivedChange]) -> tuple[list[ArrivedChang
     return kept, renames
 
 
+def renamed_key(key: Key, renames: Renames) -> Key:
+    columns = key.columns
+    for old, new in renames:
+        columns = tuple(new if column == old else column for column in columns)
+    return Key(columns, key.reason)
+
+
 def renamed_schema(schema: dict[str, Any] | None, renames: Renames) -> dict[str, Any] | None:
     """The schema with the new names. A name that a column has already is not taken."""
     if schema is None:
@@ -56,10 +63,11 @@ def plan_renamed(
     tables: tuple[Metadata | None, Metadata | None],
     changes: Sequence[Change],
     renames: Renames,
+    known: Key,
 ) -> TablePlan:
     """The plan of a table with the new names. `tables` are the mirror and the changes table as they are."""
     mirror, beside = (with_names(one, renames) for one in tables)
-    found = plan_table(table, settings, mirror, beside, changes)
+    found = plan_table(table, settings, mirror, beside, changes, known)
     found.requests += rename_requests(found, tables, renames)
     return found
 

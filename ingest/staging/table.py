@@ -15,9 +15,11 @@ from ingest.change import Change, Declared, TableName, original_of
 from ingest.identity import (
     ArrivedChange,
     JournalPosition,
+    Key,
     after_loads,
     halves,
     in_order,
+    is_guess,
     is_late,
     journal_position,
     key_changes,
@@ -39,8 +41,9 @@ from ingest.staging.context import (
     StagingContext,
 )
 from ingest.staging.generation import in_generation, is_marker
+from ingest.staging.rebuilds import evidence_of, has_another_key, rebuild_by_key, rebuilt_instead
 from ingest.staging.rejects import RejectedChange, blocked_changes, dead_letters, rejects_table
-from ingest.staging.renames import NO_RENAMES, plan_renamed, without_renames
+from ingest.staging.renames import NO_RENAMES, plan_renamed, renamed_key, without_renames
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
     TABLE_PROPERTIES,
@@ -90,15 +93,20 @@ class TableStaging:
         is_known = self._state.mirror is not None or self._state.changes is not None
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
         described["requests"] = []
-        notice = None
+        notice, found = None, None
         if ordered or (renames and is_known):
             self._require_unchanged()
             changes = [item.change for item in ordered]
+            known = renamed_key(Key(self._state.landed.known_key, self._state.landed.key_reason), renames)
             tables = self._state.mirror, self._state.changes
             if renames:
-                found = plan_renamed(table, self._settings, tables, changes, renames)
+                found = plan_renamed(table, self._settings, tables, changes, renames, known)
             else:
-                found = plan_table(table, self._settings, *tables, changes)
+                found = plan_table(table, self._settings, *tables, changes, known)
+            if has_another_key(self._state, found, known):
+                if self._prestaging:
+                    raise CannotPrestage
+                raise rebuild_by_key(self._context, self._range.warehouse, table, self._state, found)
             notice = found.notice
             self._require_types(found)
             if found.key:
@@ -124,6 +132,10 @@ class TableStaging:
                 watermarks(changes),
                 self._oldest_ms,
                 self._state.resync.generation if self._state.resync is not None else None,
+                keeps_changes=found is None or found.changes is not None,
+                key=() if found is None else found.key,
+                key_reason=None if found is None else found.key_reason,
+                **(evidence_of(found, changes) if found is not None and is_guess(found.key_reason) else {}),
             )
         )
 
@@ -140,6 +152,7 @@ class TableStaging:
         if reason is not None and self._prestaging:
             raise CannotPrestage
         if reason is not None:
+            reason = rebuilt_instead(self._context, self._range.warehouse, self._state, reason)
             raise Conflict(reason)
 
     def _require_types(self, found: TablePlan) -> None:
@@ -248,6 +261,7 @@ class TableStaging:
             # The rows of a resync replace all that the table shows, so there is nothing to compare with.
             "late": not goes_on and self._state.resync is None and is_late(changes, self._state.watermarks),
             "first-load": first_load,
+            "guessed": is_guess(found.key_reason),
             "load-key": loading if first_load else None,
         }
 

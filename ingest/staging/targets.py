@@ -19,7 +19,7 @@ from catalog.errors import Invalid
 from catalog.names import Namespace
 from catalog.services.catalog import CurrentState
 from ingest.change import Change, Declared, TableName, reserved
-from ingest.identity import NO_KEY, ROW_ID, current_schema, is_append_only, key_of_table, with_row_ids
+from ingest.identity import NO_KEY, ROW_ID, Key, current_schema, is_append_only, reasoned_key, with_row_ids
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
 from ingest.store.resyncs import Resync, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings
@@ -136,6 +136,8 @@ CHANGE_TYPES = {
     "transaction": "string",
     "event-id": "string",
     "before": "string",
+    "order": "long",
+    "absent": "string",
 }
 
 
@@ -151,6 +153,7 @@ class TablePlan:
     append_only: bool
     requests: list[CatalogRequest] = field(default_factory=list)
     notice: str | None = None
+    key_reason: str | None = None
 
 
 def plan_table(
@@ -159,13 +162,16 @@ def plan_table(
     mirror: Metadata | None,
     changes_table: Metadata | None,
     changes: Sequence[Change],
+    known: Key | None = None,
 ) -> TablePlan:
-    """`mirror` and `changes_table` are the metadata of the tables as they are, None where they are not."""
+    """`mirror` and `changes_table`: the tables as they are. `known`: the key that rows were landed by."""
     reason = reserved(table[-1])
     if reason is not None:
         raise Invalid(f"the table is reserved: {reason}")
     schema = current_schema(mirror)
-    key = key_of_table(settings.key, schema, changes)
+    begins_anew = mirror is None and changes_table is None
+    reasoned = reasoned_key(settings.key, schema, changes, None if begins_anew else known)
+    key = reasoned.columns
     if key == (ROW_ID,):
         with_row_ids(changes)
     wants_mirror, wants_changes = settings.mode != "changes", settings.mode in ("mirror+changes", "changes")
@@ -200,6 +206,7 @@ def plan_table(
         table[-1] + CHANGES_SUFFIX if wants_changes else None,
         append_only,
         notice=notice,
+        key_reason=reasoned.reason,
     )
     if wants_mirror:
         found.requests += _ensure(table, settings, mirror, main, list(settings.partition))
@@ -313,6 +320,8 @@ def why_paused(state: TableState) -> str | None:
 
     Later snapshots of others do not count, so compaction goes on. An expired snapshot cannot be found.
     """
+    if state.landed.rebuild is not None:
+        return f"the mirror is going to be rebuilt: {state.landed.rebuild}"
     known, mirror = state.landed.mirror_snapshot_id, state.mirror
     settings = state.landed.settings
     if known is None or settings.mirror_changed == "accept" or settings.mode == "changes":

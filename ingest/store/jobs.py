@@ -41,6 +41,9 @@ _DUE = (
     .order_by(jobs.c.created_ms)
 )
 _CLAIMED = sa.select(claims.c.table_key).where(claims.c.warehouse == sa.bindparam("w"))
+_CLAIM_OF = sa.select(claims.c.job_id).where(
+    claims.c.warehouse == sa.bindparam("w"), claims.c.table_key == sa.bindparam("t")
+)
 _TAKE = (
     sa.update(jobs)
     .where(
@@ -166,6 +169,11 @@ class Jobs:
 
     def claimed(self, warehouse: str) -> set[TableName]:
         return {name_of(row[0]) for row in self._database.fetch_all(_CLAIMED, {"w": warehouse})}
+
+    def of_table(self, warehouse: str, table: TableName) -> str | None:
+        """The id of the job that has a table."""
+        row = self._database.fetch_one(_CLAIM_OF, {"w": warehouse, "t": key_of(table)})
+        return str(row[0]) if row is not None else None
 
     def due(self) -> list[tuple[str, int, str]]:
         """(id, epoch, state) of jobs without a worker: given back, or with an expired lease."""
@@ -304,6 +312,8 @@ class PublishPlan:
                 **{
                     **step,
                     "table": tuple(step["table"]),
+                    "key": tuple(step.get("key", ())),
+                    "columns": tuple(step.get("columns", ())),
                     "watermarks": {source: tuple(mark) for source, mark in step["watermarks"].items()},
                 }
             )

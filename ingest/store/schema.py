@@ -9,7 +9,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 metadata = sa.MetaData()
-VERSION = 5
+VERSION = 6
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -57,6 +57,27 @@ landing_verifications = sa.Table(
     sa.Column("found", Text, nullable=False, server_default="{}"),
     sa.Column("verified", Text),  # the newest check that found no difference: number and positions
     sa.Column("reference", Text),  # checksums of the source that a producer has posted
+)
+
+# The mirror of a table: whether its changes table has everything, its key, and its rebuilds.
+landing_mirrors = sa.Table(
+    "landing_mirrors",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("changes_rows", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("gap", Text),  # why the changes table does not have every change of the mirror
+    sa.Column("key_history", Text, nullable=False, server_default="[]"),  # JSON; the newest last
+    sa.Column("key_reason", Text),
+    sa.Column("evidence", Text),  # JSON; about a guessed key
+    sa.Column("doubt", Text),  # why the mirror may be wrong
+    sa.Column("rebuild", Text),  # why a rebuild is due; nothing lands until it is done
+    sa.Column("is_needed", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("requested_ms", sa.BigInteger),
+    sa.Column("rebuild_error", Text),  # why it cannot be done
+    sa.Column("rebuilt_ms", sa.BigInteger),
+    sa.Column("rebuilt_number", sa.BigInteger),
+    sa.Column("rebuilt_why", Text),
 )
 
 # What the owner of a source has set: which of its tables and columns are stored.
@@ -144,6 +165,18 @@ workers = sa.Table(
     sa.Column("worker", Text, primary_key=True),
     sa.Column("seen_ms", sa.BigInteger, nullable=False),
     sa.Column("said", Text, nullable=False, server_default="{}"),
+)
+
+
+# Rows that are deleted with their warehouse.
+OF_A_WAREHOUSE = (
+    landing_tables,
+    landing_mirrors,
+    landing_watermarks,
+    landing_verifications,
+    landing_journals,
+    landing_resyncs,
+    claims,
 )
 
 

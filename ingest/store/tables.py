@@ -4,7 +4,7 @@ watermarks."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -16,12 +16,11 @@ from catalog.store.database import Database
 from ingest.change import RESERVED_SUFFIXES, TableName
 from ingest.store.resyncs import RUNNING_RESYNCS, Resync, publish_resync, resyncs_of
 from ingest.store.schema import (
+    OF_A_WAREHOUSE,
     claims,
     jobs,
-    landing_journals,
-    landing_resyncs,
+    landing_mirrors,
     landing_tables,
-    landing_verifications,
     landing_watermarks,
 )
 
@@ -30,7 +29,7 @@ Policy = Literal["evolve", "freeze", "reject"]
 AfterReject = Literal["pass", "wait"]
 Truncate = Literal["apply", "ignore", "hold"]
 Deletes = Literal["hard", "soft"]
-MirrorChanged = Literal["pause", "accept"]
+MirrorChanged = Literal["pause", "accept", "rebuild"]
 TypeChanges = Literal["convert", "split", "reject"]
 
 IS_DELETED = "_is_deleted"  # Iceberg has reserved `_deleted`
@@ -44,6 +43,8 @@ NAMES = {
     "transaction": "_transaction",
     "event-id": "_event_id",
     "before": "_before",
+    "order": "_order",
+    "absent": "_absent",
 }
 _CHOICES = {
     "mode": Mode,
@@ -143,9 +144,22 @@ _of_table = (
     landing_tables.c.warehouse == sa.bindparam("w"),
     landing_tables.c.table_key == sa.bindparam("t"),
 )
-_shown = [column for column in landing_tables.c if column.name != "warehouse"]
-_ALL = sa.select(*_shown).where(landing_tables.c.warehouse == sa.bindparam("w"))
-_ONE = sa.select(*_shown).where(*_of_table)
+_shown = sa.select(
+    *(column for column in landing_tables.c if column.name != "warehouse"),
+    landing_mirrors.c.rebuild,
+    landing_mirrors.c.key_history,
+    landing_mirrors.c.key_reason,
+).select_from(
+    landing_tables.outerjoin(
+        landing_mirrors,
+        sa.and_(
+            landing_mirrors.c.warehouse == landing_tables.c.warehouse,
+            landing_mirrors.c.table_key == landing_tables.c.table_key,
+        ),
+    )
+)
+_ALL = _shown.where(landing_tables.c.warehouse == sa.bindparam("w"))
+_ONE = _shown.where(*_of_table)
 _WATERMARKS = sa.select(
     landing_watermarks.c.table_key,
     landing_watermarks.c.source,
@@ -226,6 +240,14 @@ class LandedTable:
     events: int
     rejects: int
     notice: str | None
+    rebuild: str | None = None  # why the mirror is going to be rebuilt; nothing lands before
+    keys: str | None = None  # JSON; all keys that the mirror had, the newest last
+    key_reason: str | None = None
+
+    @property
+    def known_key(self) -> tuple[str, ...]:
+        """The key that the mirror has; empty if it has none, or nothing has landed."""
+        return tuple((orjson.loads(self.keys or "[]") or [()])[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +273,11 @@ class TableAdvance:
     watermarks: Mapping[str, tuple[str, int | None]]  # source -> newest position, time at the source
     oldest_ms: int = 0  # when the oldest of its changes was acknowledged
     resync: int | None = None  # the generation that it publishes
+    keeps_changes: bool = True  # its changes table gets them
+    key: tuple[str, ...] = ()
+    key_reason: str | None = None
+    columns: tuple[str, ...] = ()  # of the table, where its key is a guess
+    evidence: Mapping[str, Any] | None = None  # about a guessed key
 
 
 class LandingTables:
@@ -258,7 +285,7 @@ class LandingTables:
         self._database = database
 
     def all(self, warehouse: str) -> dict[TableName, LandedTable]:
-        found = (_landed(row) for row in self._database.fetch_all(_ALL, {"w": warehouse}))
+        found = map(_landed, self._database.fetch_all(_ALL, {"w": warehouse}))
         return {row.table: row for row in found}
 
     def one(self, warehouse: str, table: TableName) -> LandedTable:
@@ -272,16 +299,23 @@ class LandingTables:
         return {table: known.get(table) or _unseen(table) for table in tables}
 
     def watermarks(self, warehouse: str) -> list[Watermark]:
-        rows = self._database.fetch_all(_WATERMARKS, {"w": warehouse})
-        return [Watermark(name_of(row[0]), *row[1:]) for row in rows]
+        found = self._database.fetch_all(_WATERMARKS, {"w": warehouse})
+        return [Watermark(name_of(key), *more) for key, *more in found]
 
     def resyncs(self, warehouse: str) -> dict[TableName, Resync]:
         """Those that are running."""
         rows = self._database.fetch_all(RUNNING_RESYNCS, {"w": warehouse})
         return resyncs_of(rows) if rows else {}
 
-    def set_settings(self, warehouse: str, table: TableName, settings: TableSettings) -> None:
+    def set_settings(
+        self,
+        warehouse: str,
+        table: TableName,
+        settings: TableSettings,
+        also: Callable[[sa.Connection], None] = lambda _: None,  # in the same SQL transaction
+    ) -> None:
         def work(connection: sa.Connection) -> None:
+            also(connection)
             where = {"w": warehouse, "t": key_of(table)}
             connection.execute(_ENSURE, where)
             text = orjson.dumps(settings.as_json()).decode()
@@ -304,14 +338,7 @@ class LandingTables:
         """Delete the rows of a warehouse that was dropped."""
 
         def work(connection: sa.Connection) -> None:
-            for table in (
-                landing_tables,
-                landing_watermarks,
-                landing_verifications,
-                landing_journals,
-                landing_resyncs,
-                claims,
-            ):
+            for table in OF_A_WAREHOUSE:
                 connection.execute(sa.delete(table).where(table.c.warehouse == warehouse))
             connection.execute(sa.delete(jobs).where(jobs.c.warehouse == warehouse, jobs.c.state != "done"))
 

@@ -350,6 +350,16 @@ def _identifiers(fields: Iterable[dict[str, Any]], key: Sequence[str]) -> list[i
     return [ids[name] for name in key] if all(name in ids for name in key) else []
 
 
+def with_identifiers(schema: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
+    """A schema whose identifier fields are the key columns, which are then required."""
+    identifiers = _identifiers(schema["fields"], key)
+    fields = [
+        each | {"required": True} if each["id"] in identifiers and not each["required"] else each
+        for each in schema["fields"]
+    ]
+    return schema | {"fields": fields, "identifier-field-ids": identifiers}
+
+
 def _may_identify(type_: IcebergType) -> bool:
     return isinstance(type_, str) and type_ not in _NEVER_IDENTIFIER
 

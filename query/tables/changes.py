@@ -137,7 +137,11 @@ def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str,
     versions = []
     for row in json_rows(table):
         values = {column: value for column, value in row.items() if column not in told}
-        version = {field.replace("-", "_"): row.get(column) for field, column in names.items()}
+        version = {
+            field.replace("-", "_"): row.get(column)
+            for field, column in names.items()
+            if field not in ("order", "absent")  # of use to rebuilds only
+        }
         is_removal = version["operation"] in ("delete", "truncate")
         before = _parsed(version["before"])
         if before is None and version["operation"] == "delete":

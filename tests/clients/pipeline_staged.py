@@ -12,7 +12,10 @@ from tests.clients.pipeline_events import Event
 
 STAMP_US = 1_763_280_000_000_000
 NAMES = {name: "_" + name.replace("-", "_") for name in CHANGE_COLUMNS}
-CHANGE_TYPES = {name: "timestamptz" if "timestamp" in name else "string" for name in CHANGE_COLUMNS}
+CHANGE_TYPES = {
+    name: "timestamptz" if "timestamp" in name else "long" if name == "order" else "string"
+    for name in CHANGE_COLUMNS
+}
 ARROW: dict[str, pa.DataType] = {
     "long": pa.int64(),
     "int": pa.int32(),

@@ -326,6 +326,13 @@ class Maker:
         assert answer.is_success, answer.text
         return name
 
+    def landed_table(self) -> str:
+        """A table whose changes have landed."""
+        name = self.name()
+        self.post(self.changes({"id": 0, "n": 1}, table=name))
+        self._land()
+        return name
+
     def source(self) -> str:
         """A source that is known."""
         name = self.name()
@@ -489,6 +496,7 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "resumeSource": lambda m: {"source": m.source()},
     "pauseTable": lambda m: {"table": m.name(), "body": {"reason": "a test"}},
     "resumeTable": lambda m: {"table": m.name()},
+    "rebuildTable": lambda m: {"table": m.landed_table(), "body": {"reason": "a test"}},
     "skipChanges": lambda m: {"table": m.paused_table(), "body": {}},
     "loadVerification": lambda m: {"table": m.table()},
     "verifyTable": lambda m: {"table": m.table()},

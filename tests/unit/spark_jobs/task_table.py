@@ -60,6 +60,7 @@ class TaskTable:
     deletes: list[LiveDeletes] = field(default_factory=list)
     sequence: int = 0
     history: list[Row] = field(default_factory=list)
+    changes_files: list[str] = field(default_factory=list)  # in the order in which they landed
 
     def __post_init__(self) -> None:
         self.model = Model(tuple(self.columns), self.key)
@@ -122,7 +123,7 @@ class TaskTable:
         return [
             WorkItem(
                 job=job,
-                commit_us=STAMP_US,
+                commit_us=STAMP_US + self.sequence,
                 share=share,
                 shares=shares,
                 mirror=mirror,
@@ -176,7 +177,8 @@ class TaskTable:
                 self.deletes.append(deletes)
         for result in results:
             for text in result.files.get("t__changes", ()):
-                self.history += _read(json.loads(text)["file-path"])
+                self.changes_files.append(json.loads(text)["file-path"])
+                self.history += _read(self.changes_files[-1])
 
     def rows(self) -> dict[tuple[Any, ...], Row]:
         """What a reader sees, by key."""

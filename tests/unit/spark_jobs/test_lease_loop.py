@@ -133,7 +133,7 @@ def test_a_job_is_landed_and_told(
         "worker": "w-1",
         "slot": 0,
         "wait-s": lease_loop.LEASE_WAIT_S,
-        "about": {},
+        "about": {"rebuilds": True},
     }
 
 

@@ -1,0 +1,81 @@
+"""Rebuild a mirror from its changes table, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.api.dependencies import TableDep, WriterWarehouse
+from catalog.names import Identifier
+from ingest.change import TableName
+from ingest.landing.rebuild import Rebuilds
+
+router = APIRouter(prefix="/lake/v1", tags=["Sources"])
+
+
+class RebuildRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    reason: str | None = Field(None, max_length=1000, description="Kept and shown with the rebuild")
+
+
+class RebuildState(BaseModel):
+    """The rebuild that is due or was tried last, and the one that was published last."""
+
+    state: str = Field(description="none, requested, running or failed")
+    why: str | None = None
+    requested_ms: int | None = Field(None, serialization_alias="requested-ms")
+    progress: dict[str, Any] | None = Field(None, description="Of the running job, such as `changes-read`")
+    error: str | None = Field(None, description="Why it cannot be done")
+    rebuilt_ms: int | None = Field(
+        None, serialization_alias="rebuilt-ms", description="When one was published"
+    )
+    rebuilt_number: int | None = Field(None, serialization_alias="rebuilt-number")
+    rebuilt_why: str | None = Field(None, serialization_alias="rebuilt-why")
+
+
+class MirrorState(BaseModel):
+    """What is known of the mirror of a table."""
+
+    key: list[str] | None = Field(None, description="The key in use; null if nothing has landed")
+    key_reason: str | None = Field(None, serialization_alias="key-reason", description="Why it is the key")
+    doubt: str | None = Field(None, description="Why the mirror may be wrong")
+    gap: str | None = Field(
+        None, description="Why the changes table lacks changes, so that it cannot be rebuilt"
+    )
+    rebuild: RebuildState = Field(default_factory=lambda: RebuildState.model_validate({"state": "none"}))
+
+
+def _rebuilds(request: Request) -> Rebuilds:
+    rebuilds: Rebuilds = request.app.state.ingest.rebuilds
+    return rebuilds
+
+
+RebuildsOf = Annotated[Rebuilds, Depends(_rebuilds)]
+
+
+@router.post(
+    "/{warehouse}/namespaces/{namespace}/tables/{table}/rebuild",
+    operation_id="rebuildTable",
+    status_code=202,
+    response_model=RebuildState,
+    responses={409: {"description": "The changes table does not have every change of the mirror."}},
+)
+def rebuild_table(
+    rebuilds: RebuildsOf,
+    warehouse: WriterWarehouse,
+    identifier: TableDep,
+    body: Annotated[RebuildRequest | None, Body()] = None,
+) -> Any:
+    """Rebuild the mirror from its changes table, with today's key, in one commit. Readers see the old rows
+    until then; changes are acknowledged and land afterwards. `GET …/ingest` shows how far it is.
+    """
+    reason = body.reason if body is not None else None
+    table = name_of(identifier)
+    rebuilds.request(warehouse, table, reason or "it was requested")
+    return rebuilds.state(warehouse, table)["rebuild"]
+
+
+def name_of(identifier: Identifier) -> TableName:
+    return (*identifier.namespace.levels, identifier.name)

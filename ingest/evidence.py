@@ -1,0 +1,117 @@
+"""Evidence about a guessed key: what contradicts it, and which key is right. Pure.
+
+Two rows that were inserted under one guessed key, without a delete between them, and that differ in other
+columns, contradict it: a clash. Which key is right can be seen from the rows before deletes, where a
+producer sends the key alone: under PostgreSQL's default replica identity, Debezium fills the other columns
+with null, or with values that it invents (0, "", false). So a column belongs to the key if it has a value in
+every one of several such rows, and not always a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.change import Change
+
+DELETES_MIN = 3  # rows before deletes that a key is believed by
+CLASHES_KEPT = 20
+_DEFAULTS = ("", 0, False, "0", "AA==")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """`columns`: in how many rows before deletes each column has a value, and in how many no default.
+    `clashes`: of some clashes, the columns that differ.
+    """
+
+    deletes: int = 0
+    columns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    clashes: tuple[tuple[str, ...], ...] = ()
+    clash_count: int = 0
+
+    def __add__(self, other: Evidence) -> Evidence:
+        names = {*self.columns, *other.columns}
+        counts = {name: (self.columns.get(name, (0, 0)), other.columns.get(name, (0, 0))) for name in names}
+        return Evidence(
+            self.deletes + other.deletes,
+            {name: (one[0] + two[0], one[1] + two[1]) for name, (one, two) in counts.items()},
+            (*self.clashes, *other.clashes)[:CLASHES_KEPT],
+            self.clash_count + other.clash_count,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "deletes": self.deletes,
+            "columns": {name: list(counts) for name, counts in self.columns.items()},
+            "clashes": [list(columns) for columns in self.clashes],
+            "clash-count": self.clash_count,
+        }
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Evidence:
+        return cls(
+            int(given.get("deletes", 0)),
+            {name: (int(known), int(telling)) for name, (known, telling) in given.get("columns", {}).items()},
+            tuple(tuple(map(str, columns)) for columns in given.get("clashes", ())),
+            int(given.get("clash-count", 0)),
+        )
+
+
+def of_changes(changes: Sequence[Change]) -> Evidence:
+    """What the rows before deletes say."""
+    rows = [change.before for change in changes if change.operation == "delete" and change.before]
+    counts: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        for name, value in row.items():
+            known, telling = counts.get(name, (0, 0))
+            counts[name] = (known + (value is not None), telling + _is_telling(value))
+    return Evidence(len(rows), counts)
+
+
+def _is_telling(value: Any) -> bool:
+    return value is not None and not any(
+        value == default and type(value) is type(default) for default in _DEFAULTS
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The right key, if the evidence is complete; else only what speaks against the guess."""
+
+    reason: str
+    key: tuple[str, ...] = ()
+
+
+def judge(guess: Sequence[str], evidence: Evidence, columns: Collection[str]) -> Verdict | None:
+    """None while nothing contradicts the guess. `columns` are those of the table."""
+    if not evidence.clash_count:
+        return None
+    found = _key_in(evidence, columns)
+    told = (
+        f"{evidence.clash_count} rows were inserted under a guessed key ({', '.join(guess)}) that others had"
+    )
+    tells_apart = all(set(differing) & set(found) for differing in evidence.clashes)
+    if set(found) > set(guess) and tells_apart:
+        key = (*(name for name in found if name not in guess), *guess)
+        return Verdict(f"evidence: {told}; {evidence.deletes} deletes name {', '.join(key)}", key)
+    example = ", ".join(evidence.clashes[0]) if evidence.clashes else ""
+    return Verdict(
+        f"{told}, with other values of {example}: it is hardly the key. Set the key with "
+        "PUT /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}/ingest, and the mirror is rebuilt"
+    )
+
+
+def _key_in(evidence: Evidence, columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that rows before deletes always name; nothing if these rows are whole."""
+    if evidence.deletes < DELETES_MIN:
+        return ()
+    if any(telling > 0 and known < evidence.deletes for known, telling in evidence.columns.values()):
+        return ()  # other columns have values of their own
+    found = tuple(
+        name
+        for name, (known, telling) in evidence.columns.items()
+        if name in columns and known == evidence.deletes and telling
+    )
+    return found if len(found) < len(columns) else ()

@@ -1,0 +1,345 @@
+"""Rebuilds of mirrors from their changes tables: when one can be done, and the jobs for workers.
+
+A rebuild has the lane of its table, as a batch does. From its request on nothing lands in the table; changes
+are acknowledged and wait. The publish replaces all rows of the mirror in one commit and ends the request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from catalog.errors import CatalogError, Conflict
+from catalog.names import Namespace
+from catalog.services.catalog import Catalog, CurrentState
+from ingest.change import Change, Declared, TableName
+from ingest.identity import NO_KEY, SETTING, Key, current_schema, reasoned_key
+from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan
+from ingest.store.mirrors import OTHERS, Mirror, Mirrors, request
+from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables, TableAdvance, TableSettings
+
+KIND = "rebuild"
+LEASE_S = 30.0
+LOOK_EVERY_S = 1.0
+ATTEMPTS_MAX = 4  # failures in a row before a person has to look
+REST_S = 2.0  # after the first failure; twice as long after each further one
+RESYNC = "resync it from its source, or drop the mirror and its changes table and load it anew"
+Metadata = Mapping[str, Any]
+_KEY_SET = "its key was set"
+
+_log = logging.getLogger(__name__)
+
+
+class CannotRebuild(Conflict):
+    type = "CannotRebuildException"
+
+
+class Rebuilds:
+    def __init__(
+        self,
+        catalog: Catalog,
+        jobs: Jobs,
+        tables: LandingTables,
+        mirrors: Mirrors,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._catalog = catalog
+        self._jobs = jobs
+        self._tables = tables
+        self._mirrors = mirrors
+        self.wake = wake
+        self._looked_s = 0.0
+        self._lock = threading.Lock()
+        self._failures: dict[tuple[str, TableName], tuple[int, float]] = {}  # times, not before
+
+    # -- requests
+
+    def request(self, warehouse: str, table: TableName, why: str, *, is_needed: bool = False) -> None:
+        """CannotRebuild says why not, and what to do instead."""
+        reason = self.why_not(warehouse, table)
+        if reason is not None:
+            raise CannotRebuild(reason)
+        self._mirrors.request(warehouse, table, why, is_needed=is_needed)
+        self._failures.pop((warehouse, table), None)
+        self._looked_s = 0.0
+        self.wake()
+
+    def set_settings(self, warehouse: str, table: TableName, settings: TableSettings) -> None:
+        """Set the settings of a table. If its mirror does not fit them, it is rebuilt before anything else
+        lands; CannotRebuild if it cannot be, and then nothing is set.
+        """
+        landed, mirror = self._tables.one(warehouse, table), self._mirrors.one(warehouse, table)
+        why = _why_rebuild(landed, settings) if landed.number is not None else None
+        if why is None:
+            self._tables.set_settings(warehouse, table, settings)
+            if mirror is not None and mirror.rebuild == _KEY_SET:
+                self._mirrors.cancel(warehouse, table)
+            return
+        reason = self.why_not(warehouse, table, settings)
+        if reason is not None:
+            raise CannotRebuild(reason)
+        self._tables.set_settings(
+            warehouse, table, settings, lambda connection: request(connection, warehouse, table, why)
+        )
+        self._looked_s = 0.0
+        self.wake()
+
+    def why_not(self, warehouse: str, table: TableName, settings: TableSettings | None = None) -> str | None:
+        """Why the mirror of a table cannot be rebuilt from its changes table; None if it can. `settings` are
+        those that the table is going to have.
+        """
+        label, mirror = ".".join(table), self._mirrors.one(warehouse, table)
+        if mirror is None:
+            return f"{label} cannot be rebuilt: no change of it has landed"
+        if mirror.gap is not None:
+            return f"{label} cannot be rebuilt from its changes table: {mirror.gap}. {_sentence(RESYNC)}"
+        landed = self._tables.one(warehouse, table)
+        if settings is not None:
+            landed = replace(landed, settings=settings)
+        if landed.settings.mode in ("changes", "append"):
+            return f"{label} has no mirror to rebuild: its mode is {landed.settings.mode}"
+        changes = self._metadata(warehouse, table, CHANGES_SUFFIX)
+        if changes is None:
+            return f"{label} cannot be rebuilt: it has no changes table. {_sentence(RESYNC)}"
+        if not _has_rows(changes, mirror.changes_rows):
+            return f"{label} cannot be rebuilt from its changes table: {OTHERS}. {_sentence(RESYNC)}"
+        if not self._key(landed, self._metadata(warehouse, table)).columns:
+            return f"{label} cannot be rebuilt: {NO_KEY}"
+        return None
+
+    def state(self, warehouse: str, table: TableName) -> dict[str, Any]:
+        """The mirror as `GET …/ingest` shows it."""
+        mirror = self._mirrors.one(warehouse, table)
+        if mirror is None:
+            return {}
+        return shown(mirror, self._progress(warehouse, table) if mirror.rebuild is not None else None)
+
+    def _progress(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
+        """How far the job is that rebuilds the table; None if none runs."""
+        job_id = self._jobs.of_table(warehouse, table)
+        job = self._jobs.get(job_id) if job_id is not None else None
+        if job is None or job.state != "leased" or not self.is_one(job):
+            return None
+        found: dict[str, Any] = orjson.loads(job.progress)
+        return found
+
+    # -- jobs
+
+    def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """A rebuild whose table no other job has. None if there is none."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if time.monotonic() - self._looked_s < LOOK_EVERY_S:
+                return None
+            self._looked_s = time.monotonic()
+            for warehouse, table in self._mirrors.due():
+                if warehouse in warehouses and self._may_run(warehouse, table):
+                    job = self._begin(worker, warehouse, table)
+                    if job is not None:
+                        return job
+        finally:
+            self._lock.release()
+        return None
+
+    def is_one(self, job: Job) -> bool:
+        return bool(orjson.loads(job.description).get("kind") == KIND)
+
+    def fail(self, job: Job, error: str, *, retry: bool) -> None:
+        """Free the table. It is tried again in a while, unless another try cannot help."""
+        if not self._jobs.discard(job):
+            raise LostLease(job.id, job.epoch)
+        (step,) = PublishPlan.decode(job.landing).steps
+        times = self._failures.get((job.warehouse, step.table), (0, 0.0))[0] + 1
+        if retry and times < ATTEMPTS_MAX:
+            rest_s = REST_S * 2 ** (times - 1)
+            self._failures[job.warehouse, step.table] = (times, time.monotonic() + rest_s)
+            return
+        self._failures.pop((job.warehouse, step.table), None)
+        mirror = self._mirrors.one(job.warehouse, step.table)
+        if mirror is not None:
+            self._mirrors.fail(mirror, error)
+
+    def _may_run(self, warehouse: str, table: TableName) -> bool:
+        return self._failures.get((warehouse, table), (0, 0.0))[1] <= time.monotonic()
+
+    def _begin(self, worker: str, warehouse: str, table: TableName) -> dict[str, Any] | None:
+        job_id = uuid.uuid4().hex
+        if not self._jobs.begin(job_id, warehouse, worker, [table], LEASE_S):
+            return None
+        try:
+            description, landing = self._describe(job_id, warehouse, table)
+        except CatalogError as error:
+            self._jobs.forget(job_id, 1)
+            mirror = self._mirrors.one(warehouse, table)
+            _log.warning("a mirror cannot be rebuilt", extra={"table": table, "reason": error.message})
+            if mirror is not None and isinstance(error, Conflict):
+                self._mirrors.fail(mirror, error.message)
+            return None
+        except BaseException:
+            self._jobs.forget(job_id, 1)
+            raise
+        if not self._jobs.staged(job_id, 1, orjson.dumps(description), landing.encode(), LEASE_S):
+            return None
+        return description | {"epoch": 1}
+
+    def _describe(self, job_id: str, warehouse: str, table: TableName) -> tuple[dict[str, Any], PublishPlan]:
+        """The job as a worker gets it, and what its publish sets. The lane is ours by now."""
+        reason = self.why_not(warehouse, table)
+        if reason is not None:
+            raise CannotRebuild(reason)
+        landed, known = self._tables.one(warehouse, table), self._mirrors.one(warehouse, table)
+        mirror, changes = (self._metadata(warehouse, table, suffix) for suffix in ("", CHANGES_SUFFIX))
+        assert changes is not None
+        assert known is not None
+        key = self._key(landed, mirror)
+        columns, requests = rebuilt_table(table, landed.settings, mirror, changes, key.columns)
+        commit_us = max(time.time_ns() // 1000, landed.commit_us + 1)
+        described = {
+            "namespace": list(table[:-1]),
+            "name": table[-1],
+            "columns": columns,
+            "key": list(key.columns),
+            "mirror": table[-1],
+            "changes": table[-1] + CHANGES_SUFFIX,
+            "names": dict(landed.settings.names),
+            "requests": requests,
+            "rekeyed": any(other != key.columns for other in known.keys),
+        }
+        step = TableAdvance(
+            table,
+            landed.landed_id,
+            landed.landed_id,
+            0,
+            0,
+            landed.load_key,
+            None,
+            {},
+            key=key.columns,
+            key_reason=key.reason,
+        )
+        job = {
+            "id": job_id,
+            "kind": KIND,
+            "warehouse": warehouse,
+            "batch-id": job_id,
+            "commit-timestamp-us": commit_us,
+            "lease-s": LEASE_S,
+            "tables": [described],
+        }
+        return job, PublishPlan(commit_us, [], [step])
+
+    def _key(self, landed: LandedTable, mirror: Metadata | None) -> Key:
+        """Today's key."""
+        if landed.settings.key:
+            return Key(tuple(landed.settings.key), SETTING)
+        if landed.known_key:
+            return Key(landed.known_key, landed.key_reason)
+        return reasoned_key(None, current_schema(mirror), ())
+
+    def _metadata(self, warehouse: str, table: TableName, suffix: str = "") -> dict[str, Any] | None:
+        catalog = self._catalog
+        state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
+        entry = state.load(Namespace(table[:-1]).key, table[-1] + suffix)
+        if entry is None or entry.kind != "table":
+            return None
+        found: dict[str, Any] = orjson.loads(entry.document or b"{}")
+        return found
+
+
+def _why_rebuild(landed: LandedTable, settings: TableSettings) -> str | None:
+    if settings.mode in ("changes", "append"):
+        return None
+    if settings.key and set(settings.key) != set(landed.known_key):
+        return _KEY_SET
+    if landed.settings.mode == "changes":
+        return f"its mode was set to {settings.mode}"
+    return None
+
+
+def shown(mirror: Mirror, progress: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A mirror as JSON."""
+    state = "none" if mirror.rebuild is None else "requested" if progress is None else "running"
+    return {
+        "key": list(mirror.key) or None,
+        "key_reason": mirror.key_reason,
+        "doubt": mirror.doubt,
+        "gap": mirror.gap,
+        "rebuild": {
+            "state": "failed" if mirror.rebuild_error is not None else state,
+            "why": mirror.rebuild,
+            "requested_ms": mirror.requested_ms,
+            "progress": progress,
+            "error": mirror.rebuild_error,
+            "rebuilt_ms": mirror.rebuilt_ms,
+            "rebuilt_number": mirror.rebuilt_number,
+            "rebuilt_why": mirror.rebuilt_why,
+        },
+    }
+
+
+def rebuilt_table(
+    table: TableName,
+    settings: TableSettings,
+    mirror: Metadata | None,
+    changes: Metadata,
+    key: tuple[str, ...],
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns of a rebuilt mirror, and the catalog requests that create it or give it the key."""
+    from ingest.staging.targets import (
+        TABLE_PROPERTIES,
+        commit_table,
+        create_table,
+        create_table_body,
+        schema_updates,
+    )
+    from ingest.types.schema_plan import partition_spec, plan, with_identifiers
+
+    told, stamp = set(settings.names.values()), settings.names["commit-timestamp"]
+    source = current_schema(changes)
+    assert source is not None
+    types = {field["name"]: field["type"] for field in source["fields"] if field["name"] not in told}
+    missing = [column for column in key if column not in types]
+    if missing:
+        raise CannotRebuild(
+            f'{".".join(table)} cannot be rebuilt: it has no column "{missing[0]}" for its key'
+        )
+    schema = current_schema(mirror)
+    if mirror is None or schema is None:
+        like = [Change(0, table, "insert", after={}, declared=Declared(types))]
+        made = plan(None, like, policy="evolve", key=key, extra=[(stamp, "timestamptz")], last_column_id=0)
+        assert made.schema is not None
+        spec = partition_spec(made.schema, settings.partition) if settings.partition else None
+        properties = {
+            **TABLE_PROPERTIES,
+            "format-version": str(settings.format_version),
+            **settings.properties,
+        }
+        body = create_table_body(table[-1], made.schema, spec, properties)
+        return [column.name for column in made.columns], [create_table(table, body)]
+    columns = [field["name"] for field in schema["fields"] if field["name"] in types]
+    rekeyed = with_identifiers(schema, key)
+    requests = [] if rekeyed == schema else [commit_table(table, schema_updates(mirror, rekeyed))]
+    return columns, requests
+
+
+def _has_rows(changes: Metadata, rows: int) -> bool:
+    """Whether the changes table has as many rows as batches have written."""
+    current = changes.get("current-snapshot-id")
+    for snapshot in changes.get("snapshots") or ():
+        if snapshot["snapshot-id"] == current:
+            summary = snapshot.get("summary") or {}
+            deletes = int(summary.get("total-delete-files", 0))
+            return not deletes and int(summary.get("total-records", 0)) == rows
+    return rows == 0
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,286 @@
+"""The rows of mirrors: whether the changes table has every change, the keys, and rebuilds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from catalog.store.database import Database
+from ingest.change import TableName
+from ingest.evidence import Evidence, judge
+from ingest.identity import Key, is_guess
+from ingest.store.schema import landing_mirrors, landing_tables
+from ingest.store.tables import TableAdvance, key_of, name_of
+
+UNCOUNTED = "its first changes landed with a version of this program that did not count them"
+OLDER_ROWS = "the mirror had rows before the first change came"
+NOT_KEPT = "changes have landed while its mode kept no changes table"
+OTHERS = "others have added rows to its changes table, or deleted some"
+
+_of_table = (
+    landing_mirrors.c.warehouse == sa.bindparam("w"),
+    landing_mirrors.c.table_key == sa.bindparam("t"),
+)
+_ONE = sa.select(landing_mirrors).where(*_of_table)
+_ALL = sa.select(landing_mirrors).where(landing_mirrors.c.warehouse == sa.bindparam("w"))
+_DUE = sa.select(landing_mirrors.c.warehouse, landing_mirrors.c.table_key).where(
+    landing_mirrors.c.rebuild.is_not(None), landing_mirrors.c.rebuild_error.is_(None)
+)
+_ENSURE = sa.text("INSERT INTO landing_mirrors (warehouse, table_key) VALUES (:w, :t) ON CONFLICT DO NOTHING")
+_NUMBER = sa.select(landing_tables.c.number).where(
+    landing_tables.c.warehouse == sa.bindparam("w"), landing_tables.c.table_key == sa.bindparam("t")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """One row. `gap` says why the changes table lacks changes; None if it has all of them."""
+
+    warehouse: str
+    table: TableName
+    changes_rows: int
+    gap: str | None
+    keys: tuple[tuple[str, ...], ...]
+    key_reason: str | None
+    evidence: str | None
+    doubt: str | None
+    rebuild: str | None
+    is_needed: bool
+    requested_ms: int | None
+    rebuild_error: str | None
+    rebuilt_ms: int | None
+    rebuilt_number: int | None
+    rebuilt_why: str | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.keys[-1] if self.keys else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a publish adds to one table."""
+
+    added_rows: int
+    total_rows: int
+    is_first: bool  # the table had no snapshot before
+
+
+def counted(snapshot: Mapping[str, Any]) -> Snapshot:
+    """By the summary of the snapshot."""
+    summary = snapshot.get("summary") or {}
+    added, total = (int(summary.get(name, 0)) for name in ("added-records", "total-records"))
+    return Snapshot(added, total, is_first=snapshot.get("parent-snapshot-id") is None)
+
+
+class Mirrors:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def one(self, warehouse: str, table: TableName) -> Mirror | None:
+        row = self._database.fetch_one(_ONE, {"w": warehouse, "t": key_of(table)})
+        return _mirror(row) if row is not None else None
+
+    def all(self, warehouse: str) -> dict[TableName, Mirror]:
+        found = (_mirror(row) for row in self._database.fetch_all(_ALL, {"w": warehouse}))
+        return {mirror.table: mirror for mirror in found}
+
+    def due(self) -> list[tuple[str, TableName]]:
+        """The tables whose mirror is to be rebuilt."""
+        return [(row[0], name_of(row[1])) for row in self._database.fetch_all(_DUE, {})]
+
+    def request(self, warehouse: str, table: TableName, why: str, *, is_needed: bool) -> None:
+        """Until a needed rebuild is done, nothing lands, even if it fails."""
+        values = {"rebuild": why, "is_needed": is_needed, "requested_ms": _now_ms(), "rebuild_error": None}
+        self._set(warehouse, table, values)
+
+    def rekey(self, warehouse: str, mirror: TableName, keys: Sequence[tuple[str, ...]], key: Key) -> None:
+        """Rebuild a mirror with another key; `keys` are those that it had."""
+        why = f"the key is {', '.join(key.columns)} now, not {', '.join(keys[-1])} ({key.reason})"
+        values = {
+            "key_history": orjson.dumps([*keys, key.columns]).decode(),
+            "key_reason": key.reason,
+            "rebuild": why,
+            "is_needed": True,
+            "requested_ms": _now_ms(),
+            "rebuild_error": None,
+        }
+        self._set(warehouse, mirror, values)
+
+    def fail(self, mirror: Mirror, error: str) -> None:
+        """A rebuild that cannot be done. If the mirror is right without it, the table goes on."""
+        kept = mirror.rebuild if mirror.is_needed else None
+        self._set(mirror.warehouse, mirror.table, {"rebuild": kept, "rebuild_error": error[:1000]})
+
+    def cancel(self, warehouse: str, table: TableName) -> None:
+        self._set(warehouse, table, {"rebuild": None, "is_needed": False, "rebuild_error": None})
+
+    def _set(self, warehouse: str, table: TableName, values: dict[str, Any]) -> None:
+        where = {"w": warehouse, "t": key_of(table)}
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(_ENSURE, where)
+            connection.execute(sa.update(landing_mirrors).where(*_of_table).values(**values), where)
+
+        self._database.write(work)
+
+
+def request(connection: sa.Connection, warehouse: str, table: TableName, why: str) -> None:
+    """Request a needed rebuild inside a transaction."""
+    where = {"w": warehouse, "t": key_of(table)}
+    connection.execute(_ENSURE, where)
+    values = {"rebuild": why, "is_needed": True, "requested_ms": _now_ms(), "rebuild_error": None}
+    connection.execute(sa.update(landing_mirrors).where(*_of_table).values(**values), where)
+
+
+def note(
+    connection: sa.Connection,
+    warehouse: str,
+    step: TableAdvance,
+    number: int,
+    added: tuple[Snapshot | None, Snapshot | None],
+    metrics: Mapping[str, Any],
+    *,
+    is_rebuild: bool,
+) -> None:
+    """What a publish says of a mirror, before the table moves. `added` are the snapshots of the mirror and of
+    the changes table.
+    """
+    if is_rebuild:
+        note_rebuild(connection, warehouse, step, number)
+        return
+    clashes = _clashes_in(metrics, step.table)
+    note_batch(connection, warehouse, step, mirror=added[0], changes=added[1], clashes=clashes)
+
+
+def _clashes_in(metrics: Mapping[str, Any], table: TableName) -> dict[str, Any] | None:
+    """Inserts that contradict a guessed key, as a worker reports them."""
+    tables = metrics.get("tables")
+    facts = tables.get(".".join(table)) if isinstance(tables, dict) else None
+    found = facts.get("clashes") if isinstance(facts, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def note_batch(
+    connection: sa.Connection,
+    warehouse: str,
+    step: TableAdvance,
+    *,
+    mirror: Snapshot | None,
+    changes: Snapshot | None,
+    clashes: Mapping[str, Any] | None = None,
+) -> None:
+    """What a batch says of its mirror, inside its publish, before the table moves. `clashes` are inserts that
+    contradict a guessed key, as the worker reports them.
+    """
+    if not step.events:
+        return
+    where = {"w": warehouse, "t": key_of(step.table)}
+    row = connection.execute(_ONE, where).fetchone()
+    if row is None:
+        connection.execute(_ENSURE, where)
+    known = _mirror(tuple(row)) if row is not None else None
+    has_landed = connection.execute(_NUMBER, where).scalar() is not None
+    rows, gap = _counted(known, step, has_landed=has_landed, mirror=mirror, changes=changes)
+    keys = known.keys if known is not None else ()
+    if step.key and (not keys or keys[-1] != step.key):
+        keys = (*keys, step.key)
+    values: dict[str, Any] = {
+        "changes_rows": rows,
+        "gap": gap,
+        "key_history": orjson.dumps(keys).decode(),
+        "key_reason": step.key_reason,
+    }
+    if is_guess(step.key_reason):
+        values |= _judged(known, step, clashes or {}, keys, gap)
+    connection.execute(sa.update(landing_mirrors).where(*_of_table).values(**values), where)
+
+
+def _judged(
+    known: Mirror | None,
+    step: TableAdvance,
+    clashes: Mapping[str, Any],
+    keys: tuple[tuple[str, ...], ...],
+    gap: str | None,
+) -> dict[str, Any]:
+    """A guessed key that is contradicted is corrected, or the mirror is in doubt."""
+    before = Evidence.of(orjson.loads(known.evidence)) if known is not None and known.evidence else Evidence()
+    clashed = Evidence.of({"clashes": clashes.get("differing", ()), "clash-count": clashes.get("count", 0)})
+    evidence = before + Evidence.of(step.evidence or {}) + clashed
+    values: dict[str, Any] = {"evidence": orjson.dumps(evidence.as_json()).decode()}
+    verdict = judge(step.key, evidence, step.columns)
+    if verdict is None:
+        return values
+    if not verdict.key:
+        return values | {"doubt": verdict.reason}
+    if gap is not None:
+        return values | {"doubt": f"{verdict.reason}. It cannot be rebuilt from its changes table: {gap}"}
+    return values | {
+        "key_history": orjson.dumps((*keys, verdict.key)).decode(),
+        "key_reason": verdict.reason,
+        "doubt": verdict.reason,
+        "rebuild": verdict.reason,
+        "is_needed": True,
+        "requested_ms": _now_ms(),
+        "rebuild_error": None,
+    }
+
+
+def _counted(
+    known: Mirror | None,
+    step: TableAdvance,
+    *,
+    has_landed: bool,
+    mirror: Snapshot | None,
+    changes: Snapshot | None,
+) -> tuple[int, str | None]:
+    """The rows of the changes table, and why it lacks some changes, if it does."""
+    rows = known.changes_rows if known is not None else 0
+    gap = known.gap if known is not None else UNCOUNTED if has_landed else None
+    begins_anew = changes is not None and changes.is_first and (mirror is None or mirror.is_first)
+    if begins_anew:
+        rows, gap = 0, None
+    elif not has_landed and mirror is not None and not mirror.is_first:
+        gap = OLDER_ROWS
+    if not step.keeps_changes:
+        return rows, gap or NOT_KEPT
+    if changes is None:
+        return rows, gap
+    if changes.total_rows - changes.added_rows != rows:
+        gap = gap or OTHERS
+    return changes.total_rows, gap
+
+
+def note_rebuild(connection: sa.Connection, warehouse: str, step: TableAdvance, number: int) -> None:
+    """A rebuild is published."""
+    where = {"w": warehouse, "t": key_of(step.table)}
+    row = connection.execute(_ONE, where).fetchone()
+    keys = _mirror(tuple(row)).keys if row is not None else ()
+    if not keys or keys[-1] != step.key:
+        keys = (*keys, step.key)
+    values = {
+        "key_history": orjson.dumps(keys).decode(),
+        "key_reason": step.key_reason,
+        "doubt": None,
+        "rebuilt_why": landing_mirrors.c.rebuild,
+        "rebuilt_ms": _now_ms(),
+        "rebuilt_number": number,
+        "rebuild": None,
+        "is_needed": False,
+        "rebuild_error": None,
+    }
+    connection.execute(sa.update(landing_mirrors).where(*_of_table).values(**values), where)
+
+
+def _mirror(row: Any) -> Mirror:
+    warehouse, key, rows, gap, keys, *rest = row
+    return Mirror(warehouse, name_of(key), rows, gap, tuple(map(tuple, orjson.loads(keys))), *rest)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

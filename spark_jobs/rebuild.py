@@ -1,0 +1,221 @@
+"""A mirror from its changes table: a Spark job that folds every change, in two stages.
+
+    read a file of changes, deal its rows by key -> fold one bucket of keys, write its rows
+
+The result replaces all rows of the mirror in one commit. Rows pass from stage to stage by Spark's shuffle.
+`replay.py` folds a bucket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyspark import SparkContext, TaskContext
+
+from spark_jobs.data_files import Writer, field_of, file_io, key_mark, read_rows, without_extension
+from spark_jobs.key_files import KeyFiles, encode
+from spark_jobs.messages import CHANGE_COLUMNS, STAGED, BadJob, ItemResult, TableJob, WorkItem
+from spark_jobs.replay import PLACE, keyed, replayed, without_key
+from spark_jobs.table_state import NotServed, TableStates, check_key
+
+KIND = "rebuild"
+BUCKET_ROWS = 500_000  # changes that one task folds
+PLACES_A_FILE = 2**32
+
+Part = tuple[int, str]  # the number of a file in the order of landing, and its path
+
+
+def item_of(table: TableJob, common: WorkItem, states: TableStates) -> WorkItem:
+    """The work on one table. BadJob if tasks cannot write the mirror."""
+    if table.mirror is None or table.changes is None or not table.key:
+        raise BadJob(f"{table.label} needs a mirror, a changes table and a key to be rebuilt")
+    try:
+        mirror = states.appended(table.mirror, table.states[table.mirror].metadata)
+        check_key(TableMetadataUtil.parse_raw(mirror.metadata).schema(), table.key)
+        changes = states.appended(table.changes, table.states[table.changes].metadata, is_read=True)
+    except NotServed as error:
+        raise BadJob(f"{table.label} cannot be rebuilt: {error}") from error
+    return common.model_copy(
+        update={"job": table.model_copy(update={"states": {}}), "mirror": mirror, "changes": changes}
+    )
+
+
+def write(
+    context: SparkContext, item: WorkItem, io: FileIO, watch: Callable[[str, Callable[[], int]], None]
+) -> list[ItemResult]:
+    """Fold all changes and write the rows. `watch` gets the number of changes that have been read so far."""
+    assert item.changes is not None
+    parts, rows = _parts(TableMetadataUtil.parse_raw(item.changes.metadata), io)
+    watch("changes", lambda: rows)
+    if not parts:
+        return [ItemResult(table=item.job.label, truncated=True)]
+    buckets = max(1, -(-rows // BUCKET_ROWS))
+    item = item.model_copy(update={"shares": buckets})
+    read = context.accumulator(0)
+    watch("changes-read", lambda: read.value)
+
+    def deal_part(part: Part) -> Iterator[tuple[int, bytes]]:
+        for bucket, count, text in deal(item, part):
+            read.add(count)
+            yield bucket, text
+
+    dealt = context.parallelize(parts, len(parts)).flatMap(deal_part)
+    grouped = dealt.groupByKey(buckets, partitionFunc=int)
+    return grouped.map(partial(_build_pair, item)).collect()
+
+
+def _parts(metadata: TableMetadata, io: FileIO) -> tuple[list[Part], int]:
+    """The files of the changes table in the order in which they landed, and their rows."""
+    snapshot = metadata.current_snapshot()
+    found, rows = [], 0
+    for manifest in snapshot.manifests(io) if snapshot is not None else ():
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            if entry.data_file.content != DataFileContent.DATA:
+                raise BadJob("rows of the changes table were deleted: resync the table from its source")
+            found.append((entry.sequence_number or 0, entry.data_file.file_path))
+            rows += entry.data_file.record_count
+    return [(number, path) for number, (_, path) in enumerate(sorted(found))], rows
+
+
+# -- the first stage
+
+
+def deal(item: WorkItem, part: Part) -> Iterator[tuple[int, int, bytes]]:
+    """The rows of a file by bucket, as Arrow IPC, each with how many rows were read for it. Every bucket has
+    all truncates.
+    """
+    assert item.changes is not None
+    io, metadata = file_io(item.io), TableMetadataUtil.parse_raw(item.changes.metadata)
+    number, path = part
+    first = number * PLACES_A_FILE
+    with io.new_input(path).open() as source:
+        groups = pq.ParquetFile(source).num_row_groups
+    for group in range(groups):
+        rows = _read(io, path, metadata, item.job, group)
+        place = pa.array(range(first, first + rows.num_rows), pa.int64())
+        first += rows.num_rows
+        given = keyed(rows.append_column(PLACE, place), item.job)
+        missing = without_key(given, item.job)
+        if missing is not None:
+            raise BadJob(missing)
+        counted = rows.num_rows
+        for bucket, some in _by_bucket(given, item.job, item.shares):
+            yield bucket, counted, _bytes(some)
+            counted = 0
+
+
+def _read(io: FileIO, path: str, metadata: TableMetadata, job: TableJob, group: int) -> pa.Table:
+    """The columns of a mirror, and the facts about each change under their staged names."""
+    known = {found.name for found in metadata.schema().fields}
+    told = {f"{STAGED}{name.replace('-', '_')}": job.names[name] for name in CHANGE_COLUMNS}
+    wanted = [column for column in (*job.columns, *told.values()) if column in known]
+    rows = read_rows(io, path, metadata, wanted, group=group)
+    columns = {column: without_extension(rows.column(column)) for column in job.columns if column in known}
+    for staged, column in told.items():
+        if column in known:
+            columns[staged] = rows.column(column)
+        else:  # of a table whose last batch an older version landed
+            type_ = pa.int64() if staged == f"{STAGED}order" else pa.string()
+            columns[staged] = pa.nulls(rows.num_rows, type_)
+    return pa.table(columns)
+
+
+def _by_bucket(rows: pa.Table, job: TableJob, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    if buckets == 1:
+        yield 0, rows
+        return
+    is_truncate = pc.equal(rows.column(f"{STAGED}operation"), "truncate")
+    numbers = _bucket_numbers(encode([rows.column(column) for column in job.key]), buckets)
+    for bucket in range(buckets):
+        own = pc.or_kleene(pc.equal(numbers, bucket), is_truncate)
+        some = rows.filter(own)
+        if some.num_rows:
+            yield bucket, some
+
+
+def _bucket_numbers(keys: pa.Array, buckets: int) -> pa.Array:
+    if pat.is_integer(keys.type):
+        own = keys.cast(pa.int64())
+        rest = pc.subtract(own, pc.multiply(pc.divide(own, buckets), buckets))
+        return pc.abs(rest)
+    found = keys.dictionary_encode()
+    texts = found.dictionary.cast(pa.large_binary()) if not pat.is_temporal(keys.type) else found.dictionary
+    numbers = [zlib.crc32(_as_bytes(text.as_py())) % buckets for text in texts]
+    return pa.array(numbers, pa.int64()).take(found.indices)
+
+
+def _as_bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+# -- the second stage
+
+
+def _build_pair(item: WorkItem, pair: tuple[int, Iterable[bytes]]) -> ItemResult:
+    return build(item, *pair)
+
+
+def build(item: WorkItem, bucket: int, texts: Iterable[bytes]) -> ItemResult:
+    """Write the rows of one bucket of keys."""
+    assert item.mirror is not None
+    job = item.job
+    changes = pa.concat_tables([pa.ipc.open_stream(text).read_all() for text in texts])
+    rows = replayed(changes, job)
+    context = TaskContext.get()
+    number = context.taskAttemptId() if context is not None else -1
+    metadata = TableMetadataUtil.parse_raw(item.mirror.metadata)
+    io = file_io(item.io)
+    writer = Writer(metadata, io, f"{max(number, 0):05d}-r{bucket}-{uuid.uuid4()}")
+    described, size = [], 0
+    try:
+        key_files, identity = KeyFiles(item.key_files), key_identity(metadata, job.key)
+        for written in writer.write(rows, key_mark(metadata, job.key)):
+            described.append(written.json)
+            size += written.bytes
+            keys = [without_extension(written.rows.column(column)) for column in job.key]
+            key_files.put(written.path, identity, encode(keys))
+    except BaseException as error:
+        for path in writer.begun:
+            with contextlib.suppress(OSError):
+                io.delete(path)
+        if isinstance(error, BadJob):
+            return ItemResult(table=job.label, share=bucket, bad_job=str(error))
+        raise
+    return ItemResult(
+        table=job.label,
+        share=bucket,
+        files={item.mirror.name: tuple(described)},
+        paths=tuple(writer.begun),
+        truncated=True,
+        rows=rows.num_rows,
+        bytes=size,
+        attempt=number,
+        pid=os.getpid(),
+    )
+
+
+def key_identity(metadata: TableMetadata, key: Sequence[str]) -> str:
+    """The name of a choice of key columns for key files."""
+    fields = [field_of(metadata.schema(), column) for column in key]
+    return ";".join(f"{found.field_id} {found.field_type}" for found in fields)
