@@ -171,8 +171,7 @@ def plan_table(
     schema = current_schema(mirror)
     begins_anew = mirror is None and changes_table is None
     reasoned = reasoned_key(settings.key, schema, changes, None if begins_anew else known)
-    key = reasoned.columns
-    if key == (ROW_ID,):
+    if (key := reasoned.columns) == (ROW_ID,):
         with_row_ids(changes)
     wants_mirror, wants_changes = settings.mode != "changes", settings.mode in ("mirror+changes", "changes")
     append_only = settings.mode == "append"
@@ -359,8 +358,7 @@ def _metadata(state: CurrentState, namespace: str, name: str) -> Metadata | None
 
 
 def _is_table(state: CurrentState, namespace: str, name: str) -> bool:
-    entry = state.entry(namespace, name)
-    return entry is not None and entry.kind == "table"
+    return getattr(state.entry(namespace, name), "kind", None) == "table"
 
 
 def _expected_state(table_state: TableState, table: TableName, expected: Expected) -> TableState:
