@@ -22,7 +22,7 @@ from catalog.services.catalog import Catalog, CurrentState
 from ingest.change import Change, Declared, TableName
 from ingest.identity import NO_KEY, SETTING, Key, current_schema, reasoned_key
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan
-from ingest.store.mirrors import OTHERS, Mirror, Mirrors, request
+from ingest.store.mirrors import OTHERS, Mirror, Mirrors, counted, request
 from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables, TableAdvance, TableSettings
 
 KIND = "rebuild"
@@ -337,7 +337,7 @@ def _has_rows(changes: Metadata, rows: int) -> bool:
         if snapshot["snapshot-id"] == current:
             summary = snapshot.get("summary") or {}
             deletes = int(summary.get("total-delete-files", 0))
-            return not deletes and int(summary.get("total-records", 0)) == rows
+            return not deletes and counted(snapshot).total_rows == rows
     return rows == 0
 
 

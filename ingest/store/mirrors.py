@@ -74,7 +74,8 @@ class Snapshot:
 def counted(snapshot: Mapping[str, Any]) -> Snapshot:
     """By the summary of the snapshot."""
     summary = snapshot.get("summary") or {}
-    added, total = (int(summary.get(name, 0)) for name in ("added-records", "total-records"))
+    added = int(summary.get("added-records", 0))
+    total = int(summary.get("total-records", added))  # which Iceberg's library always gives
     return Snapshot(added, total, is_first=snapshot.get("parent-snapshot-id") is None)
 
 
