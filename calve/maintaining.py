@@ -5,6 +5,7 @@ from __future__ import annotations
 from calve.bootstrap import Ingest
 from calve.settings import Settings
 from catalog.services.catalog import Catalog
+from ingest.store.mirrors import Mirrors
 from ingest.verification.jobs import InTurn, VerificationJobs
 from ingest.verification.service import VerificationService
 from ingest.verification.store import Verifications
@@ -32,4 +33,5 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
 def open_verification(settings: Settings, catalog: Catalog, ingest: Ingest) -> VerificationService:
     store = Verifications(catalog.database)
     due = VerificationJobs(catalog, store, ingest.jobs, ingest.tables, settings.verify_interval_s)
+    due.gap = Mirrors(catalog.database).why_not_comparable
     return VerificationService(catalog, store, ingest.jobs, ingest.tables, due, ingest.job_service.wakeup)

@@ -26,10 +26,9 @@ from ingest.journal import schema
 from ingest.journal.encoded_request import encode_request
 from ingest.journal.entries import read_entries
 from ingest.journal.group_commit import Appender, now_ms
-from ingest.settings import JournalLimits
+from ingest.settings import JournalLimits, TableSettings
 from ingest.staging.arrow_table import arrow_table
 from ingest.staging.targets import plan_table
-from ingest.store.tables import TableSettings
 from ingest.types.schema_plan import policy_violations
 
 TABLE = ("bench", "orders")

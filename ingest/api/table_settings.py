@@ -12,10 +12,9 @@ from catalog.errors import Invalid
 from ingest.api.rebuild import MirrorState, RebuildsOf, name_of
 from ingest.landing.history_view import HistoryViews
 from ingest.landing.status import LandingStatus
-from ingest.store.tables import (
+from ingest.settings import (
     AfterReject,
     Deletes,
-    LandingTables,
     MirrorChanged,
     Mode,
     Policy,
@@ -23,6 +22,7 @@ from ingest.store.tables import (
     Truncate,
     TypeChanges,
 )
+from ingest.store.tables import LandingTables
 
 router = APIRouter(prefix="/lake/v1", tags=["Changes"])
 

@@ -20,7 +20,8 @@ from catalog.services.catalog import Catalog, CurrentState
 from catalog.services.writes import WriteContext
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
-from ingest.store.tables import CHANGES_SUFFIX, LandedTable, TableSettings
+from ingest.settings import TableSettings
+from ingest.store.tables import CHANGES_SUFFIX, LandedTable
 
 HISTORY_SUFFIX = "__history"
 VALID_FROM, VALID_TO = "_valid_from", "_valid_to"

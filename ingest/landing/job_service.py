@@ -28,6 +28,7 @@ from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
 from ingest.landing.job_staging import CONVERT, LEASE_S, JobStaging, LandingMetrics, Wakeup
+from ingest.landing.rebuild import KIND as REBUILD
 from ingest.landing.rebuild import Rebuilds
 from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
@@ -182,7 +183,7 @@ class JobService:
         job = self._held(job_id, epoch)
         self._metrics.failed("write")
         _log.warning("a job failed", extra={"job": job_id, "attempts": job.attempts, "reason": error[:1000]})
-        if self.rebuilds is not None and self.rebuilds.is_one(job):
+        if self.rebuilds is not None and job.kind == REBUILD:
             self.rebuilds.fail(job, error, retry=retry)
             return
         is_final = not retry or job.attempts >= ATTEMPTS_MAX
@@ -212,7 +213,7 @@ class JobService:
         landing = PublishPlan.decode(job.landing)
         found = work.snapshots(self._catalog, job.warehouse)
         rows = work.rows(self._catalog, job.warehouse)
-        rebuilt = self.rebuilds is not None and self.rebuilds.is_one(job)
+        rebuilt = job.kind == REBUILD
         journal_id, head = self._journal.id, self._journal.head(job.warehouse)
 
         def in_transaction(connection: sa.Connection, number: int) -> None:

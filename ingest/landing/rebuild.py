@@ -21,9 +21,10 @@ from catalog.names import Namespace
 from catalog.services.catalog import Catalog, CurrentState
 from ingest.change import Change, Declared, TableName
 from ingest.identity import NO_KEY, SETTING, Key, current_schema, reasoned_key
+from ingest.settings import TableSettings
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan
 from ingest.store.mirrors import OTHERS, Mirror, Mirrors, counted, request
-from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables, TableAdvance, TableSettings
+from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables, TableAdvance
 
 KIND = "rebuild"
 LEASE_S = 30.0
@@ -125,7 +126,7 @@ class Rebuilds:
         """How far the job is that rebuilds the table; None if none runs."""
         job_id = self._jobs.of_table(warehouse, table)
         job = self._jobs.get(job_id) if job_id is not None else None
-        if job is None or job.state != "leased" or not self.is_one(job):
+        if job is None or job.state != "leased" or job.kind != KIND:
             return None
         found: dict[str, Any] = orjson.loads(job.progress)
         return found
@@ -148,9 +149,6 @@ class Rebuilds:
         finally:
             self._lock.release()
         return None
-
-    def is_one(self, job: Job) -> bool:
-        return bool(orjson.loads(job.description).get("kind") == KIND)
 
     def fail(self, job: Job, error: str, *, retry: bool) -> None:
         """Free the table. It is tried again in a while, unless another try cannot help."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ingest.change import Change, Row, TableName, original_of
 from ingest.formats.json_body import decode
 from ingest.identity import ArrivedChange, JournalPosition, journal_position, old_key
-from ingest.journal.dead_letters import DeadLetter, letter_id, replayed_letter
+from ingest.journal.dead_letters import DeadLetter, change_as_json, letter_id, replayed_letter
 from ingest.journal.encoding import encode
 
 REJECTS_ARROW = pa.schema(
@@ -46,6 +46,23 @@ class RejectedChange:
     position: str
     change: Change | None
     context: Row | None = None
+
+
+def rejected(item: ArrivedChange, code: str, reason: str) -> RejectedChange:
+    change = item.change
+    original = original_of(change_as_json(change))
+    return RejectedChange(
+        item.journal_id, item.ordinal, reason, code, original, change.source, change.position, change
+    )
+
+
+def not_appendable(changes: Sequence[Change]) -> dict[int, str]:
+    reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
+    return {
+        row: f"{change.operation}: {reason}"
+        for row, change in enumerate(changes)
+        if change.operation not in ("insert", "read")
+    }
 
 
 def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:

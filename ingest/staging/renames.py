@@ -8,6 +8,7 @@ from typing import Any
 
 from ingest.change import Change, Declared, Row, TableName
 from ingest.identity import ArrivedChange, Key, current_schema
+from ingest.settings import TableSettings
 from ingest.staging.targets import (
     CatalogRequest,
     Metadata,
@@ -16,16 +17,16 @@ from ingest.staging.targets import (
     plan_table,
     schema_updates,
 )
-from ingest.store.tables import TableSettings
 
 Renames = list[tuple[str, str]]  # (old name, new name), in order
-NO_RENAMES: Renames = []
 
 
-def without_renames(ordered: Sequence[ArrivedChange]) -> tuple[list[ArrivedChange], Renames]:
+def without_renames(ordered: list[ArrivedChange]) -> tuple[list[ArrivedChange], Renames]:
     """The changes of rows, with the names that their columns have after all renames, and the renames."""
     kept: list[ArrivedChange] = []
     renames: Renames = []
+    if not any(item.change.operation == "rename" for item in ordered):
+        return ordered, renames
     for item in ordered:
         if item.change.operation != "rename":
             kept.append(item)

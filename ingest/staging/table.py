@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.errors import Conflict, Invalid
-from ingest.change import Change, Declared, TableName, original_of
+from ingest.change import Change, Declared, TableName
 from ingest.identity import (
     ArrivedChange,
     JournalPosition,
@@ -29,8 +29,8 @@ from ingest.identity import (
     watermarks,
     without_repeats,
 )
-from ingest.journal.dead_letters import change_as_json
 from ingest.journal.encoded_request import name_key
+from ingest.settings import IS_DELETED, TableSettings
 from ingest.staging.arrow_table import arrow_table
 from ingest.staging.context import (
     UNROUTED,
@@ -42,8 +42,15 @@ from ingest.staging.context import (
 )
 from ingest.staging.generation import in_generation, is_marker
 from ingest.staging.rebuilds import evidence_of, has_another_key, rebuild_by_key, rebuilt_instead
-from ingest.staging.rejects import RejectedChange, blocked_changes, dead_letters, rejects_table
-from ingest.staging.renames import NO_RENAMES, plan_renamed, renamed_key, without_renames
+from ingest.staging.rejects import (
+    RejectedChange,
+    blocked_changes,
+    dead_letters,
+    not_appendable,
+    rejected,
+    rejects_table,
+)
+from ingest.staging.renames import plan_renamed, renamed_key, without_renames
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
     TABLE_PROPERTIES,
@@ -57,7 +64,7 @@ from ingest.staging.targets import (
     why_paused,
 )
 from ingest.store.jobs import staged_folder
-from ingest.store.tables import IS_DELETED, REJECTS_SUFFIX, TableAdvance, TableSettings
+from ingest.store.tables import REJECTS_SUFFIX, TableAdvance
 from ingest.types.schema_plan import policy_violations
 
 
@@ -87,13 +94,11 @@ class TableStaging:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered, renames = self._ordered(arrived), NO_RENAMES
-        if any(item.change.operation == "rename" for item in ordered):
-            ordered, renames = without_renames(ordered)
+        ordered, renames = without_renames(self._ordered(arrived))
         is_known = self._state.mirror is not None or self._state.changes is not None
-        described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1], "files": []}
-        described["requests"] = []
-        notice, found = None, None
+        described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1]}
+        described |= {"files": [], "requests": []}
+        notice, found, kept = None, None, list[ArrivedChange]()
         if ordered or (renames and is_known):
             self._require_unchanged()
             changes = [item.change for item in ordered]
@@ -115,7 +120,6 @@ class TableStaging:
             kept = self._write(found, ordered, refused, described, batch)
             described["schema-only"] = bool(renames) and not kept
         else:
-            kept = []
             described |= {"events": 0, "columns": [], "key": [], "mirror": None, "changes": None}
         self._write_rejects(table, refused, described, batch)
         changes = [item.change for item in ordered]
@@ -141,27 +145,27 @@ class TableStaging:
 
     def _ordered(self, arrived: list[ArrivedChange]) -> list[ArrivedChange]:
         resync, known = self._state.resync, self._state.watermarks
-        if resync is not None and self._prestaging:
+        if resync is None:
+            return in_order(after_loads(arrived, known))
+        if self._prestaging:
             raise CannotPrestage
-        if resync is not None:
-            return in_generation(arrived, known, resync.begin_id)
-        return in_order(after_loads(arrived, known))
+        return in_generation(arrived, known, resync.begin_id)
 
     def _require_unchanged(self) -> None:
         reason = why_paused(self._state)
-        if reason is not None and self._prestaging:
+        if reason is None:
+            return
+        if self._prestaging:
             raise CannotPrestage
-        if reason is not None:
-            reason = rebuilt_instead(self._context, self._range.warehouse, self._state, reason)
-            raise Conflict(reason)
+        raise Conflict(rebuilt_instead(self._context, self._range.warehouse, self._state, reason))
 
     def _require_types(self, found: TablePlan) -> None:
         """Columns are converted by a job of their own, and the changes wait for it."""
-        if found.plan.conversions and self._prestaging:
+        columns = {name: one.described() for name, one in found.plan.conversions.items()}
+        if columns and self._prestaging:
             raise CannotPrestage
-        if found.plan.conversions:
+        if columns:
             names = [name for name in (found.mirror, found.changes) if name is not None]
-            columns = {name: one.described() for name, one in found.plan.conversions.items()}
             raise NeedsConversion(found.table, names, columns)
 
     def _read(
@@ -192,15 +196,15 @@ class TableStaging:
         if found.append_only:
             if self._state.resync is not None:
                 raise Conflict("the table has no mirror with a key any more: abort its resync")
-            bad |= _not_appendable(changes)
+            bad |= not_appendable(changes)
         reasons = {journal_position(ordered[row]): ("refused", reason) for row, reason in bad.items()}
         pieces, typed, has_key_changes = self._typed(found, ordered, reasons)
         waiting = self._held(found, ordered, set(reasons))
         if waiting:
-            reasons = {place: ("waits", reason) for place, reason in waiting.items()} | reasons
+            reasons = {index: ("waits", reason) for index, reason in waiting.items()} | reasons
             pieces, typed, has_key_changes = self._typed(found, ordered, reasons)
         refused += [
-            _rejected(item, *reasons[journal_position(item)])
+            rejected(item, *reasons[journal_position(item)])
             for item in ordered
             if journal_position(item) in reasons
         ]
@@ -331,6 +335,7 @@ def _leave_counts_out(changes: Sequence[Change]) -> None:
 def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[int, str], bool]:
     """The changes as Arrow, those that do not fit, and whether rows moved to another key."""
     rows = [item.change for item in kept]
+    unnamed = any(not row.identity and row.number is None for row in rows)
     roots = key_changes(rows, [column.name for column in found.plan.columns], found.key)
     typed, unfit = arrow_table(
         rows,
@@ -338,9 +343,7 @@ def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[
         found.key,
         partial_inserts=frozenset(roots),
         roots=roots,
-        fallback_ids=_journal_positions(kept)
-        if any(not row.identity and row.number is None for row in rows)
-        else (),
+        fallback_ids=[_event_id(item) for item in kept] if unnamed else (),
     )
     return typed, unfit, bool(roots)
 
@@ -351,31 +354,14 @@ def _pieces(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange
         return kept
     return [
         ArrivedChange(item.journal_id, item.ordinal, half)
-        for item, name in zip(kept, _journal_positions(kept), strict=True)
-        for half in halves(item.change, key, name)
+        for item in kept
+        for half in halves(item.change, key, _event_id(item))
     ]
 
 
-def _journal_positions(kept: list[ArrivedChange]) -> list[str]:
-    """Names for events that have none of their own."""
-    return [f"{item.journal_id}.{item.ordinal}" for item in kept]
-
-
-def _rejected(item: ArrivedChange, code: str, reason: str) -> RejectedChange:
-    change = item.change
-    original = original_of(change_as_json(change))
-    return RejectedChange(
-        item.journal_id, item.ordinal, reason, code, original, change.source, change.position, change
-    )
-
-
-def _not_appendable(changes: Sequence[Change]) -> dict[int, str]:
-    reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
-    return {
-        row: f"{change.operation}: {reason}"
-        for row, change in enumerate(changes)
-        if change.operation not in ("insert", "read")
-    }
+def _event_id(item: ArrivedChange) -> str:
+    """The name of an event that has none of its own."""
+    return f"{item.journal_id}.{item.ordinal}"
 
 
 def under_policies(arrived: Sequence[ArrivedChange], settings: TableSettings) -> list[ArrivedChange]:

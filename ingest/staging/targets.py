@@ -20,9 +20,10 @@ from catalog.names import Namespace
 from catalog.services.catalog import CurrentState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, Key, current_schema, is_append_only, reasoned_key, with_row_ids
+from ingest.settings import TableSettings
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
 from ingest.store.resyncs import Resync, ended
-from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable, TableSettings
+from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable
 from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
 from ingest.types.type_changes import FOLLOWS_SOURCE, TypeChangeRules
 
@@ -386,15 +387,10 @@ def _digest_input(table: TableName, table_state: TableState) -> list[Any]:
         table,
         [landed.landed_id, landed.commit_us, landed.load_key, landed.settings.as_json()],
         table_state.watermarks,
-        [
-            _shape(table_state.mirror),
-            _shape(table_state.changes),
-            table_state.is_empty,
-            table_state.has_namespace,
-            table_state.has_rejects,
-            why_paused(table_state),
-            None if table_state.resync is None else table_state.resync.generation,
-        ],
+        [landed.known_key, table_state.is_empty, table_state.has_namespace, table_state.has_rejects],
+        [_shape(table_state.mirror), _shape(table_state.changes)],
+        why_paused(table_state),
+        None if table_state.resync is None else table_state.resync.generation,
     ]
 
 

@@ -134,6 +134,11 @@ class Job:
     error: str | None
     number: int | None
 
+    @property
+    def kind(self) -> str:
+        """Empty if it lands a batch."""
+        return str(orjson.loads(self.description).get("kind") or "")
+
 
 class LostLease(CommitFailed):
     """The job is not held under this epoch, and nothing will be published under it any more."""

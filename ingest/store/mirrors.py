@@ -20,6 +20,7 @@ from ingest.store.tables import TableAdvance, key_of, name_of
 UNCOUNTED = "its first changes landed with a version of this program that did not count them"
 OLDER_ROWS = "the mirror had rows before the first change came"
 NOT_KEPT = "changes have landed while its mode kept no changes table"
+SEVERAL_KEYS = "changes have landed by different keys"
 OTHERS = "others have added rows to its changes table, or deleted some"
 
 _of_table = (
@@ -90,6 +91,15 @@ class Mirrors:
     def all(self, warehouse: str) -> dict[TableName, Mirror]:
         found = (_mirror(row) for row in self._database.fetch_all(_ALL, {"w": warehouse}))
         return {mirror.table: mirror for mirror in found}
+
+    def why_not_comparable(self, warehouse: str, table: TableName) -> str | None:
+        """Why a mirror may differ from its changes table and be right; None if it may not."""
+        found = self.one(warehouse, table)
+        if found is None:
+            return UNCOUNTED
+        if found.rebuild is not None:
+            return f"the mirror is going to be rebuilt: {found.rebuild}"
+        return found.gap or (SEVERAL_KEYS if len(found.keys) > 1 else None)
 
     def due(self) -> list[tuple[str, TableName]]:
         """The tables whose mirror is to be rebuilt."""
@@ -252,6 +262,8 @@ def _counted(
         return rows, gap or NOT_KEPT
     if changes is None:
         return rows, gap
+    if step.resync is not None:  # it begins with a truncate, so what was before does not matter
+        return changes.total_rows, None
     if changes.total_rows - changes.added_rows != rows:
         gap = gap or OTHERS
     return changes.total_rows, gap

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType
 
 from catalog.errors import Invalid
-from ingest.store.tables import TableSettings
+from ingest.settings import TableSettings
 from query.tables.access import TableAccess
 
 NO_KEY = (

@@ -25,10 +25,10 @@ from ingest.change import RequestContext, TableName
 from ingest.formats.detect import parse
 from ingest.journal.entries import pending_totals
 from ingest.landing.job_staging import PrestagedBatch, RunningJob
+from ingest.settings import TableSettings
 from ingest.staging.context import BatchRange, CannotStage, StagedBatch, StagingContext
 from ingest.staging.process import stage
 from ingest.store.jobs import staged_folder
-from ingest.store.tables import TableSettings
 
 Opened = tuple[Catalog, Ingest]
 

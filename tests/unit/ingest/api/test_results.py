@@ -16,7 +16,8 @@ from ingest.api.results import (
 )
 from ingest.change import Change, ParsedRequest, Reject
 from ingest.journal.receipts import AppendReceipt
-from ingest.store.tables import LandedTable, TableSettings
+from ingest.settings import TableSettings
+from ingest.store.tables import LandedTable
 
 TABLE = ("a", "t")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.store.tables import NAMES
+from ingest.settings import NAMES
 from query.feed.order import change_order
 
 Made = tuple[str, str, str, int]  # operation, source, position, key
