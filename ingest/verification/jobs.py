@@ -130,10 +130,11 @@ class VerificationJobs:
         positions, landed = self._positions(warehouse, table), self._tables.one(warehouse, table)
         number = (self._catalog.entries.number(warehouse) or (0, 0))[0]
         mirror, changes = self._entries(WarehouseRef(warehouse, at=str(number)), table)
-        reason = self.gap(warehouse, table)
-        if mirror is None or changes is None or landed.number is None or reason is not None:
-            missing = NOTHING_LANDED if mirror is None or landed.number is None else NO_CHANGES
-            reason = reason or missing
+        if mirror is None or landed.number is None:
+            reason: str | None = NOTHING_LANDED
+        else:
+            reason = NO_CHANGES if changes is None else self.gap(warehouse, table)
+        if mirror is None or changes is None or reason is not None:
             self._note(warehouse, record, {"state": "not-verifiable", "reason": reason, "number": number})
             return None
         job_id = uuid.uuid4().hex
