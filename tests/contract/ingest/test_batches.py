@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from catalog.store.database import Database
+from catalog.store.migrations import migrate
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import BatchCutter
@@ -77,6 +78,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         journal = opened.enter_context(JournalDatabase.fresh(url).opened())
         database = Database(url, pool_size=4)
         opened.callback(database.close)
+        migrate(database)
         landing_schema.migrate(database)
         yield Bench(journal, database)
 
