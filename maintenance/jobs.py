@@ -98,7 +98,7 @@ class MaintenanceJobs:
         return None
 
     def request(self, warehouse: str, identifier: Identifier, uuid_: str, action: str) -> None:
-        """Make a table due for an action, whatever its health."""
+        """Make a table due for an action. Its health does not matter."""
         self._store.request(warehouse, uuid_, action)
         seen = self._seen.setdefault(warehouse, _Seen())
         seen.due[identifier.namespace.key, identifier.name] = [f"{action} was requested"]

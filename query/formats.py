@@ -115,17 +115,17 @@ class _Stream:
         self._writer = pa.ipc.new_stream(self._sink, schema)
 
     def head(self) -> bytes:
-        return self._taken()
+        return self._drain()
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
         self._writer.write_batch(batch)
-        return self._taken()
+        return self._drain()
 
     def tail(self, summary: dict[str, Any]) -> bytes:
         self._writer.close()
-        return self._taken()
+        return self._drain()
 
-    def _taken(self) -> bytes:
+    def _drain(self) -> bytes:
         return _take(self._sink)
 
 
@@ -143,7 +143,7 @@ class _Parquet:
         self._writer = pyarrow.parquet.ParquetWriter(self._sink, self._schema, compression="zstd")
 
     def head(self) -> bytes:
-        return self._sink.taken()
+        return self._sink.drain()
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
         if self._as_text:
@@ -153,11 +153,11 @@ class _Parquet:
             ]
             batch = pa.RecordBatch.from_arrays(columns_, schema=self._schema)
         self._writer.write_batch(batch)
-        return self._sink.taken()
+        return self._sink.drain()
 
     def tail(self, summary: dict[str, Any]) -> bytes:
         self._writer.close()
-        return self._sink.taken()
+        return self._sink.drain()
 
 
 def _has_interval(type_: pa.DataType) -> bool:
@@ -188,7 +188,7 @@ class _Offset(io.RawIOBase):
         self._position += count
         return count
 
-    def taken(self) -> bytes:
+    def drain(self) -> bytes:
         return _take(self._buffer)
 
 
@@ -201,14 +201,14 @@ def _take(sink: io.BytesIO) -> bytes:
 
 def unique_names(names: list[str]) -> list[str]:
     """An object has each name once: a second `id` becomes `id_1`."""
-    taken: set[str] = set()
+    used: set[str] = set()
     found = []
     for name in names:
         unique, number = name, 0
-        while unique in taken or (number and unique in names):
+        while unique in used or (number and unique in names):
             number += 1
             unique = f"{name}_{number}"
-        taken.add(unique)
+        used.add(unique)
         found.append(unique)
     return found
 

@@ -130,8 +130,8 @@ class QueryProcess:
         with contextlib.suppress(OSError):  # it was closed by the other side
             await self.writer.wait_closed()
         if not self.is_killed and code != 0:
-            said = kept.decode(errors="replace")
-            log.warning("a query process ended", extra={"exit_code": code, "stderr": said})
+            stderr = kept.decode(errors="replace")
+            log.warning("a query process ended", extra={"exit_code": code, "stderr": stderr})
 
     async def prepare(self, sql: str) -> dict[str, Any]:
         """The statement: is_explain, parameters, tables. Raises QueryError where it may not run."""

@@ -190,9 +190,9 @@ class Resolver:
 
     def _alias(self, name: str) -> str:
         """The name itself, unless DuckDB has it already; names in DuckDB differ by more than case."""
-        taken = RESERVED_ALIASES | {pin.alias.lower() for pin in self._plan.pins.values()}
+        used = RESERVED_ALIASES | {pin.alias.lower() for pin in self._plan.pins.values()}
         alias = name
-        while alias.lower() in taken:
+        while alias.lower() in used:
             alias += "_"
         return alias
 

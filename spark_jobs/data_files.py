@@ -164,7 +164,7 @@ def read_rows(
             format_version=metadata.format_version,
         )
         present = prune_columns(found, set(wanted.field_ids), select_full_types=False)
-        groups, places = _groups(file, positions) if group is None else ([group], None)
+        groups, indices = _groups(file, positions) if group is None else ([group], None)
         read = file.read_row_groups(groups, columns=[found.name for found in present.fields])
     batches = [
         _to_requested_schema(
@@ -177,11 +177,11 @@ def read_rows(
         table = pa.Table.from_batches(batches).cast(target)
     else:
         table = target.empty_table()
-    return (table if places is None else table.take(places)).select(list(columns))
+    return (table if indices is None else table.take(indices)).select(list(columns))
 
 
 def _groups(file: pq.ParquetFile, positions: pa.Array | None) -> tuple[list[int], pa.Array | None]:
-    """The row groups that have the positions, and the place of each among the rows of these groups."""
+    """The row groups that have the positions, and the index of each among the rows of these groups."""
     count = file.metadata.num_row_groups
     if positions is None:
         return list(range(count)), None
@@ -369,7 +369,7 @@ def _deletes_json(
 ) -> str:
     count = table.num_rows
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    sizes = [sum(group.column(place).total_compressed_size for group in groups) for place in (0, 1)]
+    sizes = [sum(group.column(index).total_compressed_size for group in groups) for index in (0, 1)]
     paths, ends = table.column("file_path"), pc.min_max(table.column("pos"))
     first, last = paths[0].as_py(), paths[-1].as_py()
     lower = {FILE_PATH_ID: first.encode().hex(), POS_ID: _long(ends["min"].as_py())}

@@ -115,9 +115,9 @@ def fold(
 
 def _clashes(table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None) -> Clashes:
     def living(wanted: list[Key], columns: list[str]) -> dict[Key, dict[str, object]]:
-        answer, place_of = _asked(wanted, table, job, bases, columns)
+        answer, index_of = _old_rows(wanted, table, job, bases, columns)
         rows = answer.select(columns).to_pylist() if answer is not None else []
-        return {wanted[number]: rows[place] for number, place in place_of.items()}
+        return {wanted[number]: rows[index] for number, index in index_of.items()}
 
     return clashes(table, job, keys_of(table, job.key), current, living if bases is not None else None)
 
@@ -144,12 +144,12 @@ def change_rows(
         "order": _order(table, hidden or {}),
         "absent": _absent(table, job),
     }
-    told = [
+    metadata = [
         computed[name] if name in computed else table.column(f"{STAGED}{name.replace('-', '_')}")
         for name in job.names
     ]
     return pa.table(
-        [*(table.column(column) for column in job.columns), *told],
+        [*(table.column(column) for column in job.columns), *metadata],
         names=[*job.columns, *job.names.values()],
     )
 
@@ -197,7 +197,7 @@ def _mirror_rows(
     if job.append_only:
         rows = table.filter(pc.invert(pc.is_in(operations, pa.array(["delete", "truncate"]))))
         return MirrorRows(_written(rows, job, commit_us))
-    truncates = _places(operations, "truncate") if job.counts["truncate"] else []
+    truncates = _indices(operations, "truncate") if job.counts["truncate"] else []
     late = [LateTruncate(_text(table, "source", at), _text(table, "position", at)) for at in truncates]
     # One without a position counts by arrival: it takes everything.
     truncated = bool(late) and (current is None or not all(truncate.position for truncate in late))
@@ -235,10 +235,10 @@ def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] |
     if current is not None:
         keyed = keyed.filter(pa.array(current, pa.bool_()))
     use_threads = keyed.num_rows > SMALL_ROWS_MAX  # to start them takes longer than the work
-    places = keyed.group_by(names, use_threads=use_threads).aggregate([("row", "max")]).column("row_max")
-    if len(places) == table.num_rows:
+    indices = keyed.group_by(names, use_threads=use_threads).aggregate([("row", "max")]).column("row_max")
+    if len(indices) == table.num_rows:
         return table
-    return table.take(places.combine_chunks().sort())
+    return table.take(indices.combine_chunks().sort())
 
 
 def _completed(
@@ -263,19 +263,19 @@ def _completed(
         transactions=_transactions(picked) if job.has_moves else None,
         living=_living(operations, keys, roots, picked, job, bases) if job.has_moves else frozenset(),
     )
-    base, place_of = _asked(found.bases, picked, job, bases, sorted(found.of))
+    base, index_of = _old_rows(found.bases, picked, job, bases, sorted(found.of))
     numbers = list(rows)
-    for column, places in found.of.items():
-        taken: list[int | None] = list(range(table.num_rows))
-        for row, source in places.items():
+    for column, indices in found.of.items():
+        indices_of_values: list[int | None] = list(range(table.num_rows))
+        for row, source in indices.items():
             if source is None:
-                taken[numbers[row]] = None
+                indices_of_values[numbers[row]] = None
             elif source >= 0:
-                taken[numbers[row]] = numbers[source]
+                indices_of_values[numbers[row]] = numbers[source]
             else:
-                place = place_of.get(-1 - source)
-                taken[numbers[row]] = None if place is None else table.num_rows + place
-        table = _with_taken(table, column, base, taken)
+                index = index_of.get(-1 - source)
+                indices_of_values[numbers[row]] = None if index is None else table.num_rows + index
+        table = _with_values(table, column, base, indices_of_values)
     return table, {numbers[row]: numbers[taker] for row, taker in found.hidden.items()}
 
 
@@ -299,14 +299,14 @@ def _living(
     entered = {key for key, root in zip(keys, roots, strict=True) if root is not None and key is not None}
     left = {key for key, operation in zip(keys, operations, strict=True) if operation == "delete"}
     wanted = [key for key in entered if key in left]
-    _, place_of = _asked(wanted, table, job, bases, [job.key[0]])
-    return frozenset(wanted[number] for number in place_of)
+    _, index_of = _old_rows(wanted, table, job, bases, [job.key[0]])
+    return frozenset(wanted[number] for number in index_of)
 
 
-def _asked(
+def _old_rows(
     wanted: Sequence[Key], table: pa.Table, job: TableJob, bases: Bases | None, columns: list[str]
 ) -> tuple[pa.Table | None, dict[int, int]]:
-    """Rows of the mirror, and at which place the answer has each."""
+    """Rows of the mirror, and the index of each in the answer."""
     if not wanted or bases is None:
         return None, {}
     parts = zip(*wanted, strict=True) if job.key else ()
@@ -314,27 +314,29 @@ def _asked(
         pa.array(values, table.schema.field(column).type)
         for column, values in zip(job.key, parts, strict=True)
     ]
-    asked = pa.table([*arrays, pa.array(range(len(wanted)), pa.int64())], names=[*job.key, BASE])
-    answer = bases(asked, columns)
-    return answer, {number: place for place, number in enumerate(answer.column(BASE).to_pylist())}
+    requested = pa.table([*arrays, pa.array(range(len(wanted)), pa.int64())], names=[*job.key, BASE])
+    answer = bases(requested, columns)
+    return answer, {number: index for index, number in enumerate(answer.column(BASE).to_pylist())}
 
 
-def _with_taken(table: pa.Table, column: str, base: pa.Table | None, taken: Sequence[int | None]) -> pa.Table:
+def _with_values(
+    table: pa.Table, column: str, base: pa.Table | None, indices_of_values: Sequence[int | None]
+) -> pa.Table:
     own = table.column(column)
     chunks = list(own.chunks)
     if base is not None:
         chunks += base.column(column).cast(own.type).chunks
-    values = pa.chunked_array(chunks, own.type).take(pa.array(taken, pa.int64()))
+    values = pa.chunked_array(chunks, own.type).take(pa.array(indices_of_values, pa.int64()))
     return table.set_column(table.schema.get_field_index(column), table.schema.field(column), values)
 
 
-def _places(column: pa.ChunkedArray, value: str) -> list[int]:
-    places: list[int] = pc.indices_nonzero(pc.equal(column, value)).to_pylist()
-    return places
+def _indices(column: pa.ChunkedArray, value: str) -> list[int]:
+    indices: list[int] = pc.indices_nonzero(pc.equal(column, value)).to_pylist()
+    return indices
 
 
-def _text(table: pa.Table, name: str, place: int) -> str:
-    return table.column(f"{STAGED}{name}")[place].as_py() or ""
+def _text(table: pa.Table, name: str, index: int) -> str:
+    return table.column(f"{STAGED}{name}")[index].as_py() or ""
 
 
 def texts(table: pa.Table, name: str) -> list[str]:

@@ -46,10 +46,10 @@ class Keys:
         matched = pc.indices_nonzero(pc.less(first, end)).cast(pa.int64())
         first, end = first.take(matched).cast(pa.int64()), end.take(matched).cast(pa.int64())
         if not pc.all(pc.equal(pc.subtract(end, first), 1)).as_py():  # a key with several rows
-            places = [range(*ends) for ends in zip(first.to_pylist(), end.to_pylist(), strict=True)]
-            again = [(index, n) for index, of in zip(matched.to_pylist(), places, strict=True) for n in of]
+            ranges = [range(*ends) for ends in zip(first.to_pylist(), end.to_pylist(), strict=True)]
+            again = [(index, n) for index, of in zip(matched.to_pylist(), ranges, strict=True) for n in of]
             matched = pa.array([index for index, _ in again], pa.int64())
-            first = pa.array([place for _, place in again], pa.int64())
+            first = pa.array([position for _, position in again], pa.int64())
         return matched, self.positions.take(first)
 
 

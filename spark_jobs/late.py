@@ -64,7 +64,7 @@ class Changes:
     def _read(self, sources: set[str], oldest: str, key: Sequence[str]) -> Iterator[pa.Table]:
         """Operation, source, position, event id and key of the changes from a position on."""
         names = self._job.names
-        told = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in _TOLD}
+        metadata = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in _METADATA}
         where: BooleanExpression = In(names["source"], sources)  # type: ignore[call-arg, arg-type]
         if oldest:
             where = And(where, GreaterThanOrEqual(names["position"], oldest))  # type: ignore[call-arg, arg-type]
@@ -72,16 +72,16 @@ class Changes:
             table_metadata=self._metadata,
             io=self._io,
             row_filter=where,
-            selected_fields=(*told.values(), *key),
+            selected_fields=(*metadata.values(), *key),
             case_sensitive=True,
         ).to_arrow_batch_reader()
         for batch in reader:
-            facts = [batch.column(column).cast(pa.string()) for column in told.values()]
+            facts = [batch.column(column).cast(pa.string()) for column in metadata.values()]
             keys = [without_extension(batch.column(column)) for column in key]
-            yield pa.table([*facts, *keys], names=[*told, *key])
+            yield pa.table([*facts, *keys], names=[*metadata, *key])
 
 
-_TOLD = ("operation", "source", "position", "event-id")
+_METADATA = ("operation", "source", "position", "event-id")
 
 
 def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
@@ -112,10 +112,10 @@ def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
 def _like(changes: pa.Table, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
     """With the key types of the batch, so that equal keys are equal."""
     for column in key:
-        place, type_ = changes.schema.get_field_index(column), schema.field(column).type
+        index, type_ = changes.schema.get_field_index(column), schema.field(column).type
         found = changes.column(column)
         if found.type == pa.binary(16) and not pat.is_fixed_size_binary(type_):
             values = [None if value is None else str(uuid.UUID(bytes=value)) for value in found.to_pylist()]
             found = pa.array(values, pa.string())  # a uuid is text in staged files
-        changes = changes.set_column(place, column, found.cast(type_))
+        changes = changes.set_column(index, column, found.cast(type_))
     return changes

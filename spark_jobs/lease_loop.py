@@ -90,7 +90,7 @@ class Worker:
         self._stopping.set()
 
     def run(self) -> int:
-        """Until told to stop, or until Spark dies. The exit code."""
+        """Run until a stop is requested or Spark dies. The exit code."""
         threads = [
             threading.Thread(target=self._serve, args=(slot,), name=f"slot-{slot}", daemon=True)
             for slot in range(self._slots)
@@ -303,6 +303,6 @@ class Worker:
 
 def _words(error: BaseException) -> str:
     """What went wrong, without the hundred lines of where in the JVM."""
-    said, _, where = f"{type(error).__name__}: {error}".partition("\n\tat ")
+    message, _, where = f"{type(error).__name__}: {error}".partition("\n\tat ")
     causes = [line for line in where.splitlines() if line.startswith("Caused by: ")]
-    return "\n".join([said, *causes[-1:]])[:_WORDS_MAX]
+    return "\n".join([message, *causes[-1:]])[:_WORDS_MAX]

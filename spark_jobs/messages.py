@@ -100,9 +100,9 @@ class TableJob(_Message):
         unknown = [column for column in self.key if column not in self.columns]
         if unknown:
             raise ValueError(f"the key column {unknown[0]} is not among the columns")
-        taken = [column for column in self.columns if column.startswith(STAGED)]
-        if taken:
-            raise ValueError(f"the column name {taken[0]} is reserved")
+        reserved = [column for column in self.columns if column.startswith(STAGED)]
+        if reserved:
+            raise ValueError(f"the column name {reserved[0]} is reserved")
         return self
 
     @property

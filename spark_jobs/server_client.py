@@ -81,8 +81,8 @@ class Credentials:
             form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
             answer = http.post("/v1/oauth/tokens", data={**form, "scope": "catalog"})
             if answer.status_code != 200:
-                said = _error(answer).get("message", answer.text[:300])
-                raise ServerError(f"no token for {name}: {said}", answer.status_code)
+                message = _error(answer).get("message", answer.text[:300])
+                raise ServerError(f"no token for {name}: {message}", answer.status_code)
             given = answer.json()
             lasts_s = float(given.get("expires_in") or 3600)
             self._fetched = (str(given["access_token"]), time.monotonic() + max(lasts_s, 2 * _TOKEN_MARGIN_S))
@@ -276,9 +276,9 @@ class Server:
         if answer.status_code == 401:
             self.credentials.forget()
         if not answer.is_success:
-            said = _error(answer)
-            text = f"{method} {path}: {answer.status_code} {said.get('message', answer.text[:300])}"
-            raise ServerError(text, answer.status_code, said.get("type"))
+            refusal = _error(answer)
+            text = f"{method} {path}: {answer.status_code} {refusal.get('message', answer.text[:300])}"
+            raise ServerError(text, answer.status_code, refusal.get("type"))
         return answer
 
 

@@ -57,9 +57,9 @@ class Stores:
         return file_io(self.io_properties(warehouse))
 
     def _options(self, warehouse: str) -> S3Options | None:
-        said = self._server.config(warehouse)
+        config = self._server.config(warehouse)
         known = self._s3 or S3Options()
-        endpoint, region = said.get("s3.endpoint"), said.get("s3.region", said.get("client.region"))
+        endpoint, region = config.get("s3.endpoint"), config.get("s3.region", config.get("client.region"))
         if self._s3 is None and endpoint is None and region is None:
             return None
         return replace(known, endpoint=known.endpoint or endpoint, region=known.region or region)

@@ -33,7 +33,7 @@ from spark_jobs.data_files import FILE_PATH_ID, field_of, partition_json
 from spark_jobs.messages import LiveDeletes, LiveFile, TableJob, TableState
 
 MANIFESTS_KEPT = 2000
-_PLACES = {found.name: place for place, found in enumerate(DATA_FILE_TYPE[3].fields)}
+_INDEX_OF = {found.name: index for index, found in enumerate(DATA_FILE_TYPE[3].fields)}
 # What a task needs no part of, and what grows with the age of a table.
 _HISTORY = ("snapshots", "snapshot-log", "metadata-log", "refs", "statistics", "partition-statistics")
 # Properties that PyIceberg's writer does not follow.
@@ -136,9 +136,9 @@ def _described(
                 LiveDeletes(
                     path=file.file_path,
                     sequence=sequence,
-                    referenced=file[_PLACES["referenced_data_file"]],
-                    offset=file[_PLACES["content_offset"]],
-                    bytes=file[_PLACES["content_size_in_bytes"]],
+                    referenced=file[_INDEX_OF["referenced_data_file"]],
+                    offset=file[_INDEX_OF["content_offset"]],
+                    bytes=file[_INDEX_OF["content_size_in_bytes"]],
                     rows=file.record_count,
                     file_bytes=file.file_size_in_bytes,
                 )

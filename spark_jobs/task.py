@@ -203,10 +203,10 @@ class _Attempt:
             type_ = field_of(schema, column).field_type
             names = [column, f"{STAGED}root_{column}"] if column in self._job.key else [column]
             for name in names:
-                place = rows.schema.get_field_index(name)
-                if place >= 0:
+                index = rows.schema.get_field_index(name)
+                if index >= 0:
                     rows = rows.set_column(
-                        place, name, without_extension(cast_column(rows.column(place), type_))
+                        index, name, without_extension(cast_column(rows.column(index), type_))
                     )
         return rows
 

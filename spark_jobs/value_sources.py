@@ -94,7 +94,7 @@ class _Walk:
             self._left[key], self.found.hidden[row] = hidden.pop(0)
             return
         state = self.live.get(key, self._unseen)
-        if state is not None:  # deleted twice: the row that was there is the one to remember
+        if state is not None:  # deleted twice: the row that was there is the one to keep
             self._buried[key] = state
         self.live[key] = None
 
@@ -109,8 +109,8 @@ class _Walk:
         known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}
         completed = {column: known.get(column, source) for column in missing}
         self._completed[row] = completed
-        for column, place in completed.items():
-            self.found.of.setdefault(column, {})[row] = place
+        for column, source in completed.items():
+            self.found.of.setdefault(column, {})[row] = source
 
     def _base(self, key: Key) -> int:
         number = self._base_of.get(key)

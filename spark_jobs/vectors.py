@@ -42,10 +42,10 @@ def write_vectors(
 ) -> tuple[str, list[str], int]:
     """One Puffin file with the vectors of these data files: path, descriptions, bytes."""
     path = writer.begin("-calve-deletes.puffin")
-    content, blobs, places = MAGIC, [], []
+    content, blobs, ranges = MAGIC, [], []
     for file, positions in vectors:
         blob = _blob(positions)
-        places.append((len(content), len(blob)))
+        ranges.append((len(content), len(blob)))
         blobs.append(
             {
                 "type": "deletion-vector-v1",
@@ -63,8 +63,8 @@ def write_vectors(
     with writer.io.new_output(path).create() as sink:
         sink.write(content)
     described = [
-        _described(path, len(content), file, len(positions), *place)
-        for (file, positions), place in zip(vectors, places, strict=True)
+        _described(path, len(content), file, len(positions), *range_)
+        for (file, positions), range_ in zip(vectors, ranges, strict=True)
     ]
     return path, described, len(content)
 

@@ -34,7 +34,7 @@ from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.mirrors import Snapshot, note
-from ingest.store.tables import CHANGES_SUFFIX, land, remember
+from ingest.store.tables import CHANGES_SUFFIX, land, save_head
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class JobService:
 
         def in_transaction(connection: sa.Connection, number: int) -> None:
             finish(connection, job_id, epoch, number, metrics)
-            remember(connection, job.warehouse, journal_id, head)
+            save_head(connection, job.warehouse, journal_id, head)
             for step in landing.steps:
                 full_name = step.table or UNROUTED
                 space, name = full_name[:-1], full_name[-1]

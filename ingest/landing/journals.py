@@ -16,7 +16,7 @@ from catalog.store.database import Database
 from ingest.journal.adoption import raise_counter, reset_trimmed, shift_ids
 from ingest.journal.journal import Journal
 from ingest.store.schema import landing_journals
-from ingest.store.tables import LandingTables, remember
+from ingest.store.tables import LandingTables, save_head
 
 _ONE = sa.select(landing_journals.c.journal_id, landing_journals.c.head).where(
     landing_journals.c.warehouse == sa.bindparam("w")
@@ -81,7 +81,7 @@ def find_mismatches(
 
 def _begin(database: Database, journal: Journal, warehouse: str, top: int) -> None:
     raise_counter(journal.database, warehouse, top)
-    database.write(lambda connection: remember(connection, warehouse, journal.id, top))
+    database.write(lambda connection: save_head(connection, warehouse, journal.id, top))
     _log.warning(
         "the journal is a new one: what the old one had not landed is lost",
         extra={"warehouse": warehouse, "first-id": top + 1},
@@ -96,4 +96,4 @@ def adopt(database: Database, journal: Journal, mismatch: Mismatch) -> None:
     trimmed = min(journal.trimmed(mismatch.warehouse), mismatch.landed_id)
     reset_trimmed(journal.database, mismatch.warehouse, trimmed)
     head = journal.head(mismatch.warehouse)
-    database.write(lambda connection: remember(connection, mismatch.warehouse, journal.id, head))
+    database.write(lambda connection: save_head(connection, mismatch.warehouse, journal.id, head))

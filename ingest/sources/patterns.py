@@ -19,11 +19,11 @@ def matched(pattern: str, name: str) -> list[str] | None:
     found: list[str] = []
     start = len(first)
     for part in parts:
-        place = name.find(part, start, end)
-        if place < 0:
+        index = name.find(part, start, end)
+        if index < 0:
             return None
-        found.append(name[start:place])
-        start = place + len(part)
+        found.append(name[start:index])
+        start = index + len(part)
     return [*found, name[start:end]]
 
 

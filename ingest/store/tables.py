@@ -288,12 +288,12 @@ def _unseen(table: TableName) -> LandedTable:
     return LandedTable(table, TableSettings(), 0, None, 0, None, None, None, 0, 0, None)
 
 
-_REMEMBER = sa.text(
+_SAVE_HEAD = sa.text(
     "INSERT INTO landing_journals (warehouse, journal_id, head) VALUES (:w, :j, :head)"
     " ON CONFLICT (warehouse) DO UPDATE SET journal_id = excluded.journal_id, head = excluded.head"
 )
 
 
-def remember(connection: sa.Connection, warehouse: str, journal_id: str, head: int) -> None:
-    """Inside a publish."""
-    connection.execute(_REMEMBER, {"w": warehouse, "j": journal_id, "head": head})
+def save_head(connection: sa.Connection, warehouse: str, journal_id: str, head: int) -> None:
+    """Save how far the journal is, inside a publish."""
+    connection.execute(_SAVE_HEAD, {"w": warehouse, "j": journal_id, "head": head})

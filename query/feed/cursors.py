@@ -4,7 +4,7 @@ A cursor names a commit of the warehouse by its number. The token also has the g
 (when it was created) and the time of that commit. So a token of a warehouse that was dropped and created
 again, or of a database that was restored from a backup, is recognised.
 
-Inside a commit, the cursor names the last change that was sent: its table, and its place among the changes of
+Inside a commit, the cursor names the last change that was sent: its table, and its index among the changes of
 that table. Both are the same for every subscriber, whatever its filter is.
 """
 
@@ -25,7 +25,7 @@ WRONG = "is not a token of the change feed: send one as it was received, or leav
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ChangeIndex:
     """The last entry that was sent of a commit, or of a snapshot: the entries before it were sent too."""
 
     table: str  # levels and name, joined with 0x1F
@@ -34,23 +34,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Everything up to `number` was sent; then, up to `place`, the changes of the next number.
+    """Everything up to `number` was sent; then, up to `change_index`, the changes of the next number.
 
-    With `is_snapshot`, what is being read are the rows of the tables at `number`, up to `place`.
+    With `is_snapshot`, what is being read are the rows of the tables at `number`, up to `change_index`.
     """
 
     generation: int
     number: int
     time_ms: int
-    place: Place | None = None
+    change_index: ChangeIndex | None = None
     is_snapshot: bool = False
 
     @property
     def token(self) -> str:
         parts: list[int | str] = [VERSION, self.generation, self.number, self.time_ms]
-        if self.place is not None or self.is_snapshot:
-            place = self.place or Place("", 0)
-            parts += [int(self.is_snapshot), place.table, place.count]
+        if self.change_index is not None or self.is_snapshot:
+            change_index = self.change_index or ChangeIndex("", 0)
+            parts += [int(self.is_snapshot), change_index.table, change_index.count]
         return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
 
 
@@ -69,8 +69,8 @@ def cursor_of(token: str, what: str = "token") -> Cursor:
         raise Invalid(f"{what}: {WRONG}")
     if not isinstance(table, str) or is_snapshot not in (0, 1):
         raise Invalid(f"{what}: {WRONG}")
-    place = Place(table, count) if count else None
-    return Cursor(generation, number, time_ms, place, bool(is_snapshot))
+    change_index = ChangeIndex(table, count) if count else None
+    return Cursor(generation, number, time_ms, change_index, bool(is_snapshot))
 
 
 def is_token(text: str) -> bool:

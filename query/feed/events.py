@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from catalog.moments import AtTime
-from query.feed.cursors import Cursor, Place
+from query.feed.cursors import ChangeIndex, Cursor
 from query.feed.filters import Filter
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def changes_of(
                 "number": publish.number,
                 **{name: version[name] for name in (field.replace("-", "_") for field in FIELDS)},
             },
-            Cursor(former.generation, former.number, former.time_ms, Place(changed.key, place)),
+            Cursor(former.generation, former.number, former.time_ms, ChangeIndex(changed.key, change_index)),
         )
-        for place, version in enumerate(versions, first + 1)
+        for change_index, version in enumerate(versions, first + 1)
     ]
 
 

@@ -14,7 +14,7 @@ from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import WarehouseState
 from ingest.store.tables import CHANGES_SUFFIX
-from query.feed.cursors import Cursor, Place
+from query.feed.cursors import ChangeIndex, Cursor
 from query.feed.errors import MustRefetch
 from query.feed.events import Message
 from query.feed.filters import Filter, Levels
@@ -36,7 +36,7 @@ class SnapshotRows:
         self._threads = threads
 
     async def messages(self, warehouse: Warehouse, wanted: Filter, cursor: Cursor) -> AsyncIterator[Message]:
-        """The rows after the cursor's place, then `snapshot-end`."""
+        """The rows after the cursor's change_index, then `snapshot-end`."""
         run = asyncio.get_running_loop().run_in_executor
         chunks = self._chunks(warehouse, wanted, cursor)
         try:
@@ -73,13 +73,13 @@ class SnapshotRows:
         if self._catalog.pin(WarehouseRef(warehouse.name, at=str(cursor.number))) != cursor.number:
             raise MustRefetch(GONE)  # the moment expired between two reads
         for levels in self.followed(warehouse.name, wanted, cursor.number):
-            key, place = "\x1f".join(levels), cursor.place
-            if place is not None and key < place.table:
+            key, change_index = "\x1f".join(levels), cursor.change_index
+            if change_index is not None and key < change_index.table:
                 continue
-            skipped = place.count if place is not None and key == place.table else 0
+            skipped = change_index.count if change_index is not None and key == change_index.table else 0
             for first, rows in self._rows(warehouse.name, levels, wanted, cursor.number, skipped):
                 yield [
-                    _message(levels, row, cursor, Place(key, count))
+                    _message(levels, row, cursor, ChangeIndex(key, count))
                     for count, row in enumerate(rows, first + 1)
                 ]
 
@@ -125,7 +125,7 @@ def _table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def _message(levels: Levels, row: dict[str, Any], cursor: Cursor, place: Place) -> Message:
+def _message(levels: Levels, row: dict[str, Any], cursor: Cursor, change_index: ChangeIndex) -> Message:
     data = {
         "table": ".".join(levels),
         "operation": "read",
@@ -134,7 +134,9 @@ def _message(levels: Levels, row: dict[str, Any], cursor: Cursor, place: Place) 
         "number": cursor.number,
     }
     return Message(
-        "change", data, Cursor(cursor.generation, cursor.number, cursor.time_ms, place, is_snapshot=True)
+        "change",
+        data,
+        Cursor(cursor.generation, cursor.number, cursor.time_ms, change_index, is_snapshot=True),
     )
 
 

@@ -54,7 +54,7 @@ class Subscription:
         self._heads, self._log = shared.heads, shared.log
         self._snapshots, self._threads = shared.snapshots, shared.threads
         self._predicates: dict[tuple[str, int], Predicate] = {}
-        self._is_told = cursor.is_snapshot  # a subscriber has a token from the beginning
+        self._has_token = cursor.is_snapshot  # a subscriber has a token from the beginning
 
     async def wait(self, timeout_s: float) -> bool:
         """Until there is a commit that was not read; False if there is none after the timeout, or if the
@@ -96,8 +96,8 @@ class Subscription:
             async for message in self._snapshots.messages(self.warehouse, self._wanted, self.cursor):
                 self.cursor = message.cursor
                 yield message
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_token:
+            self._has_token = True
             yield events.progress(self.cursor, 0, self._head.number)
         while self.cursor.number < self._head.number:
             async for message in self._next_publish():
@@ -125,7 +125,7 @@ class Subscription:
                 return
 
     async def _of_publish(self, former: Cursor, publish: Publish) -> AsyncIterator[Message]:
-        is_begun = former.place is not None
+        is_begun = former.change_index is not None
         for reset in publish.resets:
             if self._wanted.matches_table(reset.levels) and not is_begun:
                 data = {"table": ".".join(reset.levels), "number": publish.number, "reason": reset.reason}
@@ -142,16 +142,16 @@ class Subscription:
     async def _of_table(
         self, former: Cursor, publish: Publish, changed: ChangedTable
     ) -> AsyncIterator[Message]:
-        place = former.place
-        if place is not None and changed.key < place.table:
+        change_index = former.change_index
+        if change_index is not None and changed.key < change_index.table:
             return
-        skipped = place.count if place is not None and changed.key == place.table else 0
+        skipped = change_index.count if change_index is not None and changed.key == change_index.table else 0
         start = Cursor(former.generation, former.number, former.time_ms)
         first, is_last = skipped // CHUNK_ROWS * CHUNK_ROWS, False
         while not is_last:
             chunk = await self._log.chunk(self.warehouse, start, publish, changed, first)
             for message in await self._selected(changed, chunk):
-                if message.cursor.place is not None and message.cursor.place.count > skipped:
+                if message.cursor.change_index is not None and message.cursor.change_index.count > skipped:
                     yield message.with_columns(self._wanted)
             first, is_last = first + CHUNK_ROWS, chunk.is_last
 

@@ -133,10 +133,10 @@ def _as_written(table: Table, snapshot: Snapshot) -> Table:
 
 def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Rows of a changes table as changes."""
-    told = set(names.values())
+    metadata_columns = set(names.values())
     versions = []
     for row in json_rows(table):
-        values = {column: value for column, value in row.items() if column not in told}
+        values = {column: value for column, value in row.items() if column not in metadata_columns}
         version = {
             field.replace("-", "_"): row.get(column)
             for field, column in names.items()

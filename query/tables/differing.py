@@ -120,10 +120,10 @@ def _batches(reader: ArrowScan, deletes: _DeleteFiles, part: Part) -> Iterator[p
     wanted, start = part.positions, 0
     for batch in _lazy(reader, part.task, {}):  # without deletes, rows come at their positions
         inside = pc.and_(pc.greater_equal(wanted, start), pc.less(wanted, start + batch.num_rows))
-        places = pc.subtract(wanted.filter(inside), start)
+        indices = pc.subtract(wanted.filter(inside), start)
         start += batch.num_rows
-        if len(places):
-            yield batch.take(places)
+        if len(indices):
+            yield batch.take(indices)
 
 
 def _lazy(

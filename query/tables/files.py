@@ -46,15 +46,15 @@ def overwrite_files(access: TableAccess, body: OverwriteRequest) -> dict[str, An
 
 def export_table(access: TableAccess, body: ExportRequest) -> dict[str, Any]:
     location = body.location or f"{access.warehouse.root.rstrip('/')}/exports"
-    place = locations.require_below(access.warehouse, location, "location")
-    for taken, _owner in access.catalog.records.overlapping(access.warehouse.name, place.canonical):
-        raise Conflict(f"location: {place.text} overlaps {taken}, which belongs to a table")
+    folder_location = locations.require_below(access.warehouse, location, "location")
+    for other, _owner in access.catalog.records.overlapping(access.warehouse.name, folder_location.canonical):
+        raise Conflict(f"location: {folder_location.text} overlaps {other}, which belongs to a table")
     moment = table_at(access, None if body.as_of is None else str(body.as_of))
     schema = schema_at(moment)
     require_columns(schema, body.columns or ())
     where = parsed_where(body.where, schema)
     scan = scan_at(moment, where, tuple(body.columns or ("*",)))
-    folder = f"{place.text.rstrip('/')}/{access.identifier.name}-{uuid.uuid4().hex}"
+    folder = f"{folder_location.text.rstrip('/')}/{access.identifier.name}-{uuid.uuid4().hex}"
     export = _Export(access, folder, schema_to_pyarrow(scan.projection(), include_field_ids=False))
     try:
         for batch in batches(scan, planned(scan)):
@@ -117,10 +117,12 @@ def _checked(access: TableAccess, table: Table, files: Sequence[str]) -> tuple[l
     rows = 0
     own = str(table.metadata.table_uuid)
     for file in files:
-        place = locations.require_inside(access.warehouse, file, "file", file=True)
-        for taken, owner in access.catalog.records.overlapping(access.warehouse.name, place.canonical):
+        folder_location = locations.require_inside(access.warehouse, file, "file", file=True)
+        for other, owner in access.catalog.records.overlapping(
+            access.warehouse.name, folder_location.canonical
+        ):
             if owner != own:
-                raise Invalid(f"files: {file} is inside {taken}, which belongs to another table")
+                raise Invalid(f"files: {file} is inside {other}, which belongs to another table")
         try:
             with access.io.new_input(file).open() as source:
                 rows += pq.read_metadata(source).num_rows

@@ -37,8 +37,8 @@ def parsed_where(text: str | None, schema: Schema, what: str = "where") -> Boole
     try:
         found = parse(text)
     except (ParseBaseException, RecursionError, ValueError) as error:
-        place = f" at character {error.column}" if isinstance(error, ParseBaseException) else ""
-        raise Invalid(f"{what}: cannot be read{place}. Write it as {PREDICATE_EXAMPLE}") from error
+        where = f" at character {error.column}" if isinstance(error, ParseBaseException) else ""
+        raise Invalid(f"{what}: cannot be read{where}. Write it as {PREDICATE_EXAMPLE}") from error
     with errors_as_catalog_errors(what):
         bind(schema, found, case_sensitive=True)
     return found

@@ -52,8 +52,8 @@ def _create(access: TableAccess, body: RefRequest, kind: SnapshotRefType) -> dic
         raise Invalid("Give snapshot_id or as_of, not both")
     table = access.current()
     if body.name in table.refs():
-        taken = table.refs()[body.name].snapshot_ref_type
-        raise AlreadyExists(f"{access.identifier} has a {taken.value} {body.name} already")
+        existing = table.refs()[body.name].snapshot_ref_type
+        raise AlreadyExists(f"{access.identifier} has a {existing.value} {body.name} already")
     snapshot_id = body.snapshot_id
     if snapshot_id is None:
         snapshot_id = table_at(access, None if body.as_of is None else str(body.as_of)).snapshot_id

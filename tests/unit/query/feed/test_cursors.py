@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.errors import Invalid
-from query.feed.cursors import Cursor, Place, cursor_of, is_token
+from query.feed.cursors import ChangeIndex, Cursor, cursor_of, is_token
 
 NUMBERS = st.integers(0, 2**62)
-PLACES = st.none() | st.builds(Place, st.text(min_size=1, max_size=50), st.integers(1, 2**62))
-CURSORS = st.builds(Cursor, NUMBERS, NUMBERS, NUMBERS, PLACES, st.booleans())
+CHANGE_INDICES = st.none() | st.builds(ChangeIndex, st.text(min_size=1, max_size=50), st.integers(1, 2**62))
+CURSORS = st.builds(Cursor, NUMBERS, NUMBERS, NUMBERS, CHANGE_INDICES, st.booleans())
 
 
 @given(CURSORS)
