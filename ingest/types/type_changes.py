@@ -96,7 +96,7 @@ class TypeChangeRules:
         wanted = self._wanted(name, current, seen)
         if not wanted:
             return None
-        is_rounded = current in _FLOATING and wanted == ["long"]
+        is_rounded = _is_floating(current) and wanted == ["long"]
         types = ["string"] if is_rounded else _common(current, declared or wanted, self.tried.get(name, ()))
         if name in key:
             is_possible = types and column["id"] not in self.fixed_ids and not _FLOATING & set(types)
@@ -108,13 +108,17 @@ class TypeChangeRules:
     def _wanted(self, name: str, current: IcebergType, seen: ObservedColumns) -> list[Any]:
         """The types that the batch asks for and that the column does not hold."""
         declared = [type_ for type_ in seen.declared.get(name, ()) if not fits(type_, current)]
-        if not declared and current in _FLOATING and "long" in seen.declared.get(name, ()):
+        if not declared and _is_floating(current) and "long" in seen.declared.get(name, ()):
             return ["long"] if _is_rounded(name, seen) else []
         if declared:
             return declared if self.follows_source or _has_unfit(name, current, seen) else []
         # Numbers without a declared type. Any other value that does not fit says nothing about its column.
         is_whole = self.follows_source and current in ("int", "long")
         return ["double"] if is_whole and any(map(_has_fraction, seen.undeclared(name))) else []
+
+
+def _is_floating(type_: IcebergType) -> bool:
+    return isinstance(type_, str) and type_ in _FLOATING  # the type of a list or struct is a dict
 
 
 def fits(declared: Any, known: IcebergType) -> bool:

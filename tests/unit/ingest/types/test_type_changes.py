@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +55,7 @@ def test_a_column_does_not_go_back_and_forth(first: str, declared: list[str]) ->
     assert not any(conversion(current, wanted, tried) for wanted in declared)
 
 
-def planned(rules: TypeChangeRules, changes: list[Change], type_: str = "long") -> SchemaPlan:
+def planned(rules: TypeChangeRules, changes: list[Change], type_: object = "long") -> SchemaPlan:
     fields = [
         {"id": 1, "name": "id", "required": True, "type": "long"},
         {"id": 2, "name": "n", "required": False, "type": type_},
@@ -64,7 +66,7 @@ def planned(rules: TypeChangeRules, changes: list[Change], type_: str = "long") 
     )
 
 
-def change(value: object, type_: str | None = None) -> Change:
+def change(value: object, type_: Any = None) -> Change:
     declared = Declared({"id": "long", "n": type_}) if type_ else None
     return Change(0, ("s", "t"), "insert", after={"id": 1, "n": value}, declared=declared)
 
@@ -97,6 +99,13 @@ def test_a_whole_number_is_not_rounded_in_a_column_of_doubles() -> None:
     rules = TypeChangeRules("convert", follows_source=True)
     assert planned(rules, [change(2**53, "long")], "double").conversions == {}
     assert planned(rules, [change(2**53 + 1, "long")], "double").conversions["n"].to == ("string",)
+
+
+def test_a_column_of_lists_can_stay() -> None:
+    rules = TypeChangeRules("convert", follows_source=True)
+    known = {"type": "list", "element-id": 3, "element": "string", "element-required": False}
+    declared = {"type": "list", "element": "string"}
+    assert planned(rules, [change(["a"], declared)], known).conversions == {}
 
 
 def test_split_renames_the_old_column() -> None:
