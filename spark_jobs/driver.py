@@ -22,7 +22,7 @@ from spark_jobs.messages import KeyFileSettings, TableJob, WorkItem
 from spark_jobs.session import spark_session
 from spark_jobs.table_state import TableStates
 
-LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+LOG_SETTINGS = Path(__file__).resolve().with_name("log4j2.properties")
 JAVA_OPTIONS = (
     # A worker that ran out of memory ends, and its supervisor starts another.
     "-XX:+ExitOnOutOfMemoryError",
@@ -60,8 +60,9 @@ def started(uri: str, *, master: str, memory: str, extra: Mapping[str, str] | No
 
 
 def _send_code(spark: SparkSession) -> None:
-    """Executors get this package from the driver; they need pyarrow and pyiceberg of their own. Where they
-    have it installed, `spark.python.daemon.module=spark_jobs.daemon` spares them the loading time.
+    """Executors get this package from the driver, below a relative path; they need pyarrow and pyiceberg of
+    their own. Where they have it installed, `spark.python.daemon.module=spark_jobs.daemon` spares them the
+    loading time.
     """
     package = Path(__file__).parent
     # Executors that start later fetch it too: it stays until the driver ends.
@@ -79,7 +80,7 @@ def warm_up(spark: SparkSession, rounds: int = 2) -> None:
     context = spark.sparkContext
     cores = context.defaultParallelism
     if not str(context.master).startswith("local"):
-        context.parallelize(range(cores), cores).map(_nothing).collect()
+        context.parallelize(range(cores), cores).map(task.load).collect()
         return
     committer = committer_of(context)
     with tempfile.TemporaryDirectory(prefix="calve-warm-") as folder:
@@ -96,10 +97,6 @@ def warm_up(spark: SparkSession, rounds: int = 2) -> None:
                 "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
                 "last-sequence-number": snapshot["sequence-number"],
             }
-
-
-def _nothing(number: int) -> int:
-    return number
 
 
 def _warm_document(folder: str) -> dict[str, Any]:

@@ -38,6 +38,11 @@ from spark_jobs.old_rows import Hit, OldRows, merged_vectors
 from spark_jobs.vectors import by_file
 
 
+def load(number: int) -> int:
+    """Nothing; but a Python worker imports this module for it, with the libraries that batches need."""
+    return number
+
+
 def run(item: WorkItem) -> ItemResult:
     """Do the work of an item. A description that is wrong is a result too: another try cannot help."""
     attempt = _Attempt(item)
