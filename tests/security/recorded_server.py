@@ -100,7 +100,8 @@ class RecordedServer:
     def __init__(self, folder: Path, root: str) -> None:
         self.root = root
         self.files = MemoryFiles()
-        self.settings = Settings(home=folder, port=0, log_level="error")
+        # Without maintenance: it looks for orphans, which are calls of storage that no request made.
+        self.settings = Settings(home=folder, port=0, log_level="error", maintenance=False)
         self._server = ThreadServer(self._application(self.settings), self.settings)
         self.port = self._server.port
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from catalog.store.entries import KEYS_A_DELETION
 from tests.harness.operations import OPERATIONS
 from tests.harness.rest import SCHEMA, Rest, append_body, uuid7
 from tests.harness.stacks import Stack, Stacks
@@ -181,13 +183,23 @@ def test_a_key_that_is_over_can_be_used_again(forgetful: Stack) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def _deleting_key() -> dict[str, str]:
+    """The key of a write that deletes expired records: by chance, one of `KEYS_A_DELETION` does."""
+    while True:
+        key = _key()
+        (text,) = key.values()
+        if zlib.crc32(text.encode()) % KEYS_A_DELETION == 0:
+            return key
+
+
 def test_keys_do_not_pile_up(forgetful: Stack) -> None:
     """Every table of the server's own has an end."""
     rest = Rest(forgetful.url)
     namespace = rest.fresh_namespace()
     for number in range(60):
         body = {"namespace": [namespace, f"n{number}"]}
-        assert rest.call("POST", rest.path("namespaces"), json=body, headers=_key()).status_code == 200
+        headers = _deleting_key() if number == 59 else _key()
+        assert rest.call("POST", rest.path("namespaces"), json=body, headers=headers).status_code == 200
         if number == 30:
             time.sleep(1.5)
     database = sqlite3.connect(forgetful.database.removeprefix("sqlite:///"))
