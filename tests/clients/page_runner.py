@@ -123,7 +123,7 @@ class Reader:
                 check=False,
             )
             assert ended.returncode == 0, f"{command}\n{ended.stderr}"
-            assert '"error":' not in ended.stdout or '"code":' in (expected or ""), ended.stdout
+            assert '"error":{' not in ended.stdout or '"code":' in (expected or ""), ended.stdout
             if expected is not None:
                 assert _dense(expected) in _dense(ended.stdout), f"{expected} is not in {ended.stdout}"
 

@@ -38,4 +38,4 @@ def test_sources(pipeline: Pipeline) -> None:
     reader = Reader(pipeline.stack)
     for block in blocks(ROOT / "docs" / "sources.md"):
         reader.run(block)
-    assert reader.done == 5
+    assert reader.done == 6
