@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, functions
 
 from spark_jobs.casts import cast, fits
 from spark_jobs.commit import BATCH_ID, quoted
 from spark_jobs.landing_job import Progress
-from spark_jobs.messages import BadJob, Job
+from spark_jobs.messages import OneTableJob
 from spark_jobs.server_client import Server, ServerError
 from spark_jobs.slot_session import SlotSession
 
@@ -38,44 +38,11 @@ class ColumnTypes(BaseModel):
     to: tuple[str, ...] = Field(min_length=1)
 
 
-class ConversionJob(BaseModel):
+class ConversionJob(OneTableJob):
     """A job as the server describes it."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
-    id: str
-    epoch: int
-    warehouse: str
-    namespace: tuple[str, ...] = Field(min_length=1)
-    name: str
     names: tuple[str, ...] = Field(min_length=1)  # the mirror and the changes table
     columns: dict[str, ColumnTypes]
-    lease_s: float = 30.0
-
-    @property
-    def label(self) -> str:
-        return ".".join((*self.namespace, self.name))
-
-    @property
-    def lease(self) -> Job:
-        """What heartbeats and the publish need."""
-        return Job(
-            id=self.id,
-            epoch=self.epoch,
-            kind=KIND,
-            warehouse=self.warehouse,
-            lease_s=self.lease_s,
-            commit_timestamp_us=0,
-            batch_id=self.id,
-            tables=(),
-        )
-
-
-def job_from(given: Any) -> ConversionJob:
-    """BadJob names the field that is wrong."""
-    try:
-        return ConversionJob.model_validate(given)
-    except ValidationError as error:
-        raise BadJob(f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +154,7 @@ class ConversionStep:
 
 
 def _schema_change(job: ConversionJob, table: _Table, chosen: Mapping[str, str]) -> dict[str, Any]:
-    """A commit that replaces the columns, if nobody changed the schema meanwhile."""
+    """A commit that replaces the columns, which is refused if the schema has changed meanwhile."""
     metadata, schema = table.metadata, table.schema
     last_id = int(metadata["last-column-id"])
     fields, ids = [], dict[int, int]()

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from spark_jobs import convert, maintenance, verify
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.landing_job import LandingJob, Progress
-from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from
+from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from, parsed
 from spark_jobs.server_client import TRANSACTION_TTL_S, LostLease, Server, ServerError
 from spark_jobs.slot_session import SlotSession, Stores
 from spark_jobs.table_state import TableStates
@@ -184,7 +184,7 @@ class Worker:
     def _maintain(self, slot: int, step: maintenance.MaintenanceStep, given: Any) -> None:
         """A step of maintenance. After a failure the table is free again at once."""
         try:
-            job = maintenance.job_from(given)
+            job = parsed(maintenance.MaintenanceJob, given)
         except BadJob as error:
             self._give_back(given, error)
             return
@@ -192,7 +192,7 @@ class Worker:
         try:
             facts = step.run(job)
             self._server.complete(running.job, facts)
-            say("maintained", job=job.id, table=".".join((*job.namespace, job.name)), **facts)
+            say("maintained", job=job.id, table=job.label, **facts)
         except LostLease as error:
             say("lost", job=job.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - as above; the table is tried again later
@@ -201,24 +201,23 @@ class Worker:
             self._running.pop(slot, None)
 
     def _verify(self, slot: int, verification: verify.Verification, given: Any) -> None:
-        """Verify a mirror. The server hears of a failure, too: the table is tried again later."""
+        """Verify a mirror and send the result. After a failure the server tries the table again later."""
         try:
-            job = verify.job_from(given)
+            job = parsed(verify.VerificationJob, given)
         except BadJob as error:
             self._give_back(given, error)
             return
         running = self._running[slot] = _Running(job.lease)
-        table = ".".join((*job.namespace, job.name))
         try:
             facts = verification.run(job)
             self._server.complete(running.job, facts)
             shown = {name: facts[name] for name in ("rows", "buckets-differing", "ms")}
-            say("verified", job=job.id, table=table, number=job.number, **shown)
+            say("verified", job=job.id, table=job.label, number=job.number, **shown)
         except LostLease as error:
             say("lost", job=job.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - as above
             words = _words(error)
-            say("failed", job=job.id, table=table, error=words)
+            say("failed", job=job.id, table=job.label, error=words)
             with contextlib.suppress(ServerError):  # a lease that is not ended runs out
                 self._server.complete(running.job, {"error": words})
             if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
@@ -227,9 +226,9 @@ class Worker:
             self._running.pop(slot, None)
 
     def _convert(self, slot: int, step: convert.ConversionStep, given: Any) -> None:
-        """Columns of a table get another type. After a failure the server asks for it again later."""
+        """Convert columns of a table. After a failure the server tries the table again later."""
         try:
-            job = convert.job_from(given)
+            job = parsed(convert.ConversionJob, given)
         except BadJob as error:
             self._give_back(given, error)
             return
@@ -244,7 +243,7 @@ class Worker:
             self._running.pop(slot, None)
 
     def _give_back(self, given: Any, error: BadJob) -> None:
-        """A job whose description is wrong; the server hears why, if it can be named at all."""
+        """Tell the server that the description of a job is wrong, and why."""
         say("failed", job=str(given.get("id")), error=str(error))
         with contextlib.suppress(ServerError, KeyError):  # a lease that is not given back runs out
             self._server.fail(str(given["id"]), int(given["epoch"]), str(error), retry=False)

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import SparkSession
 
 from spark_jobs.commit import quoted
-from spark_jobs.messages import BadJob, Job
+from spark_jobs.messages import OneTableJob
 from spark_jobs.server_client import Server
 from spark_jobs.session import attach
 from spark_jobs.slot_session import STORE_PATIENCE, SlotSession
@@ -43,42 +43,13 @@ class Policy(BaseModel):
     target_bytes: int
 
 
-class MaintenanceJob(BaseModel):
+class MaintenanceJob(OneTableJob):
     """A job as the server describes it."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
-    id: str
-    epoch: int
-    warehouse: str
-    namespace: tuple[str, ...] = Field(min_length=1)
-    name: str
     actions: tuple[str, ...]
     sort: tuple[str, ...] = ()
     step_bytes_max: int
     policy: Policy
-    lease_s: float = 30.0
-
-    @property
-    def lease(self) -> Job:
-        """What heartbeats and the end of the job need."""
-        return Job(
-            id=self.id,
-            epoch=self.epoch,
-            kind=KIND,
-            warehouse=self.warehouse,
-            lease_s=self.lease_s,
-            commit_timestamp_us=0,
-            batch_id=self.id,
-            tables=(),
-        )
-
-
-def job_from(given: Any) -> MaintenanceJob:
-    """BadJob names the field that is wrong."""
-    try:
-        return MaintenanceJob.model_validate(given)
-    except ValidationError as error:
-        raise BadJob(f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from error
 
 
 class Layout(BaseModel):

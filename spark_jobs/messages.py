@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -138,13 +138,48 @@ class Job(_Message):
         return given
 
 
+class OneTableJob(_Message):
+    """A job on one table that lands no batch."""
+
+    id: str
+    epoch: int
+    kind: str = ""
+    warehouse: str
+    namespace: tuple[str, ...] = Field(min_length=1)
+    name: str
+    lease_s: float = 30.0
+
+    @property
+    def label(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+    @property
+    def lease(self) -> Job:
+        """What heartbeats and the end of the job need."""
+        return Job(
+            id=self.id,
+            epoch=self.epoch,
+            kind=self.kind,
+            warehouse=self.warehouse,
+            lease_s=self.lease_s,
+            commit_timestamp_us=0,
+            batch_id=self.id,
+            tables=(),
+        )
+
+
 _bytes = bytes.fromhex
+_M = TypeVar("_M", bound=BaseModel)
 
 
 def job_from(given: Any) -> Job:
+    return parsed(Job, given)
+
+
+def parsed(model: type[_M], given: Any) -> _M:
     """BadJob names the field that is missing or of the wrong kind."""
     try:
-        return Job.model_validate(given)
+        return model.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "job"

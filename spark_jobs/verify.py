@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame
 
 from spark_jobs import verify_tasks
 from spark_jobs.changes_fold import Change
 from spark_jobs.checksums import Checksum, Checksums, differing
-from spark_jobs.messages import BadJob, Job
+from spark_jobs.messages import BadJob, OneTableJob
 from spark_jobs.server_client import Server
 from spark_jobs.slot_session import SlotSession
 from spark_jobs.verify_tasks import DIFFERENCE_SCHEMA, ORDER, ROW_SCHEMA, SUM_SCHEMA, TOLD, Side
@@ -39,40 +39,12 @@ class Reference(BaseModel):
     columns: tuple[str, ...] = Field(min_length=1)
 
 
-class VerificationJob(BaseModel):
-    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
-    id: str
-    epoch: int
-    warehouse: str
+class VerificationJob(OneTableJob):
     number: int
-    namespace: tuple[str, ...] = Field(min_length=1)
-    name: str
     changes: str
     key: tuple[str, ...] = ()
     names: dict[str, str]
     reference: Reference | None = None
-    lease_s: float = 30.0
-
-    @property
-    def lease(self) -> Job:
-        return Job(
-            id=self.id,
-            epoch=self.epoch,
-            kind=KIND,
-            warehouse=self.warehouse,
-            lease_s=self.lease_s,
-            commit_timestamp_us=0,
-            batch_id=self.id,
-            tables=(),
-        )
-
-
-def job_from(given: Any) -> VerificationJob:
-    """BadJob names the field that is wrong."""
-    try:
-        return VerificationJob.model_validate(given)
-    except ValidationError as error:
-        raise BadJob(f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from error
 
 
 class Verification:

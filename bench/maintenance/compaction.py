@@ -19,6 +19,7 @@ from bench.rivals.calve import calve
 from spark_jobs import maintenance
 from spark_jobs.commit import quoted
 from spark_jobs.driver import started
+from spark_jobs.messages import parsed
 from spark_jobs.server_client import Server
 from spark_jobs.slot_session import SlotSession, Stores
 
@@ -78,7 +79,8 @@ def run(folder: Path, batches: int, rows: int, say: Callable[[str], None]) -> di
 
 
 def _job(name: str) -> maintenance.MaintenanceJob:
-    return maintenance.job_from(
+    return parsed(
+        maintenance.MaintenanceJob,
         {
             "id": "bench",
             "epoch": 1,
@@ -88,7 +90,7 @@ def _job(name: str) -> maintenance.MaintenanceJob:
             "actions": ["compact"],
             "policy": POLICY,
             "step-bytes-max": 32 * 2**20,
-        }
+        },
     )
 
 

@@ -37,7 +37,7 @@ COMMANDS = {
     "verify": "Compare tables with their changes, or with their source.",
     "maintenance": "Show the health of all tables, and what runs next and why.",
     "sources": "Choose what of a source is stored, pause and resume sources.",
-    "table": "Pause and resume the changes of a table, rebuild its mirror, load it again.",
+    "table": "Pause, resume, rebuild and resync a table.",
     "load": "Load CSV, JSON and Parquet files into a table, also from S3.",
     "export": "Copy a table at one moment into a local file.",
     "flush": "Make everything that was acknowledged visible now.",

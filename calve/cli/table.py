@@ -14,7 +14,7 @@ LOOK_EVERY_S = 0.5
 
 @click.group()
 def command() -> None:
-    """Pause and resume the changes of a table, rebuild its mirror, load it again.
+    """Pause, resume, rebuild and resync a table.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs import maintenance, planning
-from spark_jobs.messages import BadJob
+from spark_jobs.messages import BadJob, parsed
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, delete, insert, moved, update
 from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_slots
@@ -272,7 +272,8 @@ def maintained(pipeline: PipelineLake, name: str) -> dict[str, Any]:
     """A step of maintenance, as the server would describe it."""
     policy = {"small-files-min": 12, "delete-files-max": 8, "delete-ratio": 0.2, "target-bytes": 128 * 2**20}
     described = {"id": "j", "epoch": 1, "warehouse": "main", "namespace": [pipeline.namespace], "name": name}
-    job = maintenance.job_from(
-        described | {"actions": ["compact"], "policy": policy, "step-bytes-max": 32 * 2**20, "sort": []}
+    job = parsed(
+        maintenance.MaintenanceJob,
+        described | {"actions": ["compact"], "policy": policy, "step-bytes-max": 32 * 2**20, "sort": []},
     )
     return maintenance.MaintenanceStep(pipeline.slot.server, pipeline.slot.session).run(job)

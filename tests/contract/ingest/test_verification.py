@@ -58,7 +58,7 @@ def test_a_table_is_verified_by_itself_and_on_request(stack: Stack) -> None:
     number = hand.land(hand.lease("checked"))
     assert shown(hand)["state"] == "unverified"
 
-    job = lease(hand)  # nobody has requested it
+    job = lease(hand)  # the server verifies by itself
     assert (job["kind"], job["name"], job["changes"], job["key"]) == (
         "verify", "orders", "orders__changes", ["id"],
     )  # fmt: skip
