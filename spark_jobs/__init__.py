@@ -1,1 +1,3 @@
-"""Spark against the catalog. Speaks REST only: imports nothing of the other parts."""
+"""The Spark worker and Spark sessions for a Calve server. This package uses HTTP only: it imports no other
+part of Calve.
+"""

@@ -1,7 +1,9 @@
-"""Casts of a column to another type as Spark SQL, and the test that a value stays what it is. Pure.
+"""Build the Spark SQL that casts a column to another type, and the SQL that tests whether a value survives
+it. Pure.
 
-A type is written as in an Iceberg schema. A cast of a value that does not fit is null or wrong; `fits` is
-false for it. The session's time zone is UTC, and text without a zone is UTC, as in staging.
+Types are written as in an Iceberg schema. If a value does not fit the new type, the result of `cast` is null
+or wrong, and `fits` is false. The time zone of the session is UTC, and text without a zone is UTC, as in
+staging.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import re
 
 from spark_jobs.messages import BadJob
 
-DOUBLE_DIGITS = 15  # every decimal number of so many digits comes back from a double as it was
-EXACT_LONG = 2**53  # every whole number up to this is in a double
+DOUBLE_DIGITS = 15  # a decimal number with at most this many digits survives a conversion to double and back
+EXACT_LONG = 2**53  # every integer up to this is exact as a double
 
 _SQL_TYPES = {
     "int": "INT",
@@ -49,17 +51,18 @@ def sql_type(type_: str) -> str:
 
 
 def cast(column: str, from_: str, to: str) -> str:
-    """The value in its new type; `column` is SQL."""
+    """Return the SQL of the value in its new type; `column` is SQL."""
     wanted = sql_type(to)
     if to == "string":
         return _text(column, from_)
     if from_ == "string" and to in ("timestamp", "timestamptz"):
-        instant = f"TRY_CAST({column} AS TIMESTAMP)"  # so that an offset counts for both
+        instant = f"TRY_CAST({column} AS TIMESTAMP)"  # the zone offset in a text is applied for both types
         return instant if to == "timestamptz" else f"CAST({instant} AS TIMESTAMP_NTZ)"
     if to == "uuid":
         return f"LOWER({column})"
     if from_ == "float" and wanted.startswith("DECIMAL"):
-        return f"TRY_CAST(CAST({column} AS STRING) AS {wanted})"  # its own digits, not those of a double
+        # the digits of the value itself, not those of the nearest double
+        return f"TRY_CAST(CAST({column} AS STRING) AS {wanted})"
     return f"TRY_CAST({column} AS {wanted})"
 
 
@@ -71,7 +74,7 @@ def _text(column: str, from_: str) -> str:
 
 
 def fits(column: str, from_: str, to: str) -> str:
-    """Whether a value that is not null is the same in its new type."""
+    """Return SQL that is true if a value that is not null is the same in its new type."""
     value = cast(column, from_, to)
     if to == "string" or (from_, to) == ("int", "double"):
         return "true"
@@ -90,7 +93,7 @@ def _text_fits(column: str, to: str) -> str:
         return f"{column} RLIKE '{_TEXTS[to]}'"
     found = _DECIMAL.fullmatch(to)
     if found:
-        # Further digits would be rounded away without a word.
+        # More digits would be rounded without an error.
         scale = int(found[2])
         return rf"{column} RLIKE '^[+-]?[0-9]*(\\.[0-9]{{0,{scale}}}0*)?$' AND {column} RLIKE '[0-9]'"
     digits = f"LENGTH(REGEXP_REPLACE(REGEXP_REPLACE({column}, '[^0-9]', ''), '^0+', ''))"

@@ -1,13 +1,13 @@
-"""The row of a key after all of its changes, by the changes table alone. Pure.
+"""Compute the row of a key from all of its changes in the changes table. Pure.
 
-It says in a few lines what landing does in many batches, so that the two can be compared:
+Verification compares the result with the mirror. The rules are those that landing applies batch by batch:
 
-- Batches follow each other by their commit time; inside a batch, changes have the order of their file.
-- A change with a position that is older than one that the key has from the same source is ignored.
+- Batches apply in the order of their commit time. Inside a batch, changes apply in the order of their file.
+- A change is ignored if the key already has a change of the same source with a newer position.
 - A truncate removes the row, unless the key has a change of the same source with a newer position.
-- Two rows may swap their keys in one transaction. The insert of a key that has a row, followed by a delete of
-  the key in that transaction, means the row that was there before. A producer that repeats an insert sends
-  the same, so there are two rows that a mirror may have.
+- Two rows may swap their keys in one transaction. An insert of a key that already has a row, followed by a
+  delete of that key in the same transaction, deletes the row that was there before the insert. A producer
+  that sends an insert twice produces the same sequence, so the mirror may have either of two rows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Change(NamedTuple, Generic[Row]):
     position: str
     transaction: str | None
     commit_us: int
-    file: str  # "" if the batch has noted the order of its changes
-    place: int  # in the file, or in the batch
+    file: str  # "" if the batch recorded the order of its changes
+    row_number: int  # in the file, or in the batch if it recorded the order
     row: Row
 
 
 class Outcome(NamedTuple, Generic[Row]):
-    """None: the key has no row. `other` is what it has if no delete meant a row that was hidden."""
+    """The row of a key; None if it has none. `other` is the row if no delete referred to a hidden row."""
 
     row: Row | None
     other: Row | None
@@ -43,8 +43,10 @@ def fold(
     truncates: Sequence[Change[None]] = (),
     through: Mapping[str, str] | None = None,
 ) -> Outcome[Row]:
-    """`changes` are those of one key, sorted by commit time, file and place; `truncates` are sorted alike.
-    Changes behind the positions of `through` are left out.
+    """Return the row after the changes.
+
+    `changes` are the changes of one key, sorted by commit time, file and row number. `truncates` have the
+    same order. Changes after the positions in `through` are ignored.
     """
     ordered = _in_order(changes)
     events: Iterable[Change[Row] | Change[None]] = _merged(ordered, truncates) if truncates else ordered
@@ -59,7 +61,7 @@ def fold(
         if event.operation == TRUNCATE:
             emptied[source] = max(position, emptied.get(source, ""))
             if not position:
-                newest.clear()  # what follows is a new beginning, whatever its positions
+                newest.clear()  # later changes apply, even if their positions are older
             if newest.get(source, "") <= position:
                 row = other = hidden = None
             continue
@@ -81,7 +83,9 @@ def fold(
 
 
 def _in_order(changes: Sequence[Change[Row]]) -> Sequence[Change[Row]]:
-    """Inside a batch, positions decide: a compaction may have reordered a file."""
+    """Return the changes of each batch in the order of their positions: a compaction may have reordered a
+    file.
+    """
     if all(
         one.commit_us != other.commit_us or one.source != other.source or one.position <= other.position
         for one, other in pairwise(changes)
@@ -115,11 +119,15 @@ def _merged(
 
 
 def _is_before(truncate: Change[None], change: Change[Row]) -> bool:
-    """In a batch of several files, the positions of a source tell; without them, a truncate comes first."""
+    """Return whether a truncate applies before a change.
+
+    Across the files of a batch, the positions of the source decide. Without positions, the truncate applies
+    first.
+    """
     if truncate.commit_us != change.commit_us:
         return truncate.commit_us < change.commit_us
     if truncate.file == change.file:
-        return truncate.place < change.place
+        return truncate.row_number < change.row_number
     if truncate.source == change.source and truncate.position and change.position:
         return truncate.position < change.position
     return True

@@ -1,11 +1,11 @@
-"""Checksums of rows that are the same in every engine. Pure, over Arrow.
+"""Checksums of rows that every engine computes alike. Pure, over Arrow.
 
-A value has one text, whatever wrote it (docs/verification.md lists the types). The text of a row is, for each
-column, the number of characters of the value's text, a colon and the text; `-` for null. So no two rows have
-the same text. The hash of a row is the first 15 hexadecimal digits of the MD5 of its text, as a number. A row
-belongs to the bucket that the first digits of the MD5 of its key name. The checksum of a bucket is its number
-of rows and the sum of their hashes: the order of rows does not matter, and a row that is there twice does not
-cancel itself out.
+A value has one text form, independent of the engine that wrote it (docs/verification.md lists the types). The
+text of a row has, for each column, the number of characters of the value's text, a colon and the text, or `-`
+for null. So two different rows never have the same text. The hash of a row is the number given by the first
+15 hexadecimal digits of the MD5 of its text. The first digits of the MD5 of its key are its bucket. The
+checksum of a bucket is the number of its rows and the sum of their hashes: the order of rows does not matter,
+and two equal rows do not cancel each other out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.types as pat
 
 HASH_DIGITS = 15  # 60 bits: a sum of them fits the exact number types of all engines
 BUCKET_DIGITS = 2
-DIGEST_DIGITS = 8  # of a single column, to tell which columns of a row differ
+DIGEST_DIGITS = 8  # of one column, to find the columns of a row that differ
 NULL = "-"
 TEXT = pa.large_string()
 
@@ -42,13 +42,13 @@ Checksums = dict[str, Checksum]  # by bucket
 
 
 def differing(one: Mapping[str, Checksum], other: Mapping[str, Checksum]) -> list[str]:
-    """The buckets that do not have the same rows."""
+    """Return the buckets whose checksums differ."""
     none = Checksum()
     return sorted(name for name in {*one, *other} if one.get(name, none) != other.get(name, none))
 
 
 def checksums(keys: Iterable[str], hashes: Iterable[int], digits: int = BUCKET_DIGITS) -> Checksums:
-    """Of rows, by the MD5 of their keys and their hashes."""
+    """Return the checksum of each bucket, from the MD5 of the keys and the hashes of the rows."""
     rows: dict[str, int] = {}
     sums: dict[str, int] = {}
     for key, hash_ in zip(keys, hashes, strict=True):
@@ -59,7 +59,7 @@ def checksums(keys: Iterable[str], hashes: Iterable[int], digits: int = BUCKET_D
 
 
 def key_digests(columns: Sequence[pa.Array]) -> list[str]:
-    """The MD5 of each key, whose first digits name its bucket."""
+    """Return the MD5 of each key; its first digits are the bucket."""
     return [md5(text.encode()).hexdigest() for text in _row_texts(columns)]  # noqa: S324 - no secret
 
 
@@ -69,7 +69,7 @@ def row_hashes(columns: Sequence[pa.Array]) -> list[int]:
 
 
 def column_digests(columns: Sequence[pa.Array]) -> list[str]:
-    """For each row, a short digest of each of its values, one after the other."""
+    """Return, for each row, the digests of its values, joined."""
     parts = [
         [NULL * DIGEST_DIGITS if text is None else md5(text.encode()).hexdigest()[:DIGEST_DIGITS]  # noqa: S324
          for text in texts(column).to_pylist()]
@@ -79,11 +79,11 @@ def column_digests(columns: Sequence[pa.Array]) -> list[str]:
 
 
 def columns_that_differ(one: str, other: str, names: Sequence[str]) -> list[str]:
-    """By the digests of two rows."""
+    """Return the columns whose digests differ between two rows."""
     return [
         name
-        for place, name in enumerate(names)
-        if one[place * DIGEST_DIGITS :][:DIGEST_DIGITS] != other[place * DIGEST_DIGITS :][:DIGEST_DIGITS]
+        for index, name in enumerate(names)
+        if one[index * DIGEST_DIGITS :][:DIGEST_DIGITS] != other[index * DIGEST_DIGITS :][:DIGEST_DIGITS]
     ]
 
 
@@ -99,7 +99,7 @@ def _row_texts(columns: Sequence[pa.Array]) -> list[str]:
 
 
 def texts(column: pa.Array) -> pa.Array:
-    """The text of each value; null stays null."""
+    """Return the text of each value; null stays null."""
     type_ = column.type
     if isinstance(type_, pa.UuidType):
         return _each(column.storage, lambda value: str(uuid.UUID(bytes=value)))
@@ -123,7 +123,7 @@ def _each(column: pa.Array, text: Any) -> pa.Array:
 
 
 def _float_text(value: float) -> str:
-    """17 digits tell every double apart."""
+    """Return 17 significant digits, which identify every double."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,4 +1,4 @@
-"""Inserts that contradict a guessed key: of a row whose key another row has. Pure, over Arrow."""
+"""Find inserts that contradict a guessed key: inserts of a key that another row has. Pure, over Arrow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_jobs.messages import STAGED, TableJob
 
-IS_DELETED = "_is_deleted"  # of a row that was deleted softly
+IS_DELETED = "_is_deleted"  # from a row that was soft-deleted
 KEPT = 20
 Key = tuple[object, ...]
 
@@ -17,7 +17,7 @@ Key = tuple[object, ...]
 @dataclass(frozen=True, slots=True)
 class Clashes:
     count: int = 0
-    differing: tuple[tuple[str, ...], ...] = ()  # of some of them, the columns whose values differ
+    differing: tuple[tuple[str, ...], ...] = ()  # for some of them, the columns whose values differ
 
 
 def clashes(
@@ -27,12 +27,14 @@ def clashes(
     current: Sequence[bool] | None,
     living: Callable[[list[object], list[str]], dict[object, dict[str, object]]] | None,
 ) -> Clashes:
-    """`keys[row]` is the key of a row; `living` answers the rows of the mirror for keys."""
+    """Return the inserts that contradict the key. `keys[row]` is the key of a row; `living` returns the rows
+    that the mirror has for keys.
+    """
     operations = table.column(f"{STAGED}operation").to_pylist()
     moved = _moved(table, job)
-    last: dict[object, int | None] = {}  # the row that wrote a key last; None: it is gone
+    last: dict[object, int | None] = {}  # the row that wrote a key last; None if it was deleted
     pairs: list[tuple[int, int]] = []
-    first: dict[object, int] = {}  # inserts whose key may live in the mirror
+    first: dict[object, int] = {}  # inserts whose key the mirror may have
     emptied = living is None
     for row, operation in enumerate(operations):
         if current is not None and not current[row]:
@@ -55,7 +57,9 @@ def clashes(
 
 
 def _claims_key(operation: str, operations: Sequence[str], former: int | None) -> bool:
-    """A row that is read again replaces what came before, unless that was read by the same load."""
+    """Return whether the row must be the first of its key. A row that is read again replaces an earlier one,
+    unless the same load read both.
+    """
     if operation == "insert":
         return True
     return operation == "read" and (former is None or operations[former] == "read")

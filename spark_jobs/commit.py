@@ -1,7 +1,7 @@
-"""The commits of a batch, by Iceberg's own library in the driver's JVM.
+"""Prepare the commits of a batch with Iceberg's own library, in the driver's JVM.
 
-Tasks have written and described the files; here each table gets one snapshot with them. Manifests are
-written, no data file is read, and nothing is sent: the requirements and updates go with the publish.
+Tasks have written and described the files. This module adds them to each table in one snapshot. It writes
+manifests, reads no data file and sends nothing: the publish request carries the requirements and updates.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from pyspark import SparkContext
 
 BATCH_ID = "calve.batch-id"  # in the summary of every snapshot
-# Iceberg has no public TableOperations for a table that is only known by its document and can be written to.
-# Spark has the compiler of its generated code in the driver.
+# Iceberg has no public, writable TableOperations for a table that is known only by its metadata document.
+# Spark's driver has a Java compiler, the one that compiles its generated code.
 _OPERATIONS = """
 public class DocumentOperations extends org.apache.iceberg.StaticTableOperations {
   private final String folder;
@@ -37,7 +37,7 @@ public class DocumentOperations extends org.apache.iceberg.StaticTableOperations
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A commit in the JSON of the REST specification. `files` reads which metadata files were written."""
+    """A commit in the JSON of the REST specification. `files` returns the metadata files it wrote."""
 
     requirements: list[Any]
     updates: list[Any]
@@ -45,7 +45,7 @@ class Prepared:
 
 
 class Committer:
-    """Prepares commits to tables that are given by their documents. Safe to use from several threads."""
+    """Prepares commits to tables that are given by their metadata documents. Thread-safe."""
 
     def __init__(self, context: SparkContext) -> None:
         spark: Any = context
@@ -59,7 +59,7 @@ class Committer:
         (self._operations,) = compiler.getClassLoader().loadClass("DocumentOperations").getConstructors()
 
     def file_io(self, properties: Mapping[str, str]) -> Any:
-        """Iceberg's FileIO; the scheme of each location decides which."""
+        """Iceberg's FileIO, chosen by the scheme of each location."""
         name = "org.apache.iceberg.io.ResolvingFileIO"
         return self._iceberg.CatalogUtil.loadFileIO(name, dict(properties), self._hadoop)
 
@@ -73,9 +73,10 @@ class Committer:
         truncated: bool = False,
         summary: Mapping[str, str] | None = None,
     ) -> Prepared | None:
-        """A snapshot that adds files, given in the JSON of the REST specification, and removes deletion
-        vectors that new ones replace. `truncated` removes all rows that are there. None if there is nothing
-        to do.
+        """Prepare a snapshot that adds files, given in the JSON of the REST specification, and removes
+        deletion vectors that new ones replace.
+
+        `truncated` removes all existing rows. Returns None if there is nothing to commit.
         """
         if not described and not truncated:
             return None
@@ -84,7 +85,8 @@ class Committer:
         for name, value in (summary or {}).items():
             update.set(name, value)
         if not str(document["location"]).startswith("s3"):
-            # Iceberg looks every 10 ms whether its pool is done; the few small files of a commit take less.
+            # Iceberg polls its thread pool every 10 ms; the few small files of a commit take less time than
+            # that.
             executors = self._iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
             update = update.scanManifestsWith(executors.newDirectExecutorService())
         update.commit()
@@ -116,7 +118,7 @@ class Committer:
         elif deletes:
             update = transaction.newRowDelta()
             snapshot = transaction.startMetadata().currentSnapshot()
-            if snapshot is not None:  # else every vector that the table ever got counts as a conflict
+            if snapshot is not None:  # without it, every vector that the table ever got counts as a conflict
                 update = update.validateFromSnapshot(snapshot.snapshotId())
             for text in removed:
                 update.removeDeletes(parser.fromJson(mapper.readTree(text), specs))
@@ -149,10 +151,10 @@ class Committer:
 
 @lru_cache(maxsize=1)
 def committer_of(context: SparkContext) -> Committer:
-    """One for all slots of a worker."""
+    """Return the committer of this JVM, which all slots of a worker share."""
     return Committer(context)
 
 
 def quoted(*names: str) -> str:
-    """A name of several parts as Spark reads it: `a`.`b`.`c`"""
+    """Return a name of several parts in Spark's quotes: `a`.`b`.`c`"""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)

@@ -2,10 +2,10 @@
 
 Iceberg cannot change a long to text in place. The column is replaced by one with the same name and another
 field id, and every row is written again with its value cast. Spark tasks read the newest snapshot and write
-all data files. Older snapshots keep their schema and their files, so their rows stay as they were.
+all data files. Older snapshots keep their schema and their files.
 
-The work is done in an open transaction. Before it, one query counts for each type to try the values that
-would not be the same in it; the first type that holds all values of both tables is taken.
+The job runs in an open transaction. Before that, one query counts, for each candidate type, the values that
+would change. The first type that keeps all values of both tables is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRIED_TYPES = "calve.tried-types"
 
 
 class ColumnTypes(BaseModel):
-    """`to` are the types to try in order; the last holds every value."""
+    """`to` are the candidate types in order; the last one can hold every value."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
     from_: str = Field(alias="from")
@@ -39,7 +39,7 @@ class ColumnTypes(BaseModel):
 
 
 class ConversionJob(OneTableJob):
-    """A job as the server describes it."""
+    """A conversion job, as the server describes it."""
 
     names: tuple[str, ...] = Field(min_length=1)  # the mirror and the changes table
     columns: dict[str, ColumnTypes]
@@ -66,14 +66,16 @@ class _Table:
 
 
 class ConversionStep:
-    """Carries out jobs in one worker slot."""
+    """Runs conversion jobs in one worker slot."""
 
     def __init__(self, server: Server, slot: SlotSession) -> None:
         self._server = server
         self._slot = slot
 
     def run(self, job: ConversionJob, progress: Progress) -> dict[str, Any]:
-        """Convert and publish. Returns what was done. LostLease, or the error of Spark or of the server."""
+        """Convert the columns and publish. Returns facts about the job for the server. Raises LostLease, or
+        the error of Spark or of the server.
+        """
         started_s = time.monotonic()
         described = {name: one.model_dump(by_alias=True) for name, one in job.columns.items()}
         progress.set(converting=job.label, columns=described, stage="check")
@@ -95,7 +97,7 @@ class ConversionStep:
         try:
             self._server.abort_transaction(warehouse, transaction)
         except ServerError:
-            return  # the error that led here is raised; the next job of this slot aborts the leftover
+            return  # the error that led here is raised; the next job of this slot aborts the transaction
 
     def _convert(self, job: ConversionJob, prefix: str, progress: Progress) -> dict[str, Any]:
         tables = [_Table(name, self._server.load_table(prefix, job.namespace, name)) for name in job.names]
@@ -119,33 +121,33 @@ class ConversionStep:
         return quoted(self._slot.catalog(job.warehouse), *job.namespace, table.name)
 
     def _frame(self, job: ConversionJob, table: _Table) -> DataFrame | None:
-        """The rows of the newest snapshot, with the schema that it was written with."""
+        """Return the rows of the newest snapshot, with the schema that it was written with."""
         if table.snapshot_id is None:
             return None
         reader = self._slot.spark.read.option("versionAsOf", str(table.snapshot_id))
         return reader.table(self._sql_name(job, table))
 
     def _chosen(self, job: ConversionJob, tables: Sequence[_Table]) -> dict[str, str]:
-        """For each column the first type in which all values of both tables are the same."""
+        """Choose, for each column, the first type that keeps all values of both tables."""
         misfits: dict[tuple[str, str], int] = {}
         for table in tables:
             frame = self._frame(job, table)
             if frame is None:
                 continue
-            asked = [
+            candidates = [
                 (name, to, type_)
                 for name, type_ in table.types(list(job.columns)).items()
                 for to in job.columns[name].to[:-1]
                 if to != type_
             ]
-            if not asked:
+            if not candidates:
                 continue
             counts = [
                 f"COUNT_IF({quoted(name)} IS NOT NULL AND NOT {fits(quoted(name), type_, to)})"
-                for name, to, type_ in asked
+                for name, to, type_ in candidates
             ]
             row = frame.selectExpr(*counts).collect()[0]
-            for (name, to, _), count in zip(asked, row, strict=True):
+            for (name, to, _), count in zip(candidates, row, strict=True):
                 misfits[name, to] = misfits.get((name, to), 0) + count
         return {
             name: next((to for to in one.to if not misfits.get((name, to))), one.to[-1])
@@ -154,7 +156,7 @@ class ConversionStep:
 
 
 def _schema_change(job: ConversionJob, table: _Table, chosen: Mapping[str, str]) -> dict[str, Any]:
-    """A commit that replaces the columns, which is refused if the schema has changed meanwhile."""
+    """Return a commit that replaces the columns. It fails if the schema has changed meanwhile."""
     metadata, schema = table.metadata, table.schema
     last_id = int(metadata["last-column-id"])
     fields, ids = [], dict[int, int]()
@@ -188,7 +190,7 @@ def _schema_change(job: ConversionJob, table: _Table, chosen: Mapping[str, str])
 
 
 def _expressions(table: _Table, chosen: Mapping[str, str]) -> list[str] | None:
-    """The columns of a row after the conversion; None if none of them changes."""
+    """Return the columns of a row after the conversion; None if none of them changes."""
     found, changes = [], False
     for field in table.schema["fields"]:
         name, type_ = quoted(field["name"]), field["type"]
@@ -199,7 +201,7 @@ def _expressions(table: _Table, chosen: Mapping[str, str]) -> list[str] | None:
 
 
 def _tried(table: _Table, columns: Mapping[str, ColumnTypes], chosen: Mapping[str, str]) -> dict[str, Any]:
-    """So that a column is not narrowed again to a type that it had, or that its values did not fit."""
+    """Record the types that were tried, so that no later batch narrows a column to one of them again."""
     known: dict[str, list[str]] = json.loads(table.metadata.get("properties", {}).get(TRIED_TYPES) or "{}")
     for name, one in columns.items():
         known[name] = sorted({*known.get(name, ()), one.to[0], chosen[name]})

@@ -1,11 +1,11 @@
-"""Files of a table, as a task reads and writes them.
+"""Read and write the files of a table in a Spark task.
 
 PyIceberg writes data files, so field ids, types, partition folders, metrics and `write.*` properties follow
-the table. It has no writer for position deletes: that is here. Each file is described in the content-file
-JSON of the REST specification.
+the table. It has no writer for position deletes: `Writer.write_deletes` is one. Each file is described in the
+content-file JSON of the REST specification.
 
-The name of a data file ends with `-calve-` and the key that its rows were folded by. Among the files of one
-such mark a key lives in the newest file that has it, and nowhere else.
+The name of a data file ends with `-calve-` and a mark for the key that its rows were folded by. Among the
+files with one mark, only the newest file that has a key has its live row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pyiceberg.utils.properties import property_as_int
 from spark_jobs.messages import BadJob
 
 FIELD_ID = b"PARQUET:field_id"
-FILE_PATH_ID, POS_ID = 2147483546, 2147483545  # by the specification
+FILE_PATH_ID, POS_ID = 2147483546, 2147483545  # required by the specification
 POSITIONS = pa.schema(
     [
         pa.field("file_path", pa.string(), nullable=False, metadata={FIELD_ID: str(FILE_PATH_ID).encode()}),
@@ -64,7 +64,9 @@ def file_io(properties: Mapping[str, str]) -> FileIO:
 
 
 def key_mark(metadata: TableMetadata, key: Sequence[str]) -> str:
-    """How the name of a data file ends whose rows were folded by this key; without a key, appended."""
+    """Return how the name of a data file ends whose rows were folded by this key. Without a key, rows are
+    appended.
+    """
     ids = ".".join(str(field_id(metadata.schema(), column)) for column in key)
     return f"-calve-k{ids}" if ids else "-calve-a"
 
@@ -78,7 +80,7 @@ def field_id(schema: Schema, column: str) -> int:
 
 
 def field_of(schema: Schema, column: str) -> NestedField:
-    """By its name alone: a dot in it is part of the name."""
+    """Return the field with exactly this name: a dot is part of the name."""
     for found in schema.fields:
         if found.name == column:
             return found
@@ -89,7 +91,7 @@ def field_of(schema: Schema, column: str) -> NestedField:
 
 
 def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The rows with the columns and types of the table. BadJob if they do not fit."""
+    """Return the rows with the columns and types of the table. BadJob if they do not fit."""
     given = dict(zip(rows.column_names, rows.columns, strict=True))
     unknown = given.keys() - {found.name for found in schema.fields}
     if unknown:
@@ -108,7 +110,7 @@ def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
 def cast_column(
     column: pa.ChunkedArray | pa.Array, type_: IcebergType, target: pa.DataType | None = None
 ) -> Any:
-    """A column with the Arrow type that PyIceberg has for a type."""
+    """Return a column with the Arrow type that PyIceberg uses for a type."""
     arrow = target if target is not None else schema_to_pyarrow(type_, include_field_ids=False)
     if column.type == arrow:
         return column
@@ -121,7 +123,7 @@ def cast_column(
 
 
 def _uuid_bytes(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """From text, as it is staged, or from bytes."""
+    """Return UUIDs as bytes, from staged text or from bytes."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if column.type == pa.binary(16):
@@ -131,7 +133,7 @@ def _uuid_bytes(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def without_extension(column: Any) -> Any:
-    """A uuid as its bytes, which can be compared and grouped."""
+    """Return a uuid column as bytes, which can be compared and grouped."""
     if isinstance(column.type, pa.UuidType):
         if isinstance(column, pa.ChunkedArray):
             chunks = [chunk.storage for chunk in column.chunks]
@@ -149,8 +151,10 @@ def read_rows(
     *,
     group: int | None = None,
 ) -> pa.Table:
-    """Columns of a data file with the table's present names and types; all rows in their order, or those at
-    the positions, in the order of these, or those of a row group. Only row groups that are needed are read.
+    """Read columns of a data file, with the table's current names and types.
+
+    Returns all rows in order, or those at `positions`, in that order, or those of one row group. Only the row
+    groups that are needed are read.
     """
     ids = {field_id(metadata.schema(), column) for column in columns}
     wanted = prune_columns(metadata.schema(), ids, select_full_types=True)
@@ -181,7 +185,9 @@ def read_rows(
 
 
 def _groups(file: pq.ParquetFile, positions: pa.Array | None) -> tuple[list[int], pa.Array | None]:
-    """The row groups that have the positions, and the index of each among the rows of these groups."""
+    """Return the row groups that have the positions, and the index of each position among the rows of these
+    groups.
+    """
     count = file.metadata.num_row_groups
     if positions is None:
         return list(range(count)), None
@@ -203,7 +209,7 @@ def _groups(file: pq.ParquetFile, positions: pa.Array | None) -> tuple[list[int]
 
 @dataclass(frozen=True)
 class _NamedTask(WriteTask):
-    """A file of PyIceberg's writer under a name of ours."""
+    """Gives a file of PyIceberg's writer a name chosen here."""
 
     name: str = ""
 
@@ -213,7 +219,7 @@ class _NamedTask(WriteTask):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A new data file: its description, its rows."""
+    """A new data file: its description and its rows."""
 
     path: str
     json: str
@@ -223,8 +229,10 @@ class Written:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes the files of one table in one task. `names` begins every file name; `begun` has the path of
-    every file that may exist, so that a task that fails can delete them.
+    """Writes the files of one table in one task.
+
+    `names` begins every file name. `begun` has the path of every file that may exist, so that a failed task
+    can delete them.
     """
 
     metadata: TableMetadata
@@ -234,7 +242,7 @@ class Writer:
     _number: int = 0
 
     def write(self, rows: pa.Table, mark: str) -> Iterator[Written]:
-        """Data files with these rows, one or more for each partition."""
+        """Write data files with these rows, one or more for each partition."""
         rows = self._in_sort_order(fitted(rows, self.metadata.schema()))
         if not rows.num_rows:
             return
@@ -270,7 +278,7 @@ class Writer:
         return [(part.partition_key, part.arrow_table_partition) for part in found]
 
     def _in_sort_order(self, rows: pa.Table) -> pa.Table:
-        """PyIceberg writes rows as they come, and says so: its files name no sort order."""
+        """Sort the rows: PyIceberg writes rows as they come, and its files declare no sort order."""
         by = []
         for part in self.metadata.sort_order().fields:
             column = self.metadata.schema().find_column_name(part.source_id)
@@ -286,7 +294,9 @@ class Writer:
     def write_deletes(
         self, positions: pa.Table, spec_id: int, partition: Sequence[Any]
     ) -> tuple[str, str, int]:
-        """One file of position deletes, for data files of one partition: path, description, bytes."""
+        """Write one file of position deletes, for data files of one partition. Returns path, description and
+        size.
+        """
         path = self.begin("-calve-deletes.parquet")
         table = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(POSITIONS)
         codec = self.metadata.properties.get("write.parquet.compression-codec", "zstd")
@@ -302,7 +312,7 @@ class Writer:
         return path, _deletes_json(path, size, table, footers[0], spec_id, partition), size
 
     def begin(self, end: str) -> str:
-        """The path of a new file of deletes, whose name ends so."""
+        """Return the path of a new delete file whose name has this ending."""
         path = self._location(self._name(end), None)
         self.begun.append(path)
         return path
@@ -326,7 +336,7 @@ def _void_key(spec: PartitionSpec, schema: Schema) -> PartitionKey:
 
 
 def data_file_json(file: DataFile, spec: PartitionSpec, schema: Schema) -> str:
-    """A data file in the JSON of the REST specification."""
+    """Return the description of a data file in the JSON of the REST specification."""
     given: dict[str, Any] = {
         "content": "data",
         "file-path": file.file_path,

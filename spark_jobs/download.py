@@ -1,8 +1,8 @@
-"""Fetch a file over HTTPS as pip does: with its certificates and its proxy.
+"""Download a file over HTTPS with the certificates and the proxy that pip would use.
 
-Certificates: those of the system (SSL_CERT_FILE and SSL_CERT_DIR included), certifi's where it is installed,
-and the file that PIP_CERT, REQUESTS_CA_BUNDLE or pip's configuration names. Proxy: pip's own setting, or
-HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+Certificates: those of the system (including SSL_CERT_FILE and SSL_CERT_DIR), those of certifi if it is
+installed, and the file that PIP_CERT, REQUESTS_CA_BUNDLE or pip's configuration names. Proxy: pip's setting,
+or HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_S = 60
 
 
 class DownloadFailed(Exception):
-    """The message names the address and the reason."""
+    """The download failed; the message has the address and the reason."""
 
 
 def download(address: str, to: Path) -> None:
@@ -47,7 +47,7 @@ def _trusted() -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
         import certifi
-    except ImportError:  # the system's certificates must do
+    except ImportError:  # without certifi, the certificates of the system are used
         pass
     else:
         context.load_verify_locations(certifi.where())
@@ -68,7 +68,7 @@ def _proxies() -> urllib.request.ProxyHandler:
 
 @cache
 def pip_settings() -> dict[str, str]:
-    """What pip's files and PIP_* variables say; empty without pip. A variable overrides a file."""
+    """Return the settings in pip's files and PIP_* variables, which override the files; empty without pip."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
     found: dict[str, str] = {}

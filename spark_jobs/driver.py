@@ -1,4 +1,4 @@
-"""The Spark of a worker: its settings, its start, and whether it is alive."""
+"""Start the Spark driver of a worker, warm it up, and check whether it is alive."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from spark_jobs.table_state import TableStates
 
 LOG_SETTINGS = Path(__file__).resolve().with_name("log4j2.properties")
 JAVA_OPTIONS = (
-    # A worker that ran out of memory ends, and its supervisor starts another.
+    # A worker that runs out of memory exits, and its supervisor starts another.
     "-XX:+ExitOnOutOfMemoryError",
-    # Small jobs one after another are planned, hardly computed: the second compiler never earns its keep.
+    # Small jobs are mostly planning: the optimizing compiler costs more than it saves.
     "-XX:TieredStopAtLevel=1",
     f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
 )
 SETTINGS = {
     "spark.app.name": "calve-worker",
     "spark.sql.caseSensitive": "true",
-    "spark.sql.defaultCatalog": "spark_catalog",  # a statement that names no catalog reaches no server
+    "spark.sql.defaultCatalog": "spark_catalog",  # a statement without a catalog name must not reach a server
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0s",
-    # What a batch consists of is known exactly; there is nothing to find out while it runs.
+    # The size of a batch is known exactly, so adaptive planning has nothing to discover.
     "spark.sql.adaptive.enabled": "false",
-    # What ran is in the jobs of the server.
+    # The server keeps the list of jobs.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "100",
@@ -48,7 +48,7 @@ SETTINGS = {
 
 
 def started(uri: str, *, master: str, memory: str, extra: Mapping[str, str] | None = None) -> SparkSession:
-    """SparkUnavailable or JarsMissing if this machine lacks something."""
+    """Start Spark. SparkUnavailable or JarsMissing if this machine lacks something."""
     settings = {**SETTINGS, "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS)}
     if master.startswith("local"):
         settings["spark.python.daemon.module"] = "spark_jobs.daemon"
@@ -60,12 +60,13 @@ def started(uri: str, *, master: str, memory: str, extra: Mapping[str, str] | No
 
 
 def _send_code(spark: SparkSession) -> None:
-    """Executors get this package from the driver, below a relative path; they need pyarrow and pyiceberg of
-    their own. Where they have it installed, `spark.python.daemon.module=spark_jobs.daemon` spares them the
+    """Send this package to the executors, below a relative path. They need their own pyarrow and pyiceberg.
+
+    Where executors have this package installed, `spark.python.daemon.module=spark_jobs.daemon` saves them the
     loading time.
     """
     package = Path(__file__).parent
-    # Executors that start later fetch it too: it stays until the driver ends.
+    # Executors that start later fetch it too, so it stays until the driver ends.
     folder = tempfile.mkdtemp(prefix="calve-code-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     spark.sparkContext.addPyFile(
@@ -74,8 +75,10 @@ def _send_code(spark: SparkSession) -> None:
 
 
 def warm_up(spark: SparkSession, rounds: int = 2) -> None:
-    """What a batch does, on a table of its own in a temporary folder: Python workers start, and classes are
-    loaded, before the first batch. Executors elsewhere do not see that folder: they load their libraries.
+    """Write small batches to a table in a temporary folder, so that Python workers start and classes are
+    loaded before the first real batch.
+
+    Executors on other machines cannot see that folder: they only load their libraries.
     """
     context = spark.sparkContext
     cores = context.defaultParallelism
@@ -124,7 +127,7 @@ def _warm_document(folder: str) -> dict[str, Any]:
 
 
 def _warm_item(folder: Path, document: Mapping[str, Any], number: int) -> WorkItem:
-    """Two rows for the table, of which the second round replaces one."""
+    """Return an item with two rows for the table. The second round replaces one of them."""
     rows = pa.table(
         {
             "id": pa.array([1, 2 + number], pa.int64()),
@@ -149,7 +152,7 @@ def _warm_item(folder: Path, document: Mapping[str, Any], number: int) -> WorkIt
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether the JVM answers and its context runs."""
+    """Return whether the JVM responds and its context runs."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - Spark has no other way
     except (Py4JError, OSError, AttributeError):
@@ -157,7 +160,7 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """Whether the JVM's process is gone."""
+    """Return whether the process of the JVM has ended."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001
     process = getattr(gateway, "proc", None)
     return process is not None and process.poll() is not None

@@ -1,16 +1,16 @@
-"""From the staged rows of a batch to the rows that are written. Pure, over Arrow.
+"""Fold the staged rows of a batch to the rows that are written. Pure, over Arrow.
 
-`fold` gives the complete change rows for `<table>__changes`, and for the mirror one row of each key, the
-last one. What it needs to know of the tables comes in as `past` (late batches) and `bases` (rows of the
-mirror that missing values come from).
+`fold` returns the complete rows for `<table>__changes`, and for the mirror the last row of each key. `past`
+describes what the changes table already has (for late batches), and `bases` reads the rows of the mirror that
+missing values come from.
 
 A column that an event leaves out keeps its old value. That value is in an earlier event of the same row in
-this batch, or in the mirror; after a key change it is in the row that was deleted just before, over any
-number of key changes. A deleted row leaves nothing behind for a new row of its key, a truncate nothing at
-all.
+this batch, or in the mirror. After a key change it is in the row that was deleted just before, over any
+number of key changes. A new row takes no values from a deleted row of the same key, nor from a row before a
+truncate.
 
-Inside one source transaction a row may move to a key that another row leaves later, as when two rows swap
-their keys. The delete that follows then means the row that was there before.
+Inside one source transaction, a row may move to a key that another row leaves later, as when two rows swap
+their keys. The delete that follows then refers to the row that had the key before.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from spark_jobs.clashes import Clashes, clashes
 from spark_jobs.messages import STAGED, BadJob, TableJob
 from spark_jobs.value_sources import Key, Transaction, sources
 
-DELETE = f"{STAGED}delete"  # of a folded row: its key leaves the mirror
+DELETE = f"{STAGED}delete"  # of a folded row: delete the key from the mirror
 BASE = f"{STAGED}base"  # the number of a row of the mirror that missing values come from
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SMALL_ROWS_MAX = 10_000
 
-# The bases that are wanted (their keys and numbers), and the columns that are wanted of them.
+# Arguments: the keys and numbers of the requested rows, and the requested columns.
 Bases = Callable[[pa.Table, list[str]], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """`known`: (source, event id). `newest`: the newest position for (source, key). `emptied`: the newest
-    truncate of a source.
+    """What the changes table has already. `known`: (source, event id). `newest`: the newest position of
+    (source, key). `emptied`: the newest truncate of a source.
     """
 
     known: frozenset[tuple[str, str]] = frozenset()
@@ -60,7 +60,7 @@ class Past:
         )
         return [
             not position
-            or operation == "truncate"  # how it is applied looks at the changes by itself
+            or operation == "truncate"  # the code that applies a truncate compares the changes itself
             or max(self.newest.get((source, row), ""), self.emptied.get(source, "")) <= position
             for operation, source, position, row in facts
         ]
@@ -68,7 +68,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class LateTruncate:
-    """A truncate that comes late: rows with a newer change of the same source stay."""
+    """A truncate that arrives late: rows with a newer change of the same source stay."""
 
     source: str
     position: str
@@ -76,7 +76,9 @@ class LateTruncate:
 
 @dataclass(frozen=True, slots=True)
 class MirrorRows:
-    """One row of each key: the columns of the mirror, and `DELETE`. First the mirror is emptied, if so."""
+    """One row for each key: the columns of the mirror, and `DELETE`. If `truncated` is set, the mirror is
+    emptied first.
+    """
 
     rows: pa.Table
     truncated: bool = False
@@ -87,18 +89,20 @@ class MirrorRows:
 class Folded:
     changes: pa.Table | None
     mirror: MirrorRows | None
-    repeated: int = 0  # events that the changes table has already
+    repeated: int = 0  # events that the changes table already has
     clashes: Clashes = field(default_factory=Clashes)
 
 
 def fold(
     table: pa.Table, job: TableJob, commit_us: int, *, past: Past | None = None, bases: Bases | None = None
 ) -> Folded:
-    """`past` is given for late batches of tables with a changes table, `bases` where there is a mirror."""
+    """Fold a batch. `past` is given for late batches of tables with a changes table, `bases` if there is a
+    mirror.
+    """
     table = _in_order(table)
     _check_keys(table, job)
     before = table.num_rows
-    current = None  # rows that are not older than what the tables show already
+    current = None  # rows that are not older than those in the tables
     if past is not None:
         table = table.filter(past.is_new(table))
         current = past.is_current(table, job.key)
@@ -138,7 +142,7 @@ def _check_keys(table: pa.Table, job: TableJob) -> None:
 def change_rows(
     table: pa.Table, job: TableJob, commit_us: int, hidden: Mapping[int, int] | None = None
 ) -> pa.Table:
-    """The rows of the changes table: all events, with the columns that tell of them."""
+    """Return the rows of the changes table: all events, with the columns that describe them."""
     computed = {
         "commit-timestamp": pa.repeat(pa.scalar(commit_us, TIMESTAMP), table.num_rows),
         "order": _order(table, hidden or {}),
@@ -155,8 +159,8 @@ def change_rows(
 
 
 def _order(table: pa.Table, hidden: Mapping[int, int]) -> pa.ChunkedArray | pa.Array:
-    """The order in which the changes of a key apply, within the batch: a hidden delete stands just before the
-    row that has taken over its key.
+    """Return the order in which the changes of a key apply within the batch. A hidden delete applies just
+    before the row that took over its key.
     """
     order = pc.add(pc.multiply(table.column(f"{STAGED}seq"), 2), 1)
     if not hidden:
@@ -169,8 +173,9 @@ def _order(table: pa.Table, hidden: Mapping[int, int]) -> pa.ChunkedArray | pa.A
 
 
 def _absent(table: pa.Table, job: TableJob) -> pa.Array:
-    """JSON of the columns that an update left out. An insert that lacks values is half of a key change: its
-    values came from another row, and are final.
+    """Return, as JSON, the columns that an update left out.
+
+    An insert that lacks values is half of a key change: its values came from another row and are final.
     """
     if not job.has_absent:
         return pa.nulls(table.num_rows, pa.string())
@@ -192,14 +197,14 @@ def _mirror_rows(
     current: Sequence[bool] | None,
     hidden: Mapping[int, int],
 ) -> MirrorRows:
-    """`hidden` are deletes of rows whose key another row has taken over."""
+    """Return the rows of the mirror. `hidden` are deletes of rows whose key another row has taken over."""
     operations = table.column(f"{STAGED}operation")
     if job.append_only:
         rows = table.filter(pc.invert(pc.is_in(operations, pa.array(["delete", "truncate"]))))
         return MirrorRows(_written(rows, job, commit_us))
     truncates = _indices(operations, "truncate") if job.counts["truncate"] else []
     late = [LateTruncate(_text(table, "source", at), _text(table, "position", at)) for at in truncates]
-    # One without a position counts by arrival: it takes everything.
+    # A truncate without a position applies in the order of arrival, to all rows.
     truncated = bool(late) and (current is None or not all(truncate.position for truncate in late))
     counts = current
     if hidden:
@@ -234,7 +239,7 @@ def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] |
     keyed = pa.table([*(table.column(column) for column in key), row], names=[*names, "row"])
     if current is not None:
         keyed = keyed.filter(pa.array(current, pa.bool_()))
-    use_threads = keyed.num_rows > SMALL_ROWS_MAX  # to start them takes longer than the work
+    use_threads = keyed.num_rows > SMALL_ROWS_MAX  # starting threads takes longer than the work
     indices = keyed.group_by(names, use_threads=use_threads).aggregate([("row", "max")]).column("row_max")
     if len(indices) == table.num_rows:
         return table
@@ -244,9 +249,10 @@ def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] |
 def _completed(
     table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None
 ) -> tuple[pa.Table, dict[int, int]]:
-    """The table with missing values filled in, and the deletes of rows that another row hides. A row that
-    comes too late keeps its gaps: what its row was at that time is not known here, and null is better than a
-    value of another time.
+    """Fill in missing values, and return the deletes of rows that another row hides.
+
+    A row that arrives late keeps its gaps: its state at that time is not known here, and null is better than
+    a value of another time.
     """
     rows = range(table.num_rows) if current is None else [r for r, is_ in enumerate(current) if is_]
     picked = table if current is None else table.take(pa.array(list(rows), pa.int64()))
@@ -295,7 +301,7 @@ def _living(
     job: TableJob,
     bases: Bases | None,
 ) -> frozenset[Key]:
-    """Of the keys that rows move to and that are deleted, too: those that the mirror has."""
+    """Return the keys that the mirror has, among those that rows move to and that are also deleted."""
     entered = {key for key, root in zip(keys, roots, strict=True) if root is not None and key is not None}
     left = {key for key, operation in zip(keys, operations, strict=True) if operation == "delete"}
     wanted = [key for key in entered if key in left]
@@ -306,7 +312,7 @@ def _living(
 def _old_rows(
     wanted: Sequence[Key], table: pa.Table, job: TableJob, bases: Bases | None, columns: list[str]
 ) -> tuple[pa.Table | None, dict[int, int]]:
-    """Rows of the mirror, and the index of each in the answer."""
+    """Return rows of the mirror, and the index of each in the result of `bases`."""
     if not wanted or bases is None:
         return None, {}
     parts = zip(*wanted, strict=True) if job.key else ()
@@ -344,7 +350,7 @@ def texts(table: pa.Table, name: str) -> list[str]:
 
 
 def keys_of(table: pa.Table, columns: Sequence[str]) -> list[Key | None]:
-    """The keys as tuples, None where they are null. Days and instants are numbers in them, because Python's
+    """Return the keys as tuples, None where they are null. Dates and timestamps are numbers, because Python's
     calendar is shorter than Arrow's.
     """
     if not columns:

@@ -1,14 +1,14 @@
-"""The jars that Spark needs to use an Iceberg catalog: which ones, where they are, how they are fetched.
+"""Find and download the jars that Spark needs to use an Iceberg catalog.
 
-    python -m spark_jobs.jars            fetch the missing ones, print the folder
+    python -m spark_jobs.jars            download the missing ones, print the folder
 
-They are fetched once, at set-up, so that a session starts without a resolver and without a network. The
-folder is the one that CALVE_JARS names, else `calve/jars` in the user's cache.
+The jars are downloaded once, at set-up, so that a session starts without a resolver and without a network.
+The folder is the one that CALVE_JARS names, else `calve/jars` in the user's cache.
 
-CALVE_MAVEN_REPOSITORY is the address of any repository in Maven's layout. Without it Maven fetches the jars,
-by the settings that this machine has for it, or Spark's own resolver where there is no Maven. Both run on
-Java, which may not trust a certificate that the system and pip trust. When they fail, their reports name the
-repositories that they tried, and Python fetches from there (download.py). A jar is used only if its SHA-256
+CALVE_MAVEN_REPOSITORY is the address of any repository in Maven's layout. Without it, Maven downloads the
+jars with the settings of this machine, or Spark's resolver does where there is no Maven. Both run on Java,
+which may not trust a certificate that the system and pip trust. If they fail, their output names the
+repositories that they tried, and Python downloads from there (download.py). A jar is used only if its SHA-256
 is the expected one.
 """
 
@@ -45,7 +45,7 @@ builder.getOrCreate().stop()
 
 
 class JarsMissing(Exception):
-    """A jar is missing, or has other bytes than expected; the message says what to do."""
+    """A jar is missing or has the wrong checksum; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ JARS = (ICEBERG_RUNTIME, AWS_BUNDLE)
 
 
 def folder() -> Path:
-    """The folder of the jars, whether or not they are there yet."""
+    """Return the folder of the jars, whether or not it exists."""
     if chosen := os.environ.get("CALVE_JARS"):
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -94,7 +94,7 @@ def folder() -> Path:
 
 
 def installed() -> list[Path]:
-    """The paths of all jars, for `spark.jars`. JarsMissing if one is not there."""
+    """Return the paths of all jars, for `spark.jars`. JarsMissing if one is missing."""
     paths = [folder() / jar.file for jar in JARS]
     absent = [path.name for path in paths if not path.is_file()]
     if absent:
@@ -106,7 +106,9 @@ def installed() -> list[Path]:
 
 
 def fetch() -> Path:
-    """Bring every missing jar into the folder, whole or not at all. The folder."""
+    """Download every missing jar into the folder, and return the folder. A partial download is never
+    visible.
+    """
     into = folder()
     into.mkdir(parents=True, exist_ok=True)
     fetcher = _Fetcher()
@@ -114,7 +116,7 @@ def fetch() -> Path:
         if (into / jar.file).is_file():
             continue
         _report(f"fetching {jar.file}")
-        # In the same folder, so that the last step is a rename and no reader ever sees half a jar.
+        # In the same folder, so that the last step is an atomic rename.
         with tempfile.TemporaryDirectory(dir=into, prefix=".fetch-") as work:
             fetched = Path(work) / jar.file
             fetcher.fetch(jar, fetched)
@@ -125,7 +127,7 @@ def fetch() -> Path:
 
 @dataclass(slots=True)
 class _Fetcher:
-    """Fetches one jar after another. A repository that served one jar is tried first for the next."""
+    """Downloads one jar after another. A repository that served one jar is tried first for the next."""
 
     repositories: list[str] = field(default_factory=list)
 
@@ -164,17 +166,17 @@ class _Fetcher:
 
 
 def _resolvers(jar: Jar, to: Path) -> Iterator[tuple[str, str]]:
-    """Let each resolver of this machine write the jar to `to`: the resolver's name and its report."""
+    """Let each resolver of this machine write the jar to `to`. Yields the resolver's name and its output."""
     if maven := shutil.which("mvn"):
         options = ["-B", "-ntp", "-q", f"-Dartifact={jar.coordinates}", f"-DoutputDirectory={to.parent}"]
         yield "Maven", _run([maven, _MAVEN_GOAL, *options])
     try:
-        # With an address Spark does not look up this machine's host name, which may not resolve.
+        # With an address, Spark does not look up this machine's host name, which may not resolve.
         environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "JAVA_HOME": str(java.home())}
     except java.NoJava as error:
         yield "Spark's resolver", str(error)
         return
-    # A session that starts with the jar has fetched it.
+    # A session that starts with the jar has downloaded it.
     ivy = to.parent / "ivy"
     report = _run([sys.executable, "-c", _RESOLVE, jar.coordinates, str(ivy)], environment)
     found = ivy / "jars" / f"{jar.group}_{jar.file}"
@@ -194,13 +196,13 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
 
 
 def repositories_tried(report: str, jar: Jar) -> list[str]:
-    """The addresses of the repositories that a resolver's report names, in its order."""
+    """Return the addresses of the repositories in a resolver's output, in its order."""
     by_file = re.compile(rf"(https?://\S+?)/{re.escape(jar.repository_path)}")
     return list(dict.fromkeys([*by_file.findall(report), *_MAVEN_TRIED.findall(report)]))
 
 
 def _cause(report: str) -> str:
-    """The reason in a resolver's report: one line, no stack trace."""
+    """Return the reason in a resolver's output: one line, no stack trace."""
     lines = [line.strip().removeprefix("[ERROR] ") for line in report.splitlines() if line.strip()]
     for words in ("Server access error", "Could not transfer", "Caused by: ", "not found"):
         if found := next((line for line in lines if words in line), None):

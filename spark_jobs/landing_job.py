@@ -1,13 +1,13 @@
-"""A batch from its lease to its publish.
+"""Land one batch, from its lease to its publish.
 
     plan -> one Spark job writes all files -> prepare one commit for each table -> publish all of them
 
-The lease has the tables, and the publish has the commits: a batch makes two requests. Nothing is visible
-before the publish, all of it after. If a table changed meanwhile, the work is done again; if the lease is
-lost, it is given up. Rows never pass through the driver: Spark tasks read the staged files and write all data
-and delete files.
+The lease contains the tables, and the publish contains the commits, so a batch takes two requests. Nothing is
+visible before the publish, and everything is visible after it. If a table has changed meanwhile, the job
+starts again with the new state. If the lease is lost, the job is abandoned. Rows never pass through the
+driver: Spark tasks read the staged files and write all data and delete files.
 
-Tables that tasks cannot write are merged by SQL in an open transaction, which then has all commits.
+Tables that tasks cannot write are merged by SQL in an open transaction, which then contains all commits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TaskFailed(Exception):
 
 
 class Progress:
-    """How far a job is: set by those who work, read by the heartbeat, which notes a lost lease."""
+    """The progress of a job. The job sets it, and the heartbeat reads it and records a lost lease."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Any] = {"stage": "leased"}
@@ -61,7 +61,7 @@ class Progress:
             self._facts |= facts
 
     def watch(self, name: str, read: Callable[[], int]) -> None:
-        """A number that rises while tasks run."""
+        """Report a number that increases while tasks run."""
         with self._lock:
             self._watched[name] = read
 
@@ -73,14 +73,14 @@ class Progress:
         self._lost = reason
 
     def check(self) -> None:
-        """LostLease, if a heartbeat was refused."""
+        """Raise LostLease if a heartbeat was refused."""
         if self._lost is not None:
             raise LostLease(self._lost)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a job. `stages` are milliseconds."""
+    """The result of a job. `stages` are in milliseconds."""
 
     number: int | None
     tries: int
@@ -89,7 +89,7 @@ class Outcome:
 
 
 class LandingJob:
-    """Lands jobs in one worker slot. `pool` and `states` are shared by all slots."""
+    """Lands jobs in one worker slot. All slots share `pool` and `states`."""
 
     def __init__(
         self,
@@ -107,7 +107,9 @@ class LandingJob:
         self._unsure: _Try | None = None
 
     def run(self, job: Job, progress: Progress) -> Outcome:
-        """LostLease, BadJob, or the error of Spark or of the server. `discard` then deletes what is left."""
+        """Land the job. Raises LostLease, BadJob, or the error of Spark or of the server; `discard` then
+        deletes the files.
+        """
         if job.kind not in ("commit", rebuild.KIND):
             raise BadJob(f"this worker knows no jobs of kind {job.kind}")
         if not job.tables:
@@ -124,8 +126,10 @@ class LandingJob:
         raise AssertionError("unreachable")
 
     def discard(self) -> None:
-        """Delete the files of the last try. Only after the server took the job back: then a publish whose
-        answer was lost has not happened, and will not.
+        """Delete the files of the last attempt.
+
+        Call it only after the server has accepted that the job failed. Then a publish whose response was lost
+        has not happened, and will not happen.
         """
         attempt, self._unsure = self._unsure, None
         if attempt is not None:
@@ -133,7 +137,7 @@ class LandingJob:
 
 
 class _Try:
-    """One try of a job."""
+    """One attempt at a job."""
 
     def __init__(self, landing: LandingJob, job: Job, progress: Progress, tried: int) -> None:
         self._server = landing.server
@@ -147,7 +151,7 @@ class _Try:
         self._paths: list[str] = []  # of all files that tasks wrote
         self._prepared: list[Prepared] = []
         self._is_sent = False
-        self._transaction: str | None = None  # the name of the open transaction, where there is one
+        self._transaction: str | None = None  # the name of the open transaction, if there is one
 
     def run(self) -> Outcome:
         outcome = self._outcome
@@ -191,7 +195,7 @@ class _Try:
     # -- writing
 
     def _rebuild(self, common: WorkItem) -> tuple[list[TablePlan], list[ItemResult]]:
-        """The mirror of one table, from its changes table."""
+        """Rebuild the mirror of one table from its changes table."""
         (table,) = self._job.tables
         item = rebuild.item_of(table, common, self._states)
         context = self._slot.spark.sparkContext
@@ -221,7 +225,7 @@ class _Try:
         return results
 
     def _run_tasks(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        """One Spark job for all tables."""
+        """Run one Spark job for all tables."""
         context = self._slot.spark.sparkContext
         context.setJobDescription(f"batch {self._job.batch_id}: {len(self._job.tables)} tables")
         parts = min(len(items), 2 * context.defaultParallelism)
@@ -232,7 +236,7 @@ class _Try:
         return work.map(task.run).collect()
 
     def _changes(self, plans: Sequence[TablePlan], results: Sequence[ItemResult]) -> list[TableChange]:
-        """The commits of all tables that tasks wrote to. Nothing is sent."""
+        """Return the commits of all tables that tasks wrote to. Sends nothing."""
         own: dict[str, list[ItemResult]] = {}
         for result in results:
             own.setdefault(result.table, []).append(result)
@@ -265,7 +269,9 @@ class _Try:
         return table_change(table.namespace, name, state, prepared)
 
     def _merge(self, plans: Sequence[TablePlan], changes: Sequence[TableChange]) -> None:
-        """Tables that tasks cannot write; the commits of the others go into the same transaction."""
+        """Merge the tables that tasks cannot write. The commits of the others go into the same
+        transaction.
+        """
         warehouse, self._transaction = self._job.warehouse, self._slot.transaction
         prefix = self._server.open_transaction(warehouse, self._transaction)
         self._progress.transaction = self._transaction
@@ -294,7 +300,7 @@ class _Try:
         return quoted(self._slot.catalog(self._job.warehouse), *table.namespace, name)
 
     def _each(self, given: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
-        """For all at the same time; a failure is raised when all have ended."""
+        """Run `do` for all items at the same time. A failure is raised after all have ended."""
         if len(given) == 1:
             return [do(given[0])]
         running = [self._pool.submit(do, one) for one in given]
@@ -306,8 +312,8 @@ class _Try:
     # -- the end
 
     def discard_after(self, error: BaseException) -> bool:
-        """Delete the files, if it is certain that nothing of this try is visible, or will be. Whether it
-        was.
+        """Delete the files if it is certain that no part of this attempt is visible or will be. Returns
+        whether it was certain.
         """
         if self._transaction is not None:
             is_certain = self._abort()
@@ -321,8 +327,8 @@ class _Try:
         return is_certain
 
     def discard(self) -> None:
-        """Delete the files of this try; beside everything else, because a store that failed may hang, and
-        the server must hear of it at once.
+        """Delete the files of this attempt in a thread: a failed store may hang, and the failure must be
+        reported to the server at once.
         """
         if not self._paths:
             return
@@ -330,17 +336,19 @@ class _Try:
 
         def delete() -> None:
             for path in [*paths, *(path for one in prepared for path in one.files())]:
-                with contextlib.suppress(OSError):  # the removal of orphans finds it
+                with contextlib.suppress(OSError):  # the removal of orphan files deletes it later
                     io.delete(path)
 
         threading.Thread(target=delete, name="discard", daemon=True).start()
 
     def _abort(self) -> bool:
-        """Whether the transaction was open until now. Then none of its changes became visible."""
+        """Abort the transaction. Returns whether it was open until now; then none of its changes became
+        visible.
+        """
         try:
             return self._server.abort_transaction(self._job.warehouse, str(self._transaction))
         except ServerError:
-            # The failure that led here is being raised. The next job of this slot aborts the leftover.
+            # The error that led here is being raised. The next job of this slot aborts the transaction.
             return False
 
     @contextlib.contextmanager
@@ -356,8 +364,8 @@ class _Try:
 def table_change(
     namespace: Sequence[str], name: str, state: LeasedTable, prepared: Prepared | None
 ) -> TableChange | None:
-    """A commit in the form of the REST specification: what makes the table as it was leased, then the new
-    snapshot. None if there is neither.
+    """Return a commit in the form of the REST specification: the updates that create the table as it was
+    leased, then the new snapshot. None if there is nothing to commit.
     """
     if prepared is None and not state.updates:
         return None
@@ -374,7 +382,7 @@ def table_change(
 
 
 def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
-    """What a table's tasks did; the times are those of the slowest."""
+    """Return what the tasks of a table did; times are those of the slowest task."""
     facts: dict[str, Any] = {"by": "tasks", "tasks": len(results)}
     for name in ("rows", "deleted", "rejects", "repeated", "bytes"):
         count = sum(getattr(result, name) for result in results)
@@ -390,7 +398,7 @@ def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
 
 
 def _error_of_task(error: Py4JJavaError) -> str:
-    """The last line of the Python traceback of a task, or what Spark says."""
+    """Return the last line of the Python traceback of a task, or Spark's message."""
     text = str(error)
     _, found, traceback = text.partition("Traceback (most recent call last):")
     lines = [line for line in traceback.partition("\n\n")[0].splitlines() if line.strip()]

@@ -1,7 +1,8 @@
-"""What the changes table has of the events of a late batch: which of them it has already, and what is newer.
+"""Read from the changes table which events of a late batch it already has, and which of its changes are
+newer.
 
-A task asks for its own share of the keys. PyIceberg reads the few columns, of files whose positions are not
-below the oldest position of the batch.
+A task reads its own share of the keys. PyIceberg reads a few columns, of files whose positions are not all
+older than the oldest position of the batch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from spark_jobs.messages import STAGED, TableJob
 
 
 class Changes:
-    """The changes table of one task, as it is before the batch."""
+    """The changes table for one task, as it is before the batch."""
 
     def __init__(self, metadata: TableMetadata, io: FileIO, job: TableJob) -> None:
         self._metadata = metadata
@@ -32,7 +33,7 @@ class Changes:
         self._job = job
 
     def past_of(self, batch: pa.Table) -> Past:
-        """`batch` is the task's share of the staged rows."""
+        """Return what the changes table has of a batch. `batch` is the task's share of the staged rows."""
         has_mirror = self._job.mirror is not None and not self._job.append_only
         key = self._job.key if has_mirror else ()
         events = pc.unique(batch.column(f"{STAGED}event_id"))
@@ -49,7 +50,9 @@ class Changes:
         return past_from(pa.concat_tables(found), batch, key) if found else Past()
 
     def newer_than(self, truncate: LateTruncate, schema: pa.Schema) -> pa.Array:
-        """The encoded keys that have a newer change of the same source, by their types in the batch."""
+        """Return the encoded keys that have a newer change of the same source, with the key types of the
+        batch.
+        """
         key, found = self._job.key, []
         for part in self._read({truncate.source}, truncate.position, key):
             mask = pc.and_(
@@ -62,7 +65,7 @@ class Changes:
         return pc.unique(pa.chunked_array([none, *found]))
 
     def _read(self, sources: set[str], oldest: str, key: Sequence[str]) -> Iterator[pa.Table]:
-        """Operation, source, position, event id and key of the changes from a position on."""
+        """Read operation, source, position, event id and key of the changes from a position on."""
         names = self._job.names
         metadata = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in _METADATA}
         where: BooleanExpression = In(names["source"], sources)  # type: ignore[call-arg, arg-type]
@@ -85,7 +88,9 @@ _METADATA = ("operation", "source", "position", "event-id")
 
 
 def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
-    """What `changes` knows of the batch; with a key also the newest position of each key and source."""
+    """Return the events of the batch that `changes` has; with a key, also the newest position of each key and
+    source.
+    """
     wanted = {event for event in texts(batch, "event_id") if event}
     marks = zip(texts(changes, "source"), texts(changes, "event_id"), strict=True)
     known = frozenset((source, event) for source, event in marks if event in wanted)
@@ -110,7 +115,7 @@ def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
 
 
 def _like(changes: pa.Table, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
-    """With the key types of the batch, so that equal keys are equal."""
+    """Cast the keys to the types of the batch, so that equal keys compare equal."""
     for column in key:
         index, type_ = changes.schema.get_field_index(column), schema.field(column).type
         found = changes.column(column)

@@ -1,10 +1,10 @@
-"""A step of maintenance on one table, by Iceberg's own procedures: files are joined, manifests rewritten.
+"""Run one maintenance step on one table with Iceberg's own procedures: compact files, rewrite manifests.
 
-A step is small, because batches of the table wait for it. Files of similar size are joined, so that a byte is
-not rewritten again and again: with the bounds below, a row is rewritten about once for each bound that its
-file grows through.
+A step is small, because batches of the table wait for it. Files of similar size are compacted together, so
+that a byte is not rewritten again and again: with the bounds below, a row is rewritten about once for each
+bound that its file grows past.
 
-The commits go to the warehouse itself. Iceberg checks that no replaced file got new deletes meanwhile; if
+The commits go to the warehouse itself. Iceberg checks that no replaced file got new deletes meanwhile. If
 another engine wrote to the table, the step fails, and the server tries the table again later.
 """
 
@@ -32,7 +32,7 @@ COMPACT = "compact"
 REWRITE_MANIFESTS = "rewrite-manifests"
 SIZE_BOUNDS = (64 * 2**10, 512 * 2**10, 4 * 2**20, 32 * 2**20)
 MANIFESTS_MAX = 50
-FILE_COST_BYTES = 64 * 2**10  # opening a file takes as long as reading so many bytes
+FILE_COST_BYTES = 64 * 2**10  # opening a file takes as long as reading this many bytes
 
 
 class Policy(BaseModel):
@@ -44,7 +44,7 @@ class Policy(BaseModel):
 
 
 class MaintenanceJob(OneTableJob):
-    """A job as the server describes it."""
+    """A maintenance job, as the server describes it."""
 
     actions: tuple[str, ...]
     sort: tuple[str, ...] = ()
@@ -74,7 +74,8 @@ def layout(metadata: TableMetadata, io: Any) -> Layout:
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             file = entry.data_file
             if file.content == DataFileContent.DATA:
-                # Iceberg joins the files of all old specs, and gives them the partitions of the current one.
+                # Iceberg rewrites the files of all old specs, and gives them the partitions of the current
+                # one.
                 is_old = file.spec_id != metadata.default_spec_id
                 partition = "old" if is_old else str(file.partition)
                 found.sizes.setdefault(partition, []).append(file.file_size_in_bytes)
@@ -89,7 +90,9 @@ def layout(metadata: TableMetadata, io: Any) -> Layout:
 
 
 def size_bound(sizes: Mapping[str, Sequence[int]], small_files_min: int, target_bytes: int) -> int | None:
-    """The smallest bound below which a partition has enough files to join; None if there is none."""
+    """Return the smallest bound below which a partition has enough files to compact; None if there is
+    none.
+    """
     for bound in (*(bound for bound in SIZE_BOUNDS if bound < target_bytes // 2), target_bytes * 3 // 4):
         if any(sum(size < bound for size in some) >= small_files_min for some in sizes.values()):
             return bound
@@ -99,11 +102,14 @@ def size_bound(sizes: Mapping[str, Sequence[int]], small_files_min: int, target_
 def rewrite_options(
     sizes: Mapping[str, Sequence[int]], bound: int, policy: Policy, step_bytes_max: int
 ) -> dict[str, Any]:
-    """Options of `rewrite_data_files` for one step: it joins files below the bound, about `step_bytes_max` of
-    them, and at least two. Where fewer than `small_files_min` are that much, fewer are joined.
+    """Return the options of `rewrite_data_files` for one step.
+
+    It compacts files below the bound, about `step_bytes_max` of them, and at least two. If fewer than
+    `small_files_min` files already have that many bytes, fewer are compacted.
     """
     every = [size for some in sizes.values() for size in some]
-    small = [size for size in every if size < bound] or every  # the latter for files with many deletes
+    # all files, if files with many deletes are rewritten
+    small = [size for size in every if size < bound] or every
     mean_bytes = max(FILE_COST_BYTES, sum(small) // max(1, len(small)))
     files_max = max(2, step_bytes_max // mean_bytes)
     return {
@@ -130,8 +136,9 @@ _WARM_UP = (
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run the procedures once on a table that is thrown away. The first call takes many times as long as
-    later ones, and batches of a real table would wait for it.
+    """Run the procedures once on a temporary table.
+
+    The first call takes many times as long as later ones, and batches of a real table would wait for it.
     """
     with tempfile.TemporaryDirectory() as folder:
         session = spark.newSession()
@@ -143,7 +150,7 @@ def warm_up(spark: SparkSession) -> None:
 
 
 class MaintenanceStep:
-    """Carries out jobs in one worker slot."""
+    """Runs maintenance jobs in one worker slot."""
 
     def __init__(self, server: Server, slot: SlotSession) -> None:
         self._server = server
@@ -151,7 +158,7 @@ class MaintenanceStep:
         self._catalogs: dict[str, str] = {}
 
     def run(self, job: MaintenanceJob) -> dict[str, Any]:
-        """Do one step. Returns what it did, for the server."""
+        """Run one step. Returns facts about it for the server."""
         started_s = time.monotonic()
         found = self._layout(job)
         facts: dict[str, Any] = {"files-before": found.data_files, "deletes-before": found.delete_files}
@@ -163,7 +170,7 @@ class MaintenanceStep:
         after = self._layout(job)
         facts |= {"files-after": after.data_files, "deletes-after": after.delete_files}
         if size_bound(after.sizes, job.policy.small_files_min, job.policy.target_bytes) is not None:
-            facts["files-after"] = 0  # more is left: the table is due again
+            facts["files-after"] = 0  # more files are left: the table is due again
         return facts | {"ms": round((time.monotonic() - started_s) * 1000)}
 
     def _compact(self, job: MaintenanceJob, found: Layout) -> dict[str, Any]:
@@ -201,7 +208,7 @@ class MaintenanceStep:
         options: Mapping[str, Any] | None = None,
     ) -> Any:
         catalog = self.catalog(job.warehouse)
-        # With the catalog in the name, Iceberg does not try the namespace as a catalog first.
+        # With the catalog in the name, Iceberg does not first try the namespace as a catalog.
         parts = [f"table => '{_escaped(quoted(catalog, *job.namespace, job.name))}'"]
         parts += [arguments] if arguments else []
         if options:
@@ -214,7 +221,7 @@ class MaintenanceStep:
         return self._slot.spark
 
     def catalog(self, warehouse: str) -> str:
-        """The name of a catalog for the warehouse itself, without a transaction."""
+        """Return the name of a catalog for the warehouse itself, without a transaction."""
         if warehouse not in self._catalogs:
             name = f"maintenance_{len(self._catalogs)}"
             credentials = self._server.credentials
@@ -245,7 +252,7 @@ class MaintenanceStep:
 
 
 def _first_row(rows: Any, prefix: str = "") -> dict[str, Any]:
-    """The counts that a procedure returns, with dashes in their names."""
+    """Return the counts that a procedure returns, with dashes in their names."""
     counts = Counter[str]()
     for row in rows[:1]:
         for name, value in row.asDict().items():

@@ -1,7 +1,7 @@
-"""The reference: a plain MERGE INTO. Tests compare with it, and tables that tasks cannot write use it.
+"""Land the batch of one table with a plain MERGE INTO.
 
-The staged rows are read and folded in one Spark task, beside the old rows of their keys. They do not pass
-through the driver.
+It serves tables that tasks cannot write, and tests compare the other way with it. One Spark task reads and
+folds the staged rows together with the old rows of their keys; rows do not pass through the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from spark_jobs.late import Changes
 from spark_jobs.messages import WorkItem
 from spark_jobs.task import staged_share
 
-# Python's calendar is shorter than Spark's, and its times depend on the machine's zone: they pass as numbers.
+# Python's calendar is shorter than Spark's, and its times depend on the machine's time zone, so they are
+# passed as numbers.
 _NUMBERS = {
     "date": "unix_date({})",
     "timestamp": "unix_micros({})",
@@ -42,7 +43,7 @@ Fold = Callable[[Rows], Iterator[pa.Table]]
 
 
 def merge(spark: SparkSession, item: WorkItem, mirror: str | None, changes: str | None) -> None:
-    """Land the whole batch of a table; the tables are given by their SQL names."""
+    """Land the whole batch of a table. The tables are given by their SQL names."""
     job = item.job
     old = _old_rows(spark, item, mirror)
     if changes is not None:
@@ -70,7 +71,7 @@ def merge(spark: SparkSession, item: WorkItem, mirror: str | None, changes: str 
 
 
 def _old_rows(spark: SparkSession, item: WorkItem, mirror: str | None) -> DataFrame:
-    """The mirror's rows of the batch's keys; all of them if the batch has a truncate."""
+    """Return the mirror's rows for the keys of the batch; all rows if the batch has a truncate."""
     if mirror is None or item.job.append_only:
         return spark.range(0)
     table = spark.table(mirror)
@@ -83,7 +84,7 @@ def _old_rows(spark: SparkSession, item: WorkItem, mirror: str | None) -> DataFr
 
 
 def _made(spark: SparkSession, old: DataFrame, rows: Fold, schema: StructType) -> DataFrame:
-    """What one task makes of the old rows, with this schema."""
+    """Return the rows that one task computes from the old rows, with this schema."""
     numbers = old.selectExpr(*(_converted(field, _NUMBERS) for field in old.schema)).rdd
     plain = StructType(
         [StructField(f.name, LongType() if f.dataType.typeName() in _TIMES else f.dataType) for f in schema]
@@ -148,7 +149,7 @@ def _table(rows: Rows, schema: StructType) -> pa.Table:
 
 
 def _folded(item: WorkItem, old: pa.Table) -> tuple[Folded, pa.Table | None]:
-    """The folded batch, and the old rows that a truncate takes away."""
+    """Return the folded batch, and the old rows that a truncate removes."""
     io, job = file_io(item.io), item.job
     staged, known = staged_share(io, item), None
     if job.late and item.changes is not None:

@@ -1,6 +1,7 @@
-"""The messages of a worker: jobs as the server describes them, and what the driver and its tasks exchange.
+"""The messages of a worker: jobs as the server describes them, and the messages between the driver and its
+tasks.
 
-`BadJob` means that a description itself is wrong, so that a repeat cannot help.
+`BadJob` means that the description itself is wrong, so that another attempt cannot succeed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CHANGE_COLUMNS = (
 
 
 class BadJob(Exception):
-    """The job cannot be done as it is described; the message says why."""
+    """The job cannot be done as described; the message says why."""
 
 
 class _Message(BaseModel):
@@ -39,8 +40,10 @@ class _Message(BaseModel):
 
 
 class LeasedTable(_Message):
-    """An Iceberg table as it is when the job is leased, with its new columns. It may not exist yet. The
-    requirements and updates make it so: they are part of the commit.
+    """An Iceberg table as it is when the job is leased, with its new columns.
+
+    It may not exist yet. The requirements and updates create it or change its schema: they are part of the
+    commit.
     """
 
     metadata: dict[str, Any]
@@ -58,7 +61,7 @@ class Rejects(_Message):
 
 
 class TableJob(_Message):
-    """The changes of one table. `mirror` and `changes` are table names, None where there is none."""
+    """The changes of one table. `mirror` and `changes` are table names, None where there is no such table."""
 
     namespace: tuple[str, ...] = Field(min_length=1)
     name: str = Field(min_length=1)
@@ -75,8 +78,8 @@ class TableJob(_Message):
     has_absent: bool = False
     has_moves: bool = False
     late: bool = False
-    schema_only: bool = False  # no rows, but the commits of the states
-    first_load: bool = False  # all of it are rows of one load, which found the mirror empty
+    schema_only: bool = False  # no rows: only the commits in `states`
+    first_load: bool = False  # all rows are of one load, which found the mirror empty
     guessed: bool = False  # the key is a guess, which inserts may contradict
     rekeyed: bool = False  # of a rebuild: changes have landed while the table had another key
     states: dict[str, LeasedTable] = Field(default_factory=dict)  # by name
@@ -117,7 +120,7 @@ class TableJob(_Message):
 
 
 class Job(_Message):
-    """`epoch` is the right to work on it: a later lease of the same job has a higher one."""
+    """A batch to land. `epoch` identifies the lease: a later lease of the same job has a higher epoch."""
 
     id: str = Field(min_length=1)
     epoch: int
@@ -155,7 +158,7 @@ class OneTableJob(_Message):
 
     @property
     def lease(self) -> Job:
-        """What heartbeats and the end of the job need."""
+        """Return the part of the job that heartbeats and the end of the job need."""
         return Job(
             id=self.id,
             epoch=self.epoch,
@@ -177,7 +180,7 @@ def job_from(given: Any) -> Job:
 
 
 def parsed(model: type[_M], given: Any) -> _M:
-    """BadJob names the field that is missing or of the wrong kind."""
+    """Parse a message. BadJob names the field that is missing or has the wrong type."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
@@ -191,7 +194,7 @@ def parsed(model: type[_M], given: Any) -> _M:
 
 class LiveFile(_Message):
     """A data file of the mirror. `partition` has the values in the JSON form of the REST specification, in
-    the order of the spec; the bounds are of the first key column, as hexadecimal text.
+    the order of the spec. The bounds are those of the first key column, as hexadecimal text.
     """
 
     path: str
@@ -230,7 +233,7 @@ class LiveDeletes(_Message):
 
 
 class TableState(_Message):
-    """A table for tasks: its metadata as JSON, with its current snapshot alone."""
+    """A table as tasks need it: its metadata as JSON, with only its current snapshot."""
 
     name: str
     metadata: str
@@ -240,14 +243,14 @@ class TableState(_Message):
 
 
 class KeyFileSettings(_Message):
-    """Where an executor keeps its key files, and how many bytes of them. "" is its temporary folder."""
+    """The folder and the size limit of an executor's key files. "" is its temporary folder."""
 
     folder: str = ""
     bytes_max: int = 4 * 2**30
 
 
 class WorkItem(_Message):
-    """The work of one task: a share of the keys of one table. Item 0 of a table also has its rejects."""
+    """The work of one task: a share of the keys of one table. Item 0 of a table also writes its rejects."""
 
     job: TableJob
     commit_us: int
@@ -261,12 +264,12 @@ class WorkItem(_Message):
 
     @property
     def has_vectors(self) -> bool:
-        """Whether the mirror has deletion vectors instead of position deletes."""
+        """Return whether the mirror has deletion vectors instead of position deletes."""
         return self.mirror is not None and self.mirror.format_version > 2
 
 
 class FoundPositions(_Message):
-    """Rows of one data file that a share deletes, for the deletion vector that all shares make together."""
+    """Rows of one data file that a share deletes. The second stage joins them to one deletion vector."""
 
     table: str
     mirror: TableState  # without its files; with the deletes of the data file
@@ -290,11 +293,11 @@ class ItemResult(_Message):
     rows: int = 0  # of the mirror, deletes included
     deleted: int = 0  # positions
     rejects: int = 0
-    repeated: int = 0  # events that the changes table has already
+    repeated: int = 0  # events that the changes table already has
     bytes: int = 0
     times_ms: dict[str, int] = Field(default_factory=dict)
-    attempt: int = -1  # Spark's number of the task attempt; -1 outside of Spark
+    attempt: int = -1  # Spark's number of the task attempt; -1 outside Spark
     pid: int = 0
-    clashes: int = 0  # inserts under a guessed key that another row has
-    differing: tuple[tuple[str, ...], ...] = ()  # of some clashes, the columns that differ
+    clashes: int = 0  # inserts of a guessed key that another row has
+    differing: tuple[tuple[str, ...], ...] = ()  # for some clashes, the columns that differ
     bad_job: str | None = None

@@ -1,10 +1,10 @@
-"""The rows that a mirror has for the keys of a task: where they are, and their values.
+"""Find the rows of a mirror for the keys of a task: their positions and their values.
 
-The living row of a key is in the newest data file, by data sequence number, that has the key. Files that
-bear the mark of this key hold each key at most once alive among them, so the search in them ends at the first
-hit. A file of another writer, or of a time when the table had another key, may repeat a key: each of these is
-always searched, and so is a file that a compaction wrote. Their deleted positions are left out: otherwise
-each later batch would delete them once more, and the totals of the snapshots would be wrong.
+The live row of a key is in the newest data file, by data sequence number, that has the key. Files with the
+mark of this key have each key at most once alive among them, so the search in them ends at the first hit. A
+file of another writer, or of a time when the table had another key, may repeat a key: each of these is always
+searched, and so is a file that a compaction wrote. Their deleted positions are left out. Otherwise each later
+batch would delete them once more, and the totals of the snapshots would be wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DELETES: OrderedDict[str, pa.Table] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Rows of one data file that have keys of the batch: indexes among the wanted keys, and positions."""
+    """Rows of one data file that have keys of the batch: indexes among the requested keys, and positions."""
 
     file: LiveFile
     wanted: pa.Array
@@ -63,13 +63,13 @@ class OldRows:
 
     @property
     def mark(self) -> str:
-        """How the names of data files end that hold each key at most once alive."""
+        """Return how the names of data files end that have each key at most once alive."""
         return self._mark
 
     def find(self, wanted: pa.Array) -> list[Hit]:
-        """Where the encoded keys are, from the newest file to the oldest."""
+        """Return where the encoded keys are, from the newest file to the oldest."""
         hits = []
-        open_ = pa.array(range(len(wanted)), pa.int64())  # not found in a file with our mark yet
+        open_ = pa.array(range(len(wanted)), pa.int64())  # not yet found in a file with our mark
         ends = _ends(wanted)
         for file in self._files:
             is_ours = is_marked(file.path, self._mark)
@@ -88,7 +88,7 @@ class OldRows:
         return hits
 
     def without(self, kept: pa.Array) -> list[Hit]:
-        """Where all rows are whose keys are not among these."""
+        """Return the positions of all rows whose keys are not among these."""
         hits = []
         for file in self._files:
             keys = self._keys(file)
@@ -98,7 +98,7 @@ class OldRows:
         return hits
 
     def bases(self, wanted: pa.Table, columns: list[str]) -> pa.Table:
-        """The living rows of these keys: the columns that are wanted, and the number in BASE of each."""
+        """Return the live rows of these keys: the requested columns, and in BASE the number of each."""
         encoded = encode([wanted.column(column) for column in self._key])
         numbers, parts = wanted.column(BASE).combine_chunks(), []
         missing: set[int] = set(range(len(encoded)))
@@ -122,7 +122,7 @@ class OldRows:
         return none.add_column(0, BASE, pa.array([], pa.int64()))
 
     def _alive(self, hit: Hit) -> list[Hit]:
-        """The hit without positions that are deleted; none if nothing is left."""
+        """Return the hit without deleted positions; None if nothing is left."""
         alive = pc.invert(pc.is_in(hit.positions, deleted_positions(self._io, self._deletes, hit.file)))
         positions = hit.positions.filter(alive)
         return [Hit(hit.file, hit.wanted.filter(alive), positions)] if len(positions) else []
@@ -135,14 +135,18 @@ class OldRows:
         return self._key_files.get(file.path, self.identity, make)
 
     def _may_have(self, file: LiveFile, ends: tuple[object, object] | None) -> bool:
-        """By the bounds of the first key column in the manifest."""
+        """Return whether a file may have one of the keys, by the manifest's bounds of the first key
+        column.
+        """
         if ends is None or file.lower is None or file.upper is None or len(self._key) > 1:
             return True
         lower, upper = bytes.fromhex(file.lower), bytes.fromhex(file.upper)
-        if isinstance(self._first_type, StringType):  # by bytes: a bound may be cut within a character
+        # compared as bytes: a bound may be cut within a character
+        if isinstance(self._first_type, StringType):
             first, last = str(ends[0]).encode(), str(ends[1]).encode()
             return lower <= last and first <= upper
-        if isinstance(self._first_type, IntegerType | LongType):  # four bytes, if written before a promotion
+        # four bytes, if it was written before a type promotion
+        if isinstance(self._first_type, IntegerType | LongType):
             low, high = (int.from_bytes(bound, "little", signed=True) for bound in (lower, upper))
             return bool(low <= ends[1] and ends[0] <= high)  # type: ignore[operator]
         return True
@@ -154,7 +158,7 @@ def _schema_of(metadata: TableMetadata, columns: Sequence[str]) -> pa.Schema:
 
 
 def _ends(wanted: pa.Array) -> tuple[object, object] | None:
-    """The smallest and the largest key, where keys are numbers or text; bounds of others are not compared."""
+    """Return the smallest and the largest key, if keys are numbers or text; other bounds are not compared."""
     if not len(wanted) or not (pat.is_integer(wanted.type) or pat.is_large_string(wanted.type)):
         return None
     found = pc.min_max(wanted)
@@ -162,7 +166,7 @@ def _ends(wanted: pa.Array) -> tuple[object, object] | None:
 
 
 def deleted_positions(io: FileIO, known: Sequence[LiveDeletes], file: LiveFile) -> pa.Array:
-    """The positions of a data file that are deleted, by files of position deletes or by a deletion vector."""
+    """Return the deleted positions of a data file, from position deletes or from a deletion vector."""
     gone = [
         _read_deletes(io, deletes, file.path)
         for deletes in known
@@ -172,7 +176,7 @@ def deleted_positions(io: FileIO, known: Sequence[LiveDeletes], file: LiveFile) 
 
 
 def _read_deletes(io: FileIO, deletes: LiveDeletes, path: str) -> pa.Array:
-    """Delete files do not change either."""
+    """Read the deletes of a file. Delete files never change, so results are cached."""
     key = f"{deletes.path} {deletes.offset}"
     if key not in _DELETES:
         if deletes.is_vector:
@@ -196,11 +200,13 @@ class NewVectors:
     described: list[str]
     removed: list[str]
     bytes: int
-    rows: int  # that are newly deleted
+    rows: int  # newly deleted
 
 
 def merged_vectors(writer: Writer, found: Sequence[FoundPositions]) -> NewVectors:
-    """The vectors of all data files in one Puffin file, each with what is deleted already."""
+    """Write the vectors of all data files to one Puffin file. Each includes the positions that were deleted
+    before.
+    """
     vectors: list[tuple[LiveFile, list[int]]] = []
     removed, rows = [], 0
     known = {one.file.path: one.mirror.deletes for one in found}
@@ -210,7 +216,7 @@ def merged_vectors(writer: Writer, found: Sequence[FoundPositions]) -> NewVector
         gone = set(deleted_positions(writer.io, deletes, file).to_pylist())
         new = set(positions) - gone
         if not new:
-            continue  # rows that were deleted before
+            continue  # all of these rows were deleted before
         vectors.append((file, sorted(gone | new)))
         removed += [described_again(one, file) for one in deletes if one.is_vector]
         rows += len(new)

@@ -1,4 +1,4 @@
-"""The work of a batch: which items tasks get for a table, and whether tasks can write it at all."""
+"""Plan a batch: the work items of each table, and whether tasks can write the table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyiceberg.io import FileIO
 from spark_jobs.messages import TableJob, TableState, WorkItem
 from spark_jobs.table_state import NotServed, TableStates
 
-TASK_ROWS = 50_000  # a batch of more is shared by several tasks, as long as there are cores
+TASK_ROWS = 50_000  # a larger batch is shared by several tasks, as long as there are cores
 TASK_ROWS_MAX = 250_000  # for any number of cores
 
 
 @dataclass(slots=True)
 class TablePlan:
-    """The work on one table: items for tasks, and, where tasks cannot write it, an item for MERGE and why."""
+    """The work on one table: items for tasks. If tasks cannot write it, an item for MERGE, and the reason."""
 
     table: TableJob
     items: list[WorkItem]
@@ -25,14 +25,14 @@ class TablePlan:
 
     @property
     def written(self) -> list[str]:
-        """The tables that tasks write to."""
+        """Return the tables that tasks write to."""
         states = [state for item in self.items[:1] for state in (item.mirror, item.changes, item.rejects)]
         return [state.name for state in states if state is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """`common` has what is the same for all items of a batch."""
+    """Plans tables. `common` has the values that all items of a batch share."""
 
     states: TableStates
     io: FileIO
@@ -59,7 +59,7 @@ class Planner:
         return plan
 
     def _shares(self, whole: WorkItem, table: TableJob) -> list[WorkItem]:
-        """The items of a table. NotServed if tasks cannot write it."""
+        """Return the items of a table. NotServed if tasks cannot write it."""
         mirror = None
         if table.mirror is not None:
             mirror = self.states.mirror(table.mirror, table.states[table.mirror].metadata, self.io, table)
@@ -76,10 +76,10 @@ class Planner:
         return self.states.appended(table.changes, document, is_read=table.late)
 
     def _share_count(self, table: TableJob) -> int:
-        """How many tasks the batch of a table asks for."""
+        """Return the number of tasks for the batch of a table."""
         if table.has_absent and table.has_moves:
             return 1  # a value may come from the row of any other key
         if table.late and table.counts["truncate"]:
-            return 1  # it looks at all keys of the mirror
+            return 1  # the task looks at all keys of the mirror
         wanted = min(-(-table.events // TASK_ROWS), self.cores)
         return max(1, wanted, -(-table.events // TASK_ROWS_MAX))

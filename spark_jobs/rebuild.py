@@ -1,9 +1,9 @@
-"""A mirror from its changes table: a Spark job that folds every change, in two stages.
+"""Rebuild a mirror from its changes table: a Spark job of two stages.
 
-    read a file of changes, deal its rows by key -> fold one bucket of keys, write its rows
+    read a file of changes and group its rows by key -> fold one bucket of keys and write its rows
 
-The result replaces all rows of the mirror in one commit. Rows pass from stage to stage by Spark's shuffle.
-`replay.py` folds a bucket.
+The result replaces all rows of the mirror in one commit. Rows pass from stage to stage through Spark's
+shuffle. `replay.py` folds a bucket.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pyspark import SparkContext, TaskContext
 from spark_jobs.data_files import Writer, field_of, file_io, key_mark, read_rows, without_extension
 from spark_jobs.key_files import KeyFiles, encode
 from spark_jobs.messages import CHANGE_COLUMNS, STAGED, BadJob, ItemResult, TableJob, WorkItem
-from spark_jobs.replay import PLACE, keyed, replayed, without_key
+from spark_jobs.replay import ROW_NUMBER, keyed, replayed, without_key
 from spark_jobs.table_state import NotServed, TableStates, check_key
 
 KIND = "rebuild"
 BUCKET_ROWS = 500_000  # changes that one task folds
-PLACES_A_FILE = 2**32
+ROW_NUMBERS_PER_FILE = 2**32
 
 Part = tuple[int, str]  # the number of a file in the order of landing, and its path
 
 
 def item_of(table: TableJob, common: WorkItem, states: TableStates) -> WorkItem:
-    """The work on one table. BadJob if tasks cannot write the mirror."""
+    """Return the work item of one table. BadJob if tasks cannot write the mirror."""
     if table.mirror is None or table.changes is None or not table.key:
         raise BadJob(f"{table.label} needs a mirror, a changes table and a key to be rebuilt")
     try:
@@ -78,7 +78,9 @@ def write(
 
 
 def _parts(metadata: TableMetadata, io: FileIO) -> tuple[list[Part], int]:
-    """The files of the changes table in the order in which they landed, and their rows."""
+    """Return the files of the changes table in the order in which they landed, and the number of
+    their rows.
+    """
     snapshot = metadata.current_snapshot()
     found, rows = [], 0
     for manifest in snapshot.manifests(io) if snapshot is not None else ():
@@ -94,20 +96,20 @@ def _parts(metadata: TableMetadata, io: FileIO) -> tuple[list[Part], int]:
 
 
 def deal(item: WorkItem, part: Part) -> Iterator[tuple[int, int, bytes]]:
-    """The rows of a file by bucket, as Arrow IPC, each with how many rows were read for it. Every bucket has
-    all truncates.
+    """Group the rows of a file by bucket, as Arrow IPC, each with the number of rows that were read for it.
+    Every bucket gets all truncates.
     """
     assert item.changes is not None
     io, metadata = file_io(item.io), TableMetadataUtil.parse_raw(item.changes.metadata)
     number, path = part
-    first = number * PLACES_A_FILE
+    first = number * ROW_NUMBERS_PER_FILE
     with io.new_input(path).open() as source:
         groups = pq.ParquetFile(source).num_row_groups
     for group in range(groups):
         rows = _read(io, path, metadata, item.job, group)
-        place = pa.array(range(first, first + rows.num_rows), pa.int64())
+        row_numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
         first += rows.num_rows
-        given = keyed(rows.append_column(PLACE, place), item.job)
+        given = keyed(rows.append_column(ROW_NUMBER, row_numbers), item.job)
         missing = without_key(given, item.job)
         if missing is not None:
             raise BadJob(missing)
@@ -118,16 +120,16 @@ def deal(item: WorkItem, part: Part) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _read(io: FileIO, path: str, metadata: TableMetadata, job: TableJob, group: int) -> pa.Table:
-    """The columns of a mirror, and the facts about each change under their staged names."""
+    """Read the columns of the mirror, and the columns that describe each change, under their staged names."""
     known = {found.name for found in metadata.schema().fields}
-    told = {f"{STAGED}{name.replace('-', '_')}": job.names[name] for name in CHANGE_COLUMNS}
-    wanted = [column for column in (*job.columns, *told.values()) if column in known]
+    staged_names = {f"{STAGED}{name.replace('-', '_')}": job.names[name] for name in CHANGE_COLUMNS}
+    wanted = [column for column in (*job.columns, *staged_names.values()) if column in known]
     rows = read_rows(io, path, metadata, wanted, group=group)
     columns = {column: without_extension(rows.column(column)) for column in job.columns if column in known}
-    for staged, column in told.items():
+    for staged, column in staged_names.items():
         if column in known:
             columns[staged] = rows.column(column)
-        else:  # of a table whose last batch an older version landed
+        else:  # an older version landed the last batch of the table
             type_ = pa.int64() if staged == f"{STAGED}order" else pa.string()
             columns[staged] = pa.nulls(rows.num_rows, type_)
     return pa.table(columns)
@@ -216,6 +218,6 @@ def build(item: WorkItem, bucket: int, texts: Iterable[bytes]) -> ItemResult:
 
 
 def key_identity(metadata: TableMetadata, key: Sequence[str]) -> str:
-    """The name of a choice of key columns for key files."""
+    """Return a text that identifies a choice of key columns, for key files."""
     fields = [field_of(metadata.schema(), column) for column in key]
     return ";".join(f"{found.field_id} {found.field_type}" for found in fields)

@@ -1,8 +1,8 @@
-"""What the changes of some keys leave in a mirror. Pure, over Arrow.
+"""Compute the rows of a mirror from the changes of some keys. Pure, over Arrow.
 
 The changes apply in the order in which they landed: by the time of their batch, then by their order in it. A
-change whose position is below one of its source and key that an earlier batch landed came late, and does not
-count; that is how batches are landed, too. A column that an update left out keeps the value that its row had.
+change is late, and is ignored, if an earlier batch landed a newer position of the same source and key;
+landing applies the same rule. A column that an update left out keeps the value that its row had.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow.types as pat
 from spark_jobs.key_files import encode
 from spark_jobs.messages import STAGED, BadJob, TableJob
 
-PLACE = f"{STAGED}place"  # of a row in the changes table: the order where the batch has noted none
-MOVED = f"{STAGED}moved"  # an update that took the row away from another key
+ROW_NUMBER = f"{STAGED}place"  # of a row in the changes table: its order if the batch recorded none
+MOVED = f"{STAGED}moved"  # an update that moved the row from another key
 _GONE = -1
 
 
@@ -29,8 +29,10 @@ _GONE = -1
 
 
 def keyed(rows: pa.Table, job: TableJob) -> pa.Table:
-    """The changes with a key each, as far as they tell it. Where the table had another key once, an update
-    that changes today's key gets a delete of its old key beside it.
+    """Fill in missing key values from the row before the change, where it is known.
+
+    If the table had another key once, an update that changes the current key gets a delete of its old key
+    beside it.
     """
     before = _before(rows, job)
     for column in job.key:
@@ -45,7 +47,9 @@ def keyed(rows: pa.Table, job: TableJob) -> pa.Table:
 
 
 def without_key(rows: pa.Table, job: TableJob) -> str | None:
-    """Why a mirror cannot be rebuilt from these changes: some do not say which row they mean."""
+    """Return why the mirror cannot be rebuilt from these changes: a change has no key. None if all
+    have one.
+    """
     is_row = pc.not_equal(rows.column(f"{STAGED}operation"), "truncate")
     for column in job.key:
         missing = rows.filter(pc.and_(is_row, rows.column(column).is_null()))
@@ -61,14 +65,14 @@ def without_key(rows: pa.Table, job: TableJob) -> str | None:
 
 
 def _before(rows: pa.Table, job: TableJob) -> dict[int, dict[str, Any]]:
-    """The rows as they were, of the changes for which it matters."""
+    """Return the rows before the change, for the changes that need them."""
     operations, texts = rows.column(f"{STAGED}operation"), rows.column(f"{STAGED}before")
     lacks_key = functools.reduce(pc.or_, [rows.column(column).is_null() for column in job.key])
     wanted = pc.and_(pc.equal(operations, "delete"), lacks_key)  # it landed while the table had another key
     if job.rekeyed:
         wanted = pc.or_(wanted, pc.equal(operations, "update"))
-    places = pc.indices_nonzero(pc.and_(wanted, texts.is_valid()))
-    found = zip(places.to_pylist(), texts.take(places).to_pylist(), strict=True)
+    indices = pc.indices_nonzero(pc.and_(wanted, texts.is_valid()))
+    found = zip(indices.to_pylist(), texts.take(indices).to_pylist(), strict=True)
     return {row: given for row, text in found if isinstance(given := json.loads(text), dict)}
 
 
@@ -83,7 +87,9 @@ def _with_values(rows: pa.Table, column: str, found: dict[int, Any], job: TableJ
 
 
 def _typed(values: Sequence[Any], type_: pa.DataType, column: str, job: TableJob) -> pa.Array:
-    """Values of JSON with the type of a key column. Not all can be told: a date may be a number of days."""
+    """Convert JSON values to the type of a key column. Some types cannot be converted: a date may be a number
+    of days.
+    """
     try:
         if pat.is_string(type_) or pat.is_large_string(type_):
             return pa.array(
@@ -105,16 +111,16 @@ def _typed(values: Sequence[Any], type_: pa.DataType, column: str, job: TableJob
 
 def _with_moves(rows: pa.Table, before: dict[int, dict[str, Any]], job: TableJob) -> pa.Table:
     operations = rows.column(f"{STAGED}operation").to_pylist()
-    told = [
+    moves = [
         row
         for row, given in before.items()
         if operations[row] == "update" and all(given.get(column) is not None for column in job.key)
     ]
-    if not told:
+    if not moves:
         return rows
-    updates = rows.take(pa.array(told, pa.int64()))
+    updates = rows.take(pa.array(moves, pa.int64()))
     old = {
-        column: _typed([before[row][column] for row in told], rows.column(column).type, column, job)
+        column: _typed([before[row][column] for row in moves], rows.column(column).type, column, job)
         for column in job.key
     }
     now = encode([updates.column(column) for column in job.key])
@@ -123,23 +129,25 @@ def _with_moves(rows: pa.Table, before: dict[int, dict[str, Any]], job: TableJob
         return rows
     deletes = updates
     for column in rows.column_names:
-        place = deletes.schema.get_field_index(column)
+        index = deletes.schema.get_field_index(column)
         if column in old:
-            deletes = deletes.set_column(place, column, old[column])
+            deletes = deletes.set_column(index, column, old[column])
         elif column == f"{STAGED}operation":
             deletes = deletes.set_column(
-                place, column, pa.repeat(pa.scalar("delete", updates.schema.field(place).type), len(told))
+                index, column, pa.repeat(pa.scalar("delete", updates.schema.field(index).type), len(moves))
             )
         elif column in job.columns or column == f"{STAGED}absent":
-            deletes = deletes.set_column(place, column, pa.nulls(len(told), updates.schema.field(place).type))
-    moved = {row for row, is_ in zip(told, changed.to_pylist(), strict=True) if is_}
+            deletes = deletes.set_column(
+                index, column, pa.nulls(len(moves), updates.schema.field(index).type)
+            )
+    moved = {row for row, is_ in zip(moves, changed.to_pylist(), strict=True) if is_}
     flags = pa.array([row in moved for row in range(rows.num_rows)], pa.bool_())
-    # Its missing values came from the row under its old key, when it landed.
+    # Its missing values were filled from the row under its old key when it landed.
     absent = rows.column(f"{STAGED}absent")
     final = pc.if_else(flags, pa.scalar(None, absent.type), absent)
     rows = rows.set_column(rows.schema.get_field_index(MOVED), MOVED, flags)
     rows = rows.set_column(rows.schema.get_field_index(f"{STAGED}absent"), f"{STAGED}absent", final)
-    # Before the update, which stands at the same place.
+    # The deletes come first, because the sort is stable and both have the same row number.
     return pa.concat_tables([deletes.filter(changed), rows])
 
 
@@ -147,11 +155,11 @@ def _with_moves(rows: pa.Table, before: dict[int, dict[str, Any]], job: TableJob
 
 
 def replayed(changes: pa.Table, job: TableJob) -> pa.Table:
-    """The rows that the mirror has after these changes, with the time of the batch of each."""
+    """Return the rows that the mirror has after these changes, each with the time of its batch."""
     order = [
         (f"{STAGED}commit_timestamp", "ascending"),
         (f"{STAGED}order", "ascending"),
-        (PLACE, "ascending"),
+        (ROW_NUMBER, "ascending"),
     ]
     changes = changes.take(pc.sort_indices(changes, sort_keys=order))
     numbers = encode([changes.column(column) for column in job.key]).dictionary_encode().indices
@@ -167,7 +175,9 @@ def replayed(changes: pa.Table, job: TableJob) -> pa.Table:
 
 
 def _is_plain(changes: pa.Table) -> bool:
-    """Whether the last change of each key decides alone: no truncates, nothing missing, nothing late."""
+    """Return whether the last change of each key decides alone: no truncates, no missing values, no late
+    changes.
+    """
     if pc.any(pc.equal(changes.column(f"{STAGED}operation"), "truncate")).as_py():
         return False
     if changes.column(f"{STAGED}absent").null_count < changes.num_rows:
@@ -199,7 +209,7 @@ def _last_of_each(changes: pa.Table, numbers: pa.Array) -> pa.Table:
 
 
 class _Newest:
-    """The newest position of batches before the one that is being looked at."""
+    """The newest position in the batches before the current one."""
 
     __slots__ = ("_before", "_now", "_stamp")
 
@@ -212,18 +222,19 @@ class _Newest:
         return self._before
 
     def note(self, position: str) -> None:
-        """After `before` of the same batch."""
+        """Record a position. Call `before` for the same batch first."""
         self._now = max(self._now, position)
 
 
 class _Replay:
-    """The rows of some keys while their changes go by, one after the other."""
+    """Applies the changes of some keys one after the other."""
 
     def __init__(self, changes: pa.Table, numbers: pa.Array) -> None:
         self._changes = changes
         self._keys: list[int | None] = numbers.to_pylist()
-        self._row: dict[int, int] = {}  # the change that wrote the row of a key last
-        self._taken: dict[int, dict[str, int | None]] = {}  # by key: which change a value comes from instead
+        self._row: dict[int, int] = {}  # the change that last wrote the row of a key
+        # by key and column: the change that the value comes from, if it is another one
+        self._value_sources: dict[int, dict[str, int | None]] = {}
         self._newest: dict[tuple[int, str], _Newest] = {}
         self._emptied: dict[str, _Newest] = {}
         self._hidden: dict[tuple[int, str, str], int] = {}
@@ -233,7 +244,7 @@ class _Replay:
         columns = [self._changes.column(f"{STAGED}{name}") for name in names]
         columns[1] = columns[1].cast(pa.int64())
         values = [column.to_pylist() for column in columns]
-        values[2], values[3] = ([value or "" for value in values[place]] for place in (2, 3))
+        values[2], values[3] = ([value or "" for value in values[index]] for index in (2, 3))
         moved = self._changes.column(MOVED).to_pylist()
         for row, (operation, stamp, source, position, transaction, absent) in enumerate(
             zip(*values, strict=True)
@@ -261,7 +272,7 @@ class _Replay:
         return self._result()
 
     def _truncate(self, stamp: int, source: str, position: str) -> None:
-        """Rows with a newer change of the same source stay."""
+        """Apply a truncate. Rows with a newer change of the same source stay."""
         for key in list(self._row):
             newest = self._newest.get((key, source))
             if not position or newest is None or newest.before(stamp) <= position:
@@ -270,27 +281,28 @@ class _Replay:
 
     def _delete(self, key: int, mark: tuple[int, str, str] | None) -> None:
         if mark is not None and self._hidden.get(mark):
-            self._hidden[mark] -= 1  # of the row that another one has taken the key over from
+            # the delete refers to the row that had the key before another one took it over
+            self._hidden[mark] -= 1
         else:
             self._forget(key)
 
     def _forget(self, key: int) -> None:
         self._row.pop(key, None)
-        self._taken.pop(key, None)
+        self._value_sources.pop(key, None)
 
     def _write(self, row: int, key: int, absent: Sequence[str]) -> None:
         former = self._row.get(key)
-        taken = self._taken.pop(key, {})
+        sources = self._value_sources.pop(key, {})
         if absent:
-            self._taken[key] = {column: taken.get(column, former) for column in absent}
+            self._value_sources[key] = {column: sources.get(column, former) for column in absent}
         self._row[key] = row
 
     def _result(self) -> pa.Table:
         keys = sorted(self._row, key=self._row.__getitem__)
         table = self._changes.take(pa.array([self._row[key] for key in keys], pa.int64()))
-        columns = {column for taken in self._taken.values() for column in taken}
+        columns = {column for sources in self._value_sources.values() for column in sources}
         for column in sorted(columns & set(table.column_names)):
-            places = [self._taken.get(key, {}).get(column, self._row[key]) for key in keys]
-            values = self._changes.column(column).take(pa.array(places, pa.int64()))
+            indices = [self._value_sources.get(key, {}).get(column, self._row[key]) for key in keys]
+            values = self._changes.column(column).take(pa.array(indices, pa.int64()))
             table = table.set_column(table.schema.get_field_index(column), column, values)
         return table

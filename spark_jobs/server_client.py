@@ -1,8 +1,8 @@
-"""The server as a worker sees it: jobs, and the open transactions of a MERGE. HTTP and nothing else.
+"""The HTTP client of a worker: jobs, and the open transactions of a MERGE.
 
-Connection errors and 5xx answers are tried again for a while, because every call here may be repeated. A
-409 on a lease is `LostLease`: stop and forget the job. Another 409 on publishing is `TableChanged`: a table
-has changed, and the work must be done again.
+Connection errors and 5xx responses are retried for a while, because every call here may be repeated. A 409 on
+a lease raises `LostLease`: stop working on the job. Another 409 on publishing raises `TableChanged`: a table
+has changed, and the job must start again with the new state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_jobs.messages import BadJob, Job, job_from
 
 CALL_TIMEOUT_S = 30.0
 HEARTBEAT_TIMEOUT_S = 5.0
-RETRY_S_MAX = 20.0  # all tries of one call together
+RETRY_S_MAX = 20.0  # all attempts of one call together
 TRANSACTION_TTL_S = 3600
 LOST_LEASE = "LostLeaseException"
 _TOKEN_MARGIN_S = 60.0
@@ -38,21 +38,21 @@ class ServerError(Exception):
 
 
 class CredentialRefused(ServerError):
-    """The server knows no principal with this credential, or wants one and has got none."""
+    """The server knows no principal with this credential, or requires a credential and got none."""
 
 
 class LostLease(ServerError):
-    """The job belongs to somebody else now."""
+    """The job has been leased to another worker, or has ended."""
 
 
 class TableChanged(ServerError):
-    """A table changed meanwhile. If that is certain, nothing was published, and nothing will be."""
+    """A table has changed meanwhile. If `is_certain` is set, nothing was published, and nothing will be."""
 
     is_certain = True
 
 
 class Credentials:
-    """A fixed token, or a principal's name and secret that tokens are fetched with."""
+    """A fixed token, or a principal's name and secret with which tokens are fetched."""
 
     def __init__(self, token: str | None = None, credential: str | None = None) -> None:
         self.token = token
@@ -90,7 +90,7 @@ class Credentials:
 
 
 class Server:
-    """Safe to use from several threads."""
+    """Sends requests to the server. Thread-safe."""
 
     def __init__(
         self,
@@ -110,7 +110,9 @@ class Server:
         self._http.close()
 
     def check_credential(self) -> None:
-        """CredentialRefused, if the server answers that. A server that is away may come back."""
+        """Raise CredentialRefused if the server refuses the credential. A server that cannot be reached may
+        come back.
+        """
         try:
             self._once("GET", "/v1/config?warehouse=main", timeout_s=HEARTBEAT_TIMEOUT_S)
         except ServerError as error:
@@ -127,13 +129,13 @@ class Server:
     # -- jobs
 
     def lease(self, worker: str, slot: int, wait_s: float, about: Mapping[str, Any]) -> Any | None:
-        """The next job as JSON, or None. Not tried again: the caller asks all the time."""
+        """Return the next job as JSON, or None. Not retried: the caller repeats it anyway."""
         body = {"worker": worker, "slot": slot, "wait-s": wait_s, "about": dict(about)}
         answer = self._once("POST", "/lake/v1/jobs/lease", body, timeout_s=wait_s + CALL_TIMEOUT_S)
         return answer.json() if answer.status_code == 200 else None
 
     def heartbeat(self, job: Job, progress: Mapping[str, Any]) -> None:
-        """Not tried again: the next one is due soon."""
+        """Extend a lease. Not retried: the next one is due soon."""
         try:
             body = {"epoch": job.epoch, "progress": progress}
             self._once("POST", f"{_path(job)}/heartbeat", body, timeout_s=HEARTBEAT_TIMEOUT_S)
@@ -141,7 +143,7 @@ class Server:
             raise _lost(error) from error
 
     def renewed(self, job: Job) -> Job:
-        """The job with its tables as they are by now; BadJob if it does not fit them any more."""
+        """Return the job with its tables as they are now. BadJob if it no longer fits them."""
         try:
             body = {"epoch": job.epoch, "progress": {"stage": "again"}, "tables": True}
             answer = self._call("POST", f"{_path(job)}/heartbeat", body)
@@ -160,10 +162,10 @@ class Server:
         *,
         transaction: str | None = None,
     ) -> int | None:
-        """Make the batch visible: the changes, or those that an open transaction has. The number.
+        """Make the batch visible: the given changes, or those of an open transaction. Returns the number.
 
-        LostLease: nothing is published under this epoch, now or later. TableChanged: a table has changed,
-        and this request published nothing.
+        LostLease: nothing is published under this epoch, now or later. TableChanged: a table has changed, and
+        this request published nothing.
         """
         work = {"table-changes": list(changes)} if transaction is None else {"transaction": transaction}
         retrying = self._retrying()
@@ -174,7 +176,7 @@ class Server:
             if error.status != 409 or error.kind == LOST_LEASE:
                 raise _lost(error) from error
             changed = TableChanged(str(error), 409)
-            # An earlier request whose answer was lost may still be at work.
+            # An earlier request whose response was lost may still be running.
             changed.is_certain = retrying.statistics["attempt_number"] == 1
             raise changed from error
         number: int | None = answer.json()["number"]
@@ -188,7 +190,7 @@ class Server:
             raise _lost(refused) from refused
 
     def complete(self, job: Job, facts: Mapping[str, Any]) -> None:
-        """End a job that is no batch, with what it did or found."""
+        """End a job that lands no batch, with its result."""
         try:
             self._call("POST", f"{_path(job)}/complete", {"epoch": job.epoch, "facts": dict(facts)})
         except ServerError as error:
@@ -197,7 +199,9 @@ class Server:
     # -- transactions and the catalog
 
     def open_transaction(self, warehouse: str, name: str) -> str:
-        """Open it anew; one of this name that an earlier run left is aborted. The prefix of its routes."""
+        """Open a transaction and return the prefix of its routes. A transaction of this name that an earlier
+        run left is aborted.
+        """
         path = f"/lake/v1/{_segment(warehouse)}/transactions"
         body = {"name": name, "ttl-s": TRANSACTION_TTL_S}
         try:
@@ -214,7 +218,9 @@ class Server:
         self._call("POST", path, {"ttl-s": TRANSACTION_TTL_S})
 
     def abort_transaction(self, warehouse: str, name: str) -> bool:
-        """Whether it was open until now. Then none of its changes became visible."""
+        """Abort a transaction. Returns whether it was open until now; then none of its changes became
+        visible.
+        """
         try:
             self._call("DELETE", f"/lake/v1/{_segment(warehouse)}/transactions/{name}")
         except ServerError as error:
@@ -231,14 +237,14 @@ class Server:
             raise (TableChanged(str(error), 409) if error.status == 409 else error) from error
 
     def load_table(self, prefix: str, namespace: tuple[str, ...], name: str) -> dict[str, Any]:
-        """The metadata of a table, with its current snapshot alone."""
+        """Return the metadata of a table, with only its current snapshot."""
         levels = "%1F".join(_segment(level) for level in namespace)
         path = f"/v1/{quote(prefix, safe='%')}/namespaces/{levels}/tables/{_segment(name)}?snapshots=refs"
         metadata: dict[str, Any] = self._call("GET", path).json()["metadata"]
         return metadata
 
     def config(self, warehouse: str) -> dict[str, str]:
-        """Catalog properties of a warehouse, such as where its object store is."""
+        """Return the catalog properties of a warehouse, such as the address of its object store."""
         given = self._call("GET", f"/v1/config?warehouse={_segment(warehouse)}").json()
         return {**given.get("defaults", {}), **given.get("overrides", {})}
 
@@ -248,7 +254,7 @@ class Server:
         return self._retrying()(self._once, method, path, body)
 
     def _retrying(self) -> Retrying:
-        """Repeats a call while it fails for a reason that may pass, with growing, random pauses."""
+        """Return a retry policy for temporary failures, with growing, random pauses."""
         return Retrying(
             retry=retry_if_exception(self._is_temporary),
             wait=wait_random_exponential(multiplier=0.2, max=3.0),
@@ -260,7 +266,8 @@ class Server:
     def _is_temporary(self, error: BaseException) -> bool:
         if not isinstance(error, ServerError):
             return False
-        if error.status == 401:  # a token that ended early; with a credential the next try fetches another
+        # the token expired early; with a credential, the next attempt fetches another
+        if error.status == 401:
             return self.credentials.credential is not None
         return error.status is None or error.status >= 500 or error.status == 429
 
@@ -291,7 +298,7 @@ def _segment(text: str) -> str:
 
 
 def _lost(error: ServerError) -> ServerError:
-    """404: the job has ended and been forgotten."""
+    """Return whether the lease is lost. 404: the job has ended and its row was deleted."""
     if error.status not in (404, 409):
         return error
     return LostLease(str(error), error.status, error.kind)

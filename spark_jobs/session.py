@@ -1,11 +1,10 @@
-"""A SparkSession against the catalog.
+"""Create a SparkSession for the catalog.
 
     spark = spark_session("http://127.0.0.1:8181")
     spark.sql("SELECT * FROM lake.sales.orders")
 
-`warehouse` says where in the history of a warehouse the session stands: `main`, `main@1234`, `main~w1-0`.
-`attach` adds further catalogs to a running session. What is set here is what held in practice; `extra` goes
-last and may override anything.
+`warehouse` selects a state of a warehouse: `main`, `main@1234`, `main~w1-0`. `attach` adds further catalogs
+to a running session. `extra` is applied last and may override any setting.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class SparkUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How executors reach the object store, where the catalog's own answer does not say it all."""
+    """How executors reach the object store, where the catalog's own configuration is not enough."""
 
     endpoint: str | None = None
     region: str | None = None
@@ -38,7 +37,7 @@ class S3Options:
     path_style: bool = True
 
     def io_properties(self) -> dict[str, str]:
-        """The same for PyIceberg."""
+        """Return the properties for PyIceberg."""
         given = {
             "s3.endpoint": self.endpoint,
             "s3.region": self.region,
@@ -51,7 +50,7 @@ class S3Options:
         return {name: value for name, value in given.items() if value is not None}
 
     def java_properties(self) -> dict[str, str]:
-        """For Iceberg's own FileIO."""
+        """Return the properties for Iceberg's own FileIO."""
         given = {
             "s3.endpoint": self.endpoint,
             "s3.path-style-access": str(self.path_style).lower(),
@@ -71,7 +70,7 @@ def catalog_settings(
     credential: str | None = None,
     s3: S3Options | None = None,
 ) -> dict[str, str]:
-    """The Spark settings that make `name` a catalog of the session."""
+    """Return the Spark settings that make `name` a catalog of the session."""
     properties: dict[str, str | None] = {
         "type": "rest",
         "uri": uri,
@@ -79,9 +78,10 @@ def catalog_settings(
         "token": token,
         "credential": credential,
         "oauth2-server-uri": f"{uri.rstrip('/')}/v1/oauth/tokens" if credential else None,
-        # With the cache on, a count after another engine's commit is the old one.
+        # With the cache on, a count after another engine's commit returns the old result.
         "cache-enabled": "false",
-        # Else DROP TABLE ... PURGE deletes the files from the client, at once, even inside a transaction.
+        # Otherwise DROP TABLE ... PURGE deletes the files from the client, at once, even inside a
+        # transaction.
         "rest-catalog-purge": "true",
     }
     if s3 is not None:
@@ -92,8 +92,10 @@ def catalog_settings(
 
 
 def session_settings(*, master: str = "local[2]", memory: str = "1g") -> dict[str, str]:
-    """The settings of the session itself: quiet, in UTC, sized for small batches, jars from the disk."""
-    # Executors elsewhere must reach the driver: Spark then finds its address, or `--conf` names it.
+    """Return the settings of the session itself: few log lines, UTC, sizes for small batches, jars from the
+    disk.
+    """
+    # Executors on other machines must reach the driver: Spark then finds its address, or `--conf` sets it.
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {
         "spark.master": master,
@@ -119,7 +121,7 @@ def spark_session(
     memory: str = "1g",
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session whose default catalog is the warehouse of the server at `uri`."""
+    """Return a session whose default catalog is the warehouse of the server at `uri`."""
     _require_java()
     # Executors run tasks with the Python of the driver, unless the variable names another.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -138,11 +140,11 @@ def spark_session(
 
 
 def _write_no_checksums(spark: SparkSession) -> None:
-    """Without a `.crc` file beside each local file.
+    """Write no `.crc` file beside each local file.
 
-    No setting says so: Iceberg asks Hadoop's class without checksums (RawLocalFileSystem) for its scheme,
-    which that does not know. Hadoop keeps one object for all local files of a process, so this holds for
-    everything in this JVM. Executors in other JVMs have objects of their own.
+    There is no setting for this: Iceberg asks Hadoop's class without checksums (RawLocalFileSystem) for its
+    scheme, which that class does not know. Hadoop keeps one object for all local files of a process, so this
+    applies to everything in this JVM. Executors in other JVMs have their own objects.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to it
     settings = spark._jsc.hadoopConfiguration()  # noqa: SLF001
@@ -168,7 +170,7 @@ def attach(
 
 
 def _require_java() -> None:
-    """Spark starts the Java that JAVA_HOME names."""
+    """Set JAVA_HOME, which tells Spark the Java to start."""
     try:
         os.environ["JAVA_HOME"] = str(java.home())
     except java.NoJava as error:

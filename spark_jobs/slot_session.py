@@ -1,6 +1,6 @@
-"""What a worker slot lands its jobs with: a Spark session, storage, commits, and catalogs for SQL.
+"""The Spark session, storage, commits and SQL catalogs of one worker slot.
 
-Each slot has a session of its own (`newSession`), so that views and settings do not mix. The name of its
+Each slot has its own session (`newSession`), so that views and settings do not mix. The name of its
 transaction stays the same, so Spark builds the catalog of a warehouse once.
 """
 
@@ -19,10 +19,10 @@ from spark_jobs.data_files import file_io
 from spark_jobs.server_client import Server
 from spark_jobs.session import S3Options, attach
 
-# Settings that the rows of a batch depend on, in every session of a slot.
+# Settings that affect the rows of a batch, in every session of a slot.
 SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
 # A store that hangs is noticed within a minute: by default Iceberg waits 30 s, six times, with pauses. The
-# job is tried again anyway, and until it fails there is no error to report.
+# job is retried anyway, and until it fails there is no error to report.
 STORE_PATIENCE = {
     "http-client.apache.connection-timeout-ms": "5000",
     "http-client.apache.socket-timeout-ms": "15000",
@@ -34,7 +34,9 @@ _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property"
 
 
 class Stores:
-    """How the object store of each warehouse is reached: the worker's settings, and the server's answer."""
+    """How to reach the object store of each warehouse: the worker's settings, completed by the server's
+    configuration.
+    """
 
     def __init__(self, server: Server, s3: S3Options | None) -> None:
         self._server = server
@@ -49,7 +51,7 @@ class Stores:
             return self._found[warehouse]
 
     def io_properties(self, warehouse: str) -> dict[str, str]:
-        """For PyIceberg, in the driver and in tasks."""
+        """Return properties for PyIceberg, in the driver and in tasks."""
         s3 = self.options(warehouse)
         return s3.io_properties() if s3 is not None else {}
 
@@ -82,7 +84,7 @@ class SlotSession:
         return committer_of(self.spark.sparkContext)
 
     def java_io(self, warehouse: str) -> Any:
-        """Iceberg's FileIO for the storage of a warehouse."""
+        """Return Iceberg's FileIO for the storage of a warehouse."""
         if warehouse not in self._java_io:
             s3 = self.stores.options(warehouse)
             properties = {**STORE_PATIENCE, **(s3.java_properties() if s3 is not None else {})}
@@ -90,7 +92,7 @@ class SlotSession:
         return self._java_io[warehouse]
 
     def catalog(self, warehouse: str) -> str:
-        """The name of the catalog for this slot's transaction in a warehouse."""
+        """Return the name of the catalog for this slot's transaction in a warehouse."""
         if warehouse not in self._catalogs:
             name = f"calve_{self._slot}"
             if warehouse != "main":
@@ -110,14 +112,15 @@ class SlotSession:
             credential=credentials.credential,
             s3=self.stores.options(warehouse),
         )
-        # A warehouse may be on files though the worker knows of an object store: each location decides.
+        # A warehouse may use local files although the worker has settings for an object store: each location
+        # decides.
         self.spark.conf.set(f"spark.sql.catalog.{name}.io-impl", "org.apache.iceberg.io.ResolvingFileIO")
         for key, value in STORE_PATIENCE.items():
             self.spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
-        # Else a request after each scan and each commit, whose answer is not used.
+        # Otherwise Iceberg sends a request after each scan and each commit, whose response is not used.
         self.spark.conf.set(f"spark.sql.catalog.{name}.rest-metrics-reporting-enabled", "false")
 
     def mark(self, summary: dict[str, str]) -> None:
-        """What the snapshots of SQL statements say from now on."""
+        """Set the summary of the snapshots that later SQL statements create."""
         for name, value in summary.items():
             self.spark.conf.set(f"{_SNAPSHOT_PROPERTY}.{name}", value)

@@ -1,6 +1,6 @@
-"""The tables of a batch as they are inside its transaction: what the driver tells the tasks of them.
+"""Describe the tables of a batch for the tasks, from their metadata and manifests.
 
-The driver reads metadata only. A manifest never changes, so what was read of one is kept.
+The driver reads metadata only. A manifest never changes, so its content is cached.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from spark_jobs.messages import LiveDeletes, LiveFile, TableJob, TableState
 
 MANIFESTS_KEPT = 2000
 _INDEX_OF = {found.name: index for index, found in enumerate(DATA_FILE_TYPE[3].fields)}
-# What a task needs no part of, and what grows with the age of a table.
+# Fields that tasks do not need and that grow with the age of a table.
 _HISTORY = ("snapshots", "snapshot-log", "metadata-log", "refs", "statistics", "partition-statistics")
 # Properties that PyIceberg's writer does not follow.
 _NOT_FOLLOWED = ("write.parquet.bloom-filter-enabled.column.", "write.location-provider.impl", "encryption.")
 
 
 class NotServed(Exception):
-    """Tasks cannot write this table; the message says why. MERGE does."""
+    """Tasks cannot write this table, so MERGE does; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TableStates:
         self._lock = threading.Lock()
 
     def mirror(self, name: str, document: Mapping[str, Any], io: FileIO, job: TableJob) -> TableState:
-        """NotServed if only MERGE can change the table."""
+        """Describe a mirror. NotServed if only MERGE can change the table."""
         metadata = _parsed(document)
         if job.append_only:
             return TableState(name=name, metadata=_without_history(document))
@@ -76,7 +76,7 @@ class TableStates:
         )
 
     def appended(self, name: str, document: Mapping[str, Any], *, is_read: bool = False) -> TableState:
-        """A table that is only appended to. With `is_read`, tasks can scan it."""
+        """Describe a table that is only appended to. With `is_read`, tasks can scan it."""
         _parsed(document)
         return TableState(name=name, metadata=json.dumps(document) if is_read else _without_history(document))
 
@@ -108,7 +108,9 @@ class TableStates:
 
 
 def _entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """The live files of a manifest. PyIceberg's own reader leaves out where a deletion vector is."""
+    """Return the live files of a manifest. PyIceberg's own reader leaves out the offset of a deletion
+    vector.
+    """
     with AvroFile[ManifestEntry](
         io.new_input(manifest.manifest_path),
         MANIFEST_ENTRY_SCHEMAS[3],

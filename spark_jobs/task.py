@@ -1,8 +1,9 @@
-"""One work item, on an executor: a share of the keys of one table.
+"""One work item on an executor: a share of the keys of one table.
 
     read the staged rows -> fold them to one row a key -> find the old rows -> write files -> describe them
 
-Nothing here knows Spark: `run` is called by a Spark task, and by tests. A task that fails deletes its files.
+This module does not depend on Spark: a Spark task calls `run`, and so do tests. A task that fails deletes its
+files.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from spark_jobs.vectors import by_file
 
 
 def load(number: int) -> int:
-    """Nothing; but a Python worker imports this module for it, with the libraries that batches need."""
+    """Do nothing: a Python worker that runs this imports the module and the libraries that batches need."""
     return number
 
 
 def run(item: WorkItem) -> ItemResult:
-    """Do the work of an item. A description that is wrong is a result too: another try cannot help."""
+    """Run an item. A wrong description is returned as a result, because another attempt cannot succeed."""
     attempt = _Attempt(item)
     try:
         return attempt.run()
@@ -57,8 +58,8 @@ def run(item: WorkItem) -> ItemResult:
 
 
 def first_stage(item: WorkItem) -> Iterator[tuple[str, ItemResult | FoundPositions]]:
-    """The work of an item, where a second stage makes the deletion vectors: its result, and for each data
-    file the positions that it deletes.
+    """Run an item whose deletion vectors a second stage writes. Yields its result, and for each data file the
+    positions that it deletes.
     """
     result = run(item)
     yield f"result {item.job.label} {item.share}", result.model_copy(update={"found": ()})
@@ -69,7 +70,9 @@ def first_stage(item: WorkItem) -> Iterator[tuple[str, ItemResult | FoundPositio
 def second_stage(
     groups: Iterable[tuple[str, Iterable[ItemResult | FoundPositions]]],
 ) -> Iterator[ItemResult]:
-    """The results of the first stage, and those of the vectors of this partition: one file for each table."""
+    """Return the results of the first stage, and write the vectors of this partition: one file for each
+    table.
+    """
     tables: dict[str, list[FoundPositions]] = {}
     for _, values in groups:
         for value in values:
@@ -174,7 +177,7 @@ class _Attempt:
         )
 
     def discard(self) -> None:
-        """Delete what was written; a file that is left behind is found by the removal of orphans."""
+        """Delete the files that were written. The removal of orphan files deletes one that is left behind."""
         for path in self._begun:
             with contextlib.suppress(OSError):
                 self._io.delete(path)
@@ -200,7 +203,9 @@ class _Attempt:
         return folded
 
     def _typed(self, rows: pa.Table) -> pa.Table:
-        """The staged rows with the types of the table, so that keys compare with those of data files."""
+        """Return the staged rows with the types of the table, so that keys compare with those of data
+        files.
+        """
         target = self._mirror or self._changes
         assert target is not None
         schema = target.metadata.schema()
@@ -237,7 +242,9 @@ class _Attempt:
             )
 
     def _own(self, changes: pa.Table) -> pa.Table:
-        """Each share sees every truncate; the first one writes it down."""
+        """Return the changes that this share writes. Every share reads all truncates; the first one writes
+        them.
+        """
         if not self._item.share or not self._job.counts["truncate"]:
             return changes
         operation = changes.column(self._job.names["operation"])
@@ -259,13 +266,13 @@ class _Attempt:
         wanted = encode([folded.rows.column(column) for column in self._job.key])
         hits = old.find(wanted)
         for truncate in folded.late_truncates:
-            assert self._changes is not None, "a late batch without a changes table is not late"
+            assert self._changes is not None, "a late batch needs a changes table"
             changes = late.Changes(self._changes.metadata, self._io, self._job)
             hits += old.without(changes.newer_than(truncate, folded.rows.schema))
         return hits
 
     def _write_deletes(self, table: _Table, hits: Sequence[Hit]) -> None:
-        """One file for each partition that has deletes: they belong to the partition of their data file."""
+        """Write one delete file for each partition: deletes belong to the partition of their data file."""
         if table.metadata.format_version > 2:
             self._delete_by_vectors(table, hits)
             return
@@ -287,7 +294,9 @@ class _Attempt:
             self._deleted += positions.num_rows
 
     def _delete_by_vectors(self, table: _Table, hits: Sequence[Hit]) -> None:
-        """A share that has all keys writes the vectors. Else the second stage does."""
+        """Delete rows by deletion vectors. A share that has all keys writes the vectors; otherwise the second
+        stage does.
+        """
         assert self._item.mirror is not None
         state = self._item.mirror
         for file, positions in by_file((hit.file, hit.positions) for hit in hits):
@@ -340,7 +349,7 @@ class _Attempt:
 
 
 def staged_share(io: FileIO, item: WorkItem) -> pa.Table:
-    """The staged rows of this share, in the order of the files. Every share has all truncates."""
+    """Return the staged rows of this share, in the order of the files. Every share has all truncates."""
     parts = []
     first = 0
     mask = _share_mask(io, item) if item.shares > 1 else None
@@ -358,8 +367,8 @@ def staged_share(io: FileIO, item: WorkItem) -> pa.Table:
 
 
 def _share_mask(io: FileIO, item: WorkItem) -> pa.Array:
-    """Which rows belong to the share. Keys are dealt out in the order of their first appearance, which is
-    the same in every task, balanced, and needs no hash function.
+    """Return which rows belong to the share. Keys are assigned in the order of their first appearance, which
+    is the same in every task, balanced, and needs no hash function.
     """
     job = item.job
     columns = [*job.key, f"{STAGED}operation"]
@@ -372,7 +381,7 @@ def _share_mask(io: FileIO, item: WorkItem) -> pa.Array:
     own = pc.equal(
         pc.subtract(numbers, pc.multiply(pc.divide(numbers, item.shares), item.shares)), item.share
     )
-    own = pc.fill_null(own, fill_value=item.share == 0)  # rows without a key: truncates, and mistakes
+    own = pc.fill_null(own, fill_value=item.share == 0)  # rows without a key: truncates and invalid rows
     if job.counts["truncate"]:
         truncates = pc.equal(rows.column(f"{STAGED}operation"), "truncate").combine_chunks()
         own = pc.or_(own, truncates)

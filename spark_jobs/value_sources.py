@@ -1,4 +1,6 @@
-"""Where values that a partial row lacks come from: another row of the batch, or a row of the mirror. Pure."""
+"""Find where the missing values of a partial row come from: another row of the batch, or a row of the mirror.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ Transaction = tuple[str, str]  # source and name
 
 @dataclass(slots=True)
 class Sources:
-    """`of[column][row]` says where the value of that column in that row stands: another row of the batch, or,
-    below zero, `bases[-1 - number]` (the key of a row of the mirror), or nowhere.
+    """`of[column][row]` is the source of the value of that column in that row: another row of the batch;
+    below zero, `bases[-1 - number]`, the key of a row of the mirror; or None.
 
     `hidden` are deletes of rows whose key another row has taken over, each with that other row.
     """
@@ -33,8 +35,11 @@ def sources(
     transactions: Sequence[Transaction | None] | None = None,
     living: frozenset[Key] = frozenset(),
 ) -> Sources:
-    """`roots[row]` is the key that the row had before, None where it had its own. Without a mirror, what the
-    batch does not know is null. `living` are keys that the mirror has, of those that rows move to.
+    """Find the sources of the missing values.
+
+    `roots[row]` is the key that the row had before, None if it has not changed. Without a mirror, a value
+    that is not in the batch is null. `living` are the keys that the mirror has, among those that rows move
+    to.
     """
     walk = _Walk(living, mirror=mirror)
     for row, operation in enumerate(operations):
@@ -54,21 +59,21 @@ def sources(
 
 
 class _Unseen:
-    """The state of a row that no event of the batch has touched: what the mirror has."""
+    """The state of a row that no event of the batch has changed: the one in the mirror."""
 
 
 _UNSEEN = _Unseen()
-_State = int | _Unseen | None  # the event that wrote the row last; None: the row is gone
+_State = int | _Unseen | None  # the event that last wrote the row; None if the row was deleted
 
 
 class _Walk:
-    """The rows as they stand while the events go by."""
+    """The state of each row while the events are applied in order."""
 
     def __init__(self, living: frozenset[Key], *, mirror: bool) -> None:
         self.live: dict[Key, _State] = {}
         self._living = living
         self._hidden: dict[tuple[Key, Transaction], list[tuple[_State, int]]] = {}
-        self._left: dict[Key, _State] = {}  # the hidden row that the event before has deleted
+        self._left: dict[Key, _State] = {}  # the hidden row that the previous event deleted
         self.found = Sources()
         self._buried: dict[Key, _State] = {}
         self._base_of: dict[Key, int] = {}
@@ -82,7 +87,7 @@ class _Walk:
         self._unseen = None
 
     def hide(self, row: int, key: Key, transaction: Transaction) -> None:
-        """A row moves to this key. If another row has it, that one leaves it later in the transaction."""
+        """Move a row to this key. If another row has the key, that row leaves it later in the transaction."""
         state = self.live.get(key, self._unseen)
         if state is not None and (not isinstance(state, _Unseen) or key in self._living):
             self._hidden.setdefault((key, transaction), []).append((state, row))
@@ -94,7 +99,7 @@ class _Walk:
             self._left[key], self.found.hidden[row] = hidden.pop(0)
             return
         state = self.live.get(key, self._unseen)
-        if state is not None:  # deleted twice: the row that was there is the one to keep
+        if state is not None:  # deleted twice: keep the row that was there
             self._buried[key] = state
         self.live[key] = None
 

@@ -1,8 +1,8 @@
-"""Deletion vectors: the deletes of tables of format version 3. One for each data file, in Puffin files.
+"""Read and write deletion vectors, the deletes of tables of format version 3. Each belongs to one data file.
 
-A new vector of a data file has all its deleted positions, those of the vector that it replaces included. So
-all shares of a batch must agree on one vector: where a table has several, a second stage of the same Spark
-job groups the positions by data file.
+A new vector contains all deleted positions of its data file, including those of the vector that it replaces.
+So all shares of a batch must agree on one vector: if a table has several shares, a second stage of the same
+Spark job groups the positions by data file. Vectors are stored in Puffin files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FRAME_BYTES = 8  # length and magic before a vector; a checksum of 4 bytes foll
 
 
 def read_vector(io: FileIO, deletes: LiveDeletes) -> pa.Array:
-    """The deleted positions of a data file."""
+    """Return the deleted positions of a data file."""
     assert deletes.offset is not None
     assert deletes.bytes is not None
     with io.new_input(deletes.path).open() as source:
@@ -40,7 +40,7 @@ def read_vector(io: FileIO, deletes: LiveDeletes) -> pa.Array:
 def write_vectors(
     writer: Writer, vectors: Sequence[tuple[LiveFile, Sequence[int]]]
 ) -> tuple[str, list[str], int]:
-    """One Puffin file with the vectors of these data files: path, descriptions, bytes."""
+    """Write one Puffin file with the vectors of these data files. Returns path, descriptions and size."""
     path = writer.begin("-calve-deletes.puffin")
     content, blobs, ranges = MAGIC, [], []
     for file, positions in vectors:
@@ -70,7 +70,7 @@ def write_vectors(
 
 
 def described_again(deletes: LiveDeletes, file: LiveFile) -> str:
-    """A vector that is there, as far as it must be described to remove it."""
+    """Describe an existing vector with the fields that its removal needs."""
     assert deletes.offset is not None
     assert deletes.bytes is not None
     return _described(deletes.path, deletes.file_bytes, file, deletes.rows, deletes.offset, deletes.bytes)
@@ -107,7 +107,7 @@ def _blob(positions: Sequence[int]) -> bytes:
 
 
 def by_file(parts: Iterable[tuple[LiveFile, pa.Array]]) -> Iterator[tuple[LiveFile, list[int]]]:
-    """The positions of each data file, each once and in order."""
+    """Return the positions of each data file, sorted and without duplicates."""
     found: dict[str, tuple[LiveFile, set[int]]] = {}
     for file, positions in parts:
         found.setdefault(file.path, (file, set()))[1].update(positions.to_pylist())

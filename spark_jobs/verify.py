@@ -1,8 +1,8 @@
-"""Verification of one mirror: its rows against the fold of its changes table, at one number of the warehouse.
+"""Verify one mirror: compare its rows with the fold of its changes table, at one number of the warehouse.
 
-Both tables are read as they are at the number, so batches go on meanwhile. First the checksums of buckets are
-compared. Only the rows of buckets that differ are then compared one by one, to name the keys and the columns.
-Rows never pass through the driver: it gets checksums and differences.
+Both tables are read as of that number, so batches can land meanwhile. First the checksums of buckets are
+compared. Then the rows of buckets that differ are compared one by one, to find the keys and the columns. Rows
+never pass through the driver: it gets checksums and differences.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from spark_jobs.checksums import Checksum, Checksums, differing
 from spark_jobs.messages import BadJob, OneTableJob
 from spark_jobs.server_client import Server
 from spark_jobs.slot_session import SlotSession
-from spark_jobs.verify_tasks import DIFFERENCE_SCHEMA, ORDER, ROW_SCHEMA, SUM_SCHEMA, TOLD, Side
+from spark_jobs.verify_tasks import CHANGE_FIELDS, DIFFERENCE_SCHEMA, ORDER, ROW_SCHEMA, SUM_SCHEMA, Side
 
 KIND = "verify"
-DIFFERENCES_MAX = 1000  # rows that are named; all are counted
+DIFFERENCES_MAX = 1000  # rows that are listed; all are counted
 ROWS_PER_PARTITION = 1_000_000
 
 
 class Reference(BaseModel):
-    """Checksums of the source at a position, which the server compares: the columns that they cover."""
+    """Checksums of the source at a position, which the server compares. `columns` are the columns that they
+    cover.
+    """
 
     model_config = ConfigDict(frozen=True)
     source: str
@@ -48,14 +50,14 @@ class VerificationJob(OneTableJob):
 
 
 class Verification:
-    """Carries out jobs in one worker slot."""
+    """Runs verification jobs in one worker slot."""
 
     def __init__(self, server: Server, slot: SlotSession) -> None:
         self._server = server
         self._slot = slot
 
     def run(self, job: VerificationJob) -> dict[str, Any]:
-        """What was found, for the server."""
+        """Verify the mirror. Returns the findings for the server."""
         started_s = time.monotonic()
         documents = [self._load(job, name) for name in (job.name, job.changes)]
         columns, left_out = compared_columns(documents[0], documents[1], tuple(job.names.values()))
@@ -98,7 +100,7 @@ class Verification:
             shares=1 if rows < ROWS_PER_PARTITION // 10 else max(cores, -(-rows // ROWS_PER_PARTITION)),
             key=job.key or tuple(columns),
             columns=tuple(columns),
-            names=_told_names(job, document),
+            names=_change_field_names(job, document),
         )
 
     # -- Spark
@@ -112,7 +114,7 @@ class Verification:
     def _truncates(self, side: Side) -> list[Change[None]]:
         rows = self._read(side, verify_tasks.truncate_rows, ROW_SCHEMA).collect()
         found = [verify_tasks.change_of(tuple(row), None) for row in rows]
-        return sorted(found, key=lambda change: (change.commit_us, change.file, change.place))
+        return sorted(found, key=lambda change: (change.commit_us, change.file, change.row_number))
 
     def _folded(
         self,
@@ -139,7 +141,7 @@ class Verification:
         *,
         has_key: bool,
     ) -> dict[str, Any]:
-        """The rows of these buckets that differ."""
+        """Return the rows of these buckets that differ."""
         chosen = frozenset(buckets)
         rows = self._read(changes, partial(verify_tasks.change_rows, buckets=chosen), ROW_SCHEMA).unionAll(
             self._read(mirror, partial(verify_tasks.mirror_rows, buckets=chosen), ROW_SCHEMA)
@@ -161,7 +163,7 @@ class Verification:
     def _at_reference(
         self, job: VerificationJob, document: TableMetadata, truncates: Sequence[Change[None]]
     ) -> dict[str, Any]:
-        """The checksums that the source should have at the position, by the changes."""
+        """Return the checksums that the source should have at the position, computed from the changes."""
         assert job.reference is not None
         side = self._side(job, document, job.reference.columns)
         through = {job.reference.source: job.reference.position}
@@ -171,19 +173,19 @@ class Verification:
 def compared_columns(
     mirror: TableMetadata, changes: TableMetadata, added: Sequence[str]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The columns that both tables have, by name, and those of the mirror that the changes do not have."""
+    """Return the columns that both tables have, by name, and those that only the mirror has."""
     own = [field.name for field in mirror.schema().fields if field.name not in added]
     known = {field.name for field in changes.schema().fields} - set(added)
     return tuple(sorted(set(own) & known)), sorted(set(own) - known)
 
 
-def _told_names(job: VerificationJob, document: TableMetadata) -> dict[str, str]:
+def _change_field_names(job: VerificationJob, document: TableMetadata) -> dict[str, str]:
     present = {field.name for field in document.schema().fields}
-    return {name: job.names[name] for name in (*TOLD, ORDER) if job.names.get(name) in present}
+    return {name: job.names[name] for name in (*CHANGE_FIELDS, ORDER) if job.names.get(name) in present}
 
 
 def as_json(sums: Mapping[str, Checksum]) -> dict[str, list[Any]]:
-    """Sums are texts, because JSON numbers are not exact everywhere."""
+    """Return the checksums as JSON. Sums are strings, because JSON numbers are not exact everywhere."""
     return {bucket: [one.rows, str(one.hash)] for bucket, one in sorted(sums.items())}
 
 

@@ -1,8 +1,8 @@
-"""What the tasks of a verification do: read files, hash rows, fold the changes of a key, compare.
+"""The tasks of a verification: read files, hash rows, fold the changes of a key, compare.
 
-Rows go from one task to another by these columns: `k` the MD5 of the key, `o` the operation, `s` the source,
-`p` the position, `t` the transaction, `c` the time of the batch, `f` and `n` the order inside it, `h` the
-hash of the row, `d` its digests and its key.
+Tasks exchange rows with these columns: `k` the MD5 of the key, `o` the operation, `s` the source, `p` the
+position, `t` the transaction, `c` the time of the batch, `f` and `n` the order inside it, `h` the hash of the
+row, `d` its digests and its key.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from spark_jobs.checksums import (
 )
 from spark_jobs.data_files import file_io
 
-TOLD = ("operation", "source", "position", "transaction", "commit-timestamp")
+CHANGE_FIELDS = ("operation", "source", "position", "transaction", "commit-timestamp")
 ORDER = "order"  # in its batch; older changes tables do not have it
 ROW_SCHEMA = "k string, o string, s string, p string, t string, c long, f string, n long, h long, d string"
 SUM_SCHEMA = "b string, n long, h string"
 DIFFERENCE_SCHEMA = "kind string, key string, columns string"
-_MIRROR = "mirror"  # in place of the operation, of a row of the mirror
+_MIRROR = "mirror"  # the operation of a row of the mirror
 _BEHIND_ALL_US = 2**62
 _DIFFERENCES_A_BATCH = 10_000
 
 
 class Side(BaseModel):
-    """A table that tasks read: its metadata at the number, and what they read of it."""
+    """A table that tasks read: its metadata at the number, and the columns to read."""
 
     model_config = ConfigDict(frozen=True)
     metadata: str
@@ -52,7 +52,7 @@ class Side(BaseModel):
     shares: int
     key: tuple[str, ...]  # all columns, if the table has no key
     columns: tuple[str, ...]
-    names: dict[str, str] = Field(default_factory=dict)  # of the columns that tell of a change
+    names: dict[str, str] = Field(default_factory=dict)  # of the columns that describe a change
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -64,7 +64,7 @@ def _shares_of(ids: Batches) -> Iterator[int]:
 
 
 def _scan(side: Side, columns: Sequence[str], ids: Batches) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """The file, the place of the first row in it, and rows, of the files of the shares."""
+    """Read the files of the shares. Yields the file, the number of the first row, and rows."""
     metadata, io = TableMetadataUtil.parse_raw(side.metadata), file_io(side.io)
     scan = DataScan(
         table_metadata=metadata, io=io, selected_fields=tuple(dict.fromkeys(columns)), case_sensitive=True
@@ -72,11 +72,11 @@ def _scan(side: Side, columns: Sequence[str], ids: Batches) -> Iterator[tuple[st
     tasks = sorted(scan.plan_files(), key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path))
     for share in _shares_of(ids):
         for task in tasks[share :: side.shares]:
-            place = 0
+            first_row = 0
             reader = ArrowScan(metadata, io, scan.projection(), AlwaysTrue())
             for batch in reader.to_record_batches([task]):
-                yield task.file.file_path, place, batch
-                place += batch.num_rows
+                yield task.file.file_path, first_row, batch
+                first_row += batch.num_rows
 
 
 def _arrays(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
@@ -102,7 +102,7 @@ def mirror_sums(side: Side, ids: Batches) -> Batches:
 
 
 def appended_sums(side: Side, ids: Batches) -> Batches:
-    """Of a table without a key: every insert is a row."""
+    """Return the checksums of a table without a key: every insert is a row."""
     operation = side.names["operation"]
     for _, _, batch in _scan(side, (*side.columns, operation), ids):
         is_row = [name not in (DELETE, TRUNCATE) for name in _arrays(batch, [operation])[0].to_pylist()]
@@ -115,9 +115,11 @@ _ROW_TYPES = [*[pa.string()] * 5, pa.int64(), pa.string(), pa.int64(), pa.int64(
 _ROW_NAMES = ["k", "o", "s", "p", "t", "c", "f", "n", "h", "d"]
 
 
-def _told(side: Side, batch: pa.RecordBatch, file: str, place: int) -> list[list[Any]]:
-    operation, source, position, transaction, commit = _arrays(batch, [side.names[name] for name in TOLD])
-    places = list(range(place, place + batch.num_rows))
+def _change_fields(side: Side, batch: pa.RecordBatch, file: str, first_row: int) -> list[list[Any]]:
+    operation, source, position, transaction, commit = _arrays(
+        batch, [side.names[name] for name in CHANGE_FIELDS]
+    )
+    row_numbers = list(range(first_row, first_row + batch.num_rows))
     order: list[int | None] = [None] * batch.num_rows
     if ORDER in side.names:
         order = _arrays(batch, [side.names[ORDER]])[0].to_pylist()
@@ -128,27 +130,29 @@ def _told(side: Side, batch: pa.RecordBatch, file: str, place: int) -> list[list
         transaction.to_pylist(),
         commit.cast(pa.int64()).to_pylist(),
         [file if number is None else "" for number in order],
-        [at if number is None else number for at, number in zip(places, order, strict=True)],
+        [at if number is None else number for at, number in zip(row_numbers, order, strict=True)],
     ]
 
 
 def change_rows(side: Side, ids: Batches, *, buckets: frozenset[str] | None) -> Batches:
-    """The changes but truncates; with `buckets`, those of these buckets, with their keys and digests."""
+    """Return the changes except truncates; with `buckets`, only those of these buckets, with their keys and
+    digests.
+    """
     wanted = (*side.columns, *side.names.values())
-    for file, place, batch in _scan(side, wanted, ids):
-        yield _row_batch(side, batch, _told(side, batch, file, place), buckets)
+    for file, first_row, batch in _scan(side, wanted, ids):
+        yield _row_batch(side, batch, _change_fields(side, batch, file, first_row), buckets)
 
 
 def mirror_rows(side: Side, ids: Batches, *, buckets: frozenset[str] | None) -> Batches:
-    for file, place, batch in _scan(side, side.columns, ids):
+    for file, first_row, batch in _scan(side, side.columns, ids):
         count = batch.num_rows
         nothing: list[list[Any]] = [[""] * count, [""] * count, [None] * count, [_BEHIND_ALL_US] * count]
-        told = [[_MIRROR] * count, *nothing, [file] * count, list(range(place, place + count))]
-        yield _row_batch(side, batch, told, buckets)
+        fields = [[_MIRROR] * count, *nothing, [file] * count, list(range(first_row, first_row + count))]
+        yield _row_batch(side, batch, fields, buckets)
 
 
 def _row_batch(
-    side: Side, batch: pa.RecordBatch, told: list[list[Any]], buckets: frozenset[str] | None
+    side: Side, batch: pa.RecordBatch, fields: list[list[Any]], buckets: frozenset[str] | None
 ) -> pa.RecordBatch:
     keys = key_digests(_arrays(batch, side.key))
     hashes = row_hashes(_arrays(batch, side.columns))
@@ -158,14 +162,14 @@ def _row_batch(
         details = [f"{digest} {key}" for digest, key in zip(digests, _key_texts(side, batch), strict=True)]
     rows = [
         row
-        for row in zip(keys, *told, hashes, details, strict=True)
+        for row in zip(keys, *fields, hashes, details, strict=True)
         if row[1] != TRUNCATE and (buckets is None or row[0][:BUCKET_DIGITS] in buckets)
     ]
     return _batch(rows, _ROW_TYPES, _ROW_NAMES)
 
 
 def _key_texts(side: Side, batch: pa.RecordBatch) -> list[str]:
-    """The keys as JSON, for people."""
+    """Return the keys as JSON, for reports."""
     values = [
         column.to_pylist() if pa.types.is_integer(column.type) else texts(column).to_pylist()
         for column in _arrays(batch, side.key)
@@ -177,15 +181,15 @@ def _key_texts(side: Side, batch: pa.RecordBatch) -> list[str]:
 
 
 def truncate_rows(side: Side, ids: Batches) -> Batches:
-    for file, place, batch in _scan(side, tuple(side.names.values()), ids):
-        told = zip(*_told(side, batch, file, place), strict=True)
-        rows = [("", *row, 0, "") for row in told if row[0] == TRUNCATE]
+    for file, first_row, batch in _scan(side, tuple(side.names.values()), ids):
+        fields = zip(*_change_fields(side, batch, file, first_row), strict=True)
+        rows = [("", *row, 0, "") for row in fields if row[0] == TRUNCATE]
         yield _batch(rows, _ROW_TYPES, _ROW_NAMES)
 
 
 def change_of(row: tuple[Any, ...], value: Any) -> Change[Any]:
-    _, operation, source, position, transaction, commit_us, file, place, *_ = row
-    return Change(operation, source, position, transaction, commit_us, file, place, value)
+    _, operation, source, position, transaction, commit_us, file, first_row, *_ = row
+    return Change(operation, source, position, transaction, commit_us, file, first_row, value)
 
 
 def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -208,7 +212,7 @@ def folded_sums(
 def compared(
     truncates: Sequence[Change[None]], columns: Sequence[str], has_key: bool, batches: Batches
 ) -> Batches:
-    """Rows of the changes and of the mirror, by key: the differences."""
+    """Compare the changes and the mirror rows of each key. Returns the differences."""
     found = []
     for _, rows in groupby(_rows(batches), key=lambda row: row[0]):
         together = list(rows)
@@ -235,7 +239,7 @@ def _keyed_difference(
     truncates: Sequence[Change[None]],
     columns: Sequence[str],
 ) -> list[Difference]:
-    """`mirror` has the rows of one key: their digests and their key."""
+    """Return the difference of one key. `mirror` has the rows of the key: their digests and their key."""
     outcome = fold(changes, truncates)
     if len(mirror) <= 1 and (mirror[0] if mirror else None) in (outcome.row, outcome.other):
         return []

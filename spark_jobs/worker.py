@@ -1,12 +1,13 @@
-"""The worker: a warm Spark driver that asks a server for batches and lands them.
+"""The worker: a long-lived Spark driver that leases batches from a server and lands them.
 
     python -m spark_jobs.worker --uri http://127.0.0.1:8181
 
-Credentials come from the environment: a token in CALVE_WORKER_TOKEN (or what --token-env names), or a
-principal's `name:secret` in CALVE_WORKER_CREDENTIAL; the keys of an object store in CALVE_S3_*. One JSON line
-on stdout for each thing of note; Spark's own words go to stderr, from warnings up.
+Credentials come from the environment: a token in CALVE_WORKER_TOKEN (or in the variable that --token-env
+names), or a principal's `name:secret` in CALVE_WORKER_CREDENTIAL; the keys of an object store in CALVE_S3_*.
+The worker writes one line of JSON to stdout for each event. Spark logs to stderr, from warnings up.
 
-Ends with 0 when told to stop, 70 when Spark died (start it again), 78 when it cannot run on this machine.
+Exit codes: 0 after a requested stop, 70 if Spark died (start the worker again), 78 if it cannot run on this
+machine.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NOT_POSSIBLE = 78
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    # The random end keeps a worker that was only thought dead out of its successor's transactions.
+    # The random suffix keeps a worker that was wrongly taken for dead out of its successor's transactions.
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', options.name)[:40]}-{uuid.uuid4().hex[:8]}"
     started_s = time.monotonic()
     say("starting", worker=name, master=options.master)
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _extra(options: argparse.Namespace) -> dict[str, str]:
-    """Settings of Spark from the command line."""
+    """Parse Spark settings from the command line."""
     page = {"spark.ui.enabled": "true", "spark.ui.port": str(options.ui_port)} if options.ui_port else {}
     return page | dict(options.conf)
 
@@ -97,17 +98,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-env", default="CALVE_WORKER_TOKEN", help="variable that holds a token")
     parser.add_argument("--master", default="local[*]", help="where Spark runs")
     parser.add_argument("--memory", default="1g", help="memory of the Spark driver")
-    parser.add_argument("--slots", type=int, default=2, help="batches that are landed side by side")
+    parser.add_argument("--slots", type=int, default=2, help="number of batches to land at the same time")
     parser.add_argument("--name", default="w", help="how the worker's name begins")
     parser.add_argument("--parent-pid", type=int, default=0, help="stop when this process is gone")
-    parser.add_argument("--only", choices=("landing", "maintenance"), help="lease only such jobs")
+    parser.add_argument("--only", choices=("landing", "maintenance"), help="lease only jobs of this kind")
     parser.add_argument("--ui-port", type=int, default=0, help="serve Spark's own page on this port")
     parser.add_argument("--key-files", default="", help="folder of key files on executors")
     parser.add_argument(
         "--key-files-bytes", type=int, default=KeyFileSettings().bytes_max, help="key files of one executor"
     )
     parser.add_argument(
-        "--conf", type=_setting, action="append", default=[], help="a Spark setting, KEY=VALUE; it wins"
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        help="a Spark setting, KEY=VALUE; it overrides the defaults",
     )
     return parser
 
@@ -120,9 +125,9 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def s3_from(environment: Mapping[str, str]) -> S3Options | None:
-    """How the object store is reached, by the names that the server's settings have too."""
+    """Return how to reach the object store, from variables with the names of the server's settings."""
     given = {name: environment.get(f"CALVE_S3_{name.upper()}") or None for name in _S3_NAMES}
-    # A region alone says nothing: the server's settings always have one.
+    # A region alone is not enough: the server's settings always have one.
     if given["endpoint"] is None and given["access_key_id"] is None:
         return None
     path_style = (environment.get("CALVE_S3_PATH_STYLE") or "true").lower() == "true"
@@ -133,7 +138,7 @@ _S3_NAMES = ("endpoint", "region", "access_key_id", "secret_access_key")
 
 
 def _watch(pid: int) -> Callable[[], bool]:
-    """Says whether the process is gone."""
+    """Return a function that says whether the process has ended."""
     if not pid:
         return lambda: False
     if os.getppid() == pid:
@@ -155,4 +160,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a JVM that hangs must not keep the worker; it ends when its pipe to us closes
+    # a JVM that hangs must not keep the worker running; it ends when its pipe to this process closes
+    os._exit(code)

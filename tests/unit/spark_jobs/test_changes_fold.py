@@ -31,10 +31,10 @@ def landed(folded: Folded, batch: int) -> list[Change[Any]]:
             row["_transaction"],
             batch,
             f"file-{batch}",
-            place,
+            row_number,
             {column: row[column] for column in NAMED},
         )
-        for place, row in enumerate(folded.changes.to_pylist())
+        for row_number, row in enumerate(folded.changes.to_pylist())
     ]
 
 
@@ -72,7 +72,7 @@ def test_late_and_repeated_changes_give_no_false_alarm(seed: int) -> None:
 
 
 def change(operation: str, row: str = "", /, **more: Any) -> Change[str]:
-    given = {"source": "s", "position": "", "transaction": None, "commit_us": 1, "file": "f", "place": 0}
+    given = {"source": "s", "position": "", "transaction": None, "commit_us": 1, "file": "f", "row_number": 0}
     return Change(operation, row=row, **(given | more))
 
 
@@ -87,7 +87,7 @@ def test_two_rows_that_swap_their_keys_both_stay() -> None:
 
 
 def test_positions_decide_inside_a_batch_that_a_compaction_has_reordered() -> None:
-    rows = [change("update", "new", position="2"), change("insert", "old", position="1", place=1)]
+    rows = [change("update", "new", position="2"), change("insert", "old", position="1", row_number=1)]
     assert fold(rows).row == "new"
 
 
@@ -100,7 +100,7 @@ def test_changes_behind_a_position_are_left_out() -> None:
 def test_a_truncate_without_a_position_is_a_new_beginning() -> None:
     rows = [
         change("insert", "old", position="5"),
-        change("read", "again", position="3", commit_us=2, place=2),
+        change("read", "again", position="3", commit_us=2, row_number=2),
     ]
     truncates: list[Change[None]] = [Change("truncate", "", "", None, 2, "f", 1, None)]
     assert fold(rows, truncates).row == "again"

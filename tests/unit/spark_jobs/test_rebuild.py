@@ -15,7 +15,7 @@ from spark_jobs import rebuild
 from spark_jobs.fold import BASE, fold
 from spark_jobs.late import past_from
 from spark_jobs.messages import STAGED, BadJob, KeyFileSettings, TableJob, TableState, WorkItem
-from spark_jobs.replay import PLACE, keyed, replayed, without_key
+from spark_jobs.replay import ROW_NUMBER, keyed, replayed, without_key
 from tests.clients.pipeline_events import Event, at, delete, insert, moved, truncate, update
 from tests.clients.pipeline_model import Model
 from tests.clients.pipeline_random import COLUMNS, RandomChanges
@@ -85,7 +85,7 @@ class Changes:
         if key is not None:
             job = job.model_copy(update={"key": key})
         changes = self._all()
-        changes = changes.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+        changes = changes.append_column(ROW_NUMBER, pa.array(range(changes.num_rows), pa.int64()))
         given = keyed(changes, job)
         reason = without_key(given, job)
         if reason is not None:

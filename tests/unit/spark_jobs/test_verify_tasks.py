@@ -15,11 +15,11 @@ from spark_jobs.verify_tasks import compared, folded_sums
 NAMES = ["k", "o", "s", "p", "t", "c", "f", "n", "h", "d"]
 
 
-def row(key: str, operation: str, value: str, *, batch: int = 1, place: int = 0) -> dict[str, Any]:
+def row(key: str, operation: str, value: str, *, batch: int = 1, row_number: int = 0) -> dict[str, Any]:
     """`value` has one letter for each of the two columns."""
     digests = "".join(letter * DIGEST_DIGITS for letter in value)
-    told = {"o": operation, "s": "s", "p": "", "t": None, "c": batch, "f": "f", "n": place}
-    return {"k": key, **told, "h": ord(value[0]) * 256 + ord(value[1]), "d": f'{digests} {{"id": "{key}"}}'}
+    fields = {"o": operation, "s": "s", "p": "", "t": None, "c": batch, "f": "f", "n": row_number}
+    return {"k": key, **fields, "h": ord(value[0]) * 256 + ord(value[1]), "d": f'{digests} {{"id": "{key}"}}'}
 
 
 def mirror(key: str, value: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_every_kind_of_difference_is_named() -> None:
         row("c", "insert", "xx"),
         mirror("d", "xx"),
         row("e", "insert", "xx"),
-        row("e", "delete", "xx", place=1),
+        row("e", "delete", "xx", row_number=1),
         mirror("e", "xx"),
         row("f", "insert", "xx"),
         mirror("f", "xx"),
@@ -62,7 +62,7 @@ def test_every_kind_of_difference_is_named() -> None:
 
 
 def test_rows_of_a_table_without_a_key_are_counted() -> None:
-    rows = [row("a", "insert", "xx"), row("a", "insert", "xx", place=1)]
+    rows = [row("a", "insert", "xx"), row("a", "insert", "xx", row_number=1)]
     assert differences(*rows, mirror("a", "xx"), mirror("a", "xx"), has_key=False) == []
     assert differences(*rows, mirror("a", "xx"), has_key=False) == [("missing", "a", [])]
     assert differences(mirror("b", "xx"), has_key=False) == [("unexpected", "b", [])]
@@ -78,7 +78,7 @@ def test_a_row_that_was_deleted_is_in_no_sum() -> None:
     rows = [
         row("aa1", "insert", "xx"),
         row("aa2", "insert", "xx"),
-        row("aa2", "delete", "xx", place=1),
+        row("aa2", "delete", "xx", row_number=1),
         row("bb1", "insert", "xx"),
         row("bb1", "update", "yy", batch=2),
     ]
