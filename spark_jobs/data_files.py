@@ -64,9 +64,7 @@ def file_io(properties: Mapping[str, str]) -> FileIO:
 
 
 def key_mark(metadata: TableMetadata, key: Sequence[str]) -> str:
-    """Return how the name of a data file ends whose rows were folded by this key. Without a key, rows are
-    appended.
-    """
+    """Return how the names of data files end whose rows were folded by this key, or appended without one."""
     ids = ".".join(str(field_id(metadata.schema(), column)) for column in key)
     return f"-calve-k{ids}" if ids else "-calve-a"
 
@@ -151,10 +149,8 @@ def read_rows(
     *,
     group: int | None = None,
 ) -> pa.Table:
-    """Read columns of a data file, with the table's current names and types.
-
-    Returns all rows in order, or those at `positions`, in that order, or those of one row group. Only the row
-    groups that are needed are read.
+    """Read columns of a data file, with the table's current names and types: all rows, those at `positions`,
+    in that order, or those of one row group. Only the row groups that are needed are read.
     """
     ids = {field_id(metadata.schema(), column) for column in columns}
     wanted = prune_columns(metadata.schema(), ids, select_full_types=True)
@@ -185,9 +181,7 @@ def read_rows(
 
 
 def _groups(file: pq.ParquetFile, positions: pa.Array | None) -> tuple[list[int], pa.Array | None]:
-    """Return the row groups that have the positions, and the index of each position among the rows of these
-    groups.
-    """
+    """Return the row groups that have the positions, and the index of each position in their rows."""
     count = file.metadata.num_row_groups
     if positions is None:
         return list(range(count)), None
@@ -294,9 +288,7 @@ class Writer:
     def write_deletes(
         self, positions: pa.Table, spec_id: int, partition: Sequence[Any]
     ) -> tuple[str, str, int]:
-        """Write one file of position deletes, for data files of one partition. Returns path, description and
-        size.
-        """
+        """Write position deletes for data files of one partition. Returns path, description and size."""
         path = self.begin("-calve-deletes.parquet")
         table = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(POSITIONS)
         codec = self.metadata.properties.get("write.parquet.compression-codec", "zstd")

@@ -107,9 +107,7 @@ class LandingJob:
         self._unsure: _Try | None = None
 
     def run(self, job: Job, progress: Progress) -> Outcome:
-        """Land the job. Raises LostLease, BadJob, or the error of Spark or of the server; `discard` then
-        deletes the files.
-        """
+        """Land the job. Raises LostLease, BadJob, or the error of Spark or of the server."""
         if job.kind not in ("commit", rebuild.KIND):
             raise BadJob(f"this worker knows no jobs of kind {job.kind}")
         if not job.tables:
@@ -269,9 +267,7 @@ class _Try:
         return table_change(table.namespace, name, state, prepared)
 
     def _merge(self, plans: Sequence[TablePlan], changes: Sequence[TableChange]) -> None:
-        """Merge the tables that tasks cannot write. The commits of the others go into the same
-        transaction.
-        """
+        """Merge the tables that tasks cannot write, in one transaction with the commits of the others."""
         warehouse, self._transaction = self._job.warehouse, self._slot.transaction
         prefix = self._server.open_transaction(warehouse, self._transaction)
         self._progress.transaction = self._transaction
@@ -342,9 +338,7 @@ class _Try:
         threading.Thread(target=delete, name="discard", daemon=True).start()
 
     def _abort(self) -> bool:
-        """Abort the transaction. Returns whether it was open until now; then none of its changes became
-        visible.
-        """
+        """Abort the transaction. Returns whether it was open: then none of its changes became visible."""
         try:
             return self._server.abort_transaction(self._job.warehouse, str(self._transaction))
         except ServerError:
