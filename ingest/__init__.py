@@ -1,1 +1,3 @@
-"""Ingest: the API for changes, the formats of producers, the journal, batches and the jobs that land them."""
+"""Receive row changes from producers, keep them in a journal, and stage them in batches for the Spark
+worker.
+"""

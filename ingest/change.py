@@ -1,7 +1,7 @@
-"""A row change of any producer: the one form that everything behind the formats works on.
+"""The change of one row: the form that all formats are converted to.
 
-Plain data. A format module turns a producer's events into these; the journal keeps them; batches order, type
-and stage them.
+Plain data. A format module converts a producer's events to changes, the journal stores them, and staging
+orders, types and writes them.
 """
 
 from __future__ import annotations
@@ -44,80 +44,80 @@ class Declared:
 
 @dataclass(slots=True)
 class Change:
-    """One change of one row (or a truncate of all).
+    """One change of one row, or a truncate of all rows.
 
-    A column that is missing in `after` keeps its old value (TOAST, partial rows) unless the row is whole (see
-    `unchanged`); null is null. Of `before`
-    nothing is certain but the key. `position` sorts as text within a source, oldest first; "" means: in order
-    of arrival. `identity` is what makes two events the same event; "" means that no two ever are. `number` is
-    set instead where the source counts its events without gaps.
+    A column that is missing in `after` keeps its old value (TOAST, partial rows), unless the row is whole
+    (see `unchanged`); null is null. Of `before`, only the key is certain. `position` sorts as text within a
+    source, oldest first; "" means the order of arrival. Two events with the same `identity` are the same
+    event; "" means that the event has no identity. A source that numbers its events without gaps sets
+    `number` instead.
     """
 
-    index: int  # which event of the request
+    index: int  # the index of the event in the request
     table: TableName
     operation: Operation
     before: Row | None = None
     after: Row | None = None
     key: tuple[str, ...] | None = (
-        None  # key columns, where the producer says so; (): plain rows, which have none
+        None  # key columns, if the producer names them; (): plain rows, which have none
     )
-    row_id: str | None = None  # the producer's own name for the row, where that is all it says
+    row_id: str | None = None  # the producer's id of the row, if it sends no key columns
     source: str = ""
     position: str = ""
     identity: str = ""
     number: int | None = None
-    transaction: str | None = None  # changes of one source with the same one are published together
-    transaction_ends: bool = False  # surely the last of its transaction
+    transaction: str | None = None  # changes of one source with the same transaction are published together
+    transaction_ends: bool = False  # certainly the last of its transaction
     time_ms: int | None = None  # when it happened at the source
     declared: Declared | None = None
-    origin: str = ""  # the server whose log the position belongs to, where the producer says so
-    # Of a whole row: the columns that kept their values and are not in `after`; any other that it lacks is
-    # null. None: the row may be partial, and each column that it lacks kept its value.
+    origin: str = ""  # the server whose log the position belongs to, if the producer names it
+    # Of a whole row: the columns that kept their values and are not in `after`; any other missing column is
+    # null. None: the row may be partial, and each missing column kept its value.
     unchanged: tuple[str, ...] | None = None
-    moved_from: Row | None = None  # an insert that was half of a key change: the key of the row before
+    moved_from: Row | None = None  # an insert that is half of a key change: the key of the row before
 
 
 @dataclass(slots=True)
 class Reject:
-    """An event that cannot become a change, with the reason and what came in. Nothing is lost."""
+    """An event that cannot become a change, with the reason and the original bytes."""
 
     index: int
     reason: str  # one sentence: what is wrong and what to do
     original: bytes
-    code: str = "unreadable"  # a short, stable word for counting
+    code: str = "unreadable"  # a short, stable code for metrics
     table: TableName | None = None
     source: str = ""
     position: str = ""
-    identity: str = ""  # as of a change, where it could be read: a repeated reject is a duplicate too
+    identity: str = ""  # as of a change, if it could be read: a repeated reject is a duplicate too
     number: int | None = None
-    context: Row | None = None  # how the request was read, for a replay
+    context: Row | None = None  # how the request was parsed, for a replay
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """The source says that a transaction is complete, and of how many changes it consists."""
+    """The source reports that a transaction is complete, and how many changes it has."""
 
     index: int
-    source: str  # "": the record does not say whose it is
+    source: str  # "": the record does not name its source
     transaction: str
     size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegin:
-    """The source says that a transaction begins; so it will say, too, when it is complete."""
+    """The source reports that a transaction begins; it will also report its end."""
 
     index: int
-    source: str  # "": the record does not say whose it is
+    source: str  # "": the record does not name its source
     transaction: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumns:
-    """Changes of one table side by side, each field of theirs as a list: what is alike needs no objects.
+    """Changes of one table as columns: one list for each field.
 
-    `different` has the fields that are not the same in all; `same` what the others are, and a field that is
-    in neither has its usual value. They are the events of a request from `first_index` on, one change each.
+    `different` has the fields whose values differ; `same` has the fields with one common value. Any other
+    field has its default. The changes belong to the events of a request from `first_index` on, one each.
     """
 
     table: TableName
@@ -127,7 +127,7 @@ class ChangeColumns:
     same: Mapping[str, Any]
 
     def listed(self) -> list[Change]:
-        """One by one."""
+        """Return the changes as a list."""
         names = list(self.different)
         rows = zip(*self.different.values(), strict=True)
         return [
@@ -138,16 +138,16 @@ class ChangeColumns:
 
 @dataclass(frozen=True, slots=True)
 class BatchName:
-    """The name that a request gave itself, such as its Idempotency-Key, and a digest of its body."""
+    """The name of a request, such as its Idempotency-Key, and a digest of its body."""
 
     name: str
     digest: str
 
 
 class ParsedRequest:
-    """What one request holds. Each event of the request is the index of something in here.
+    """The content of one request. Each event of the request is a change, a reject, an end, or ignored.
 
-    Changes that came in as columns stay columns as long as only `columns` is read. A reader of `changes` may
+    Changes that were parsed as columns stay columns until `changes` is read. The reader of `changes` may
     modify them, so from then on they are a list.
     """
 
@@ -176,16 +176,16 @@ class ParsedRequest:
         begins: list[TransactionBegin] | None = None,
     ) -> None:
         self.format = format
-        self.events = events  # how many events the request had
+        self.events = events  # the number of events in the request
         self._changes = changes if changes is not None else []
         self.columns: ChangeColumns | None = None
         self.rejects = rejects if rejects is not None else []
         self.ends = ends if ends is not None else []
-        self.begins = begins if begins is not None else []  # of events that are something else too
+        self.begins = begins if begins is not None else []  # of events that also have another entry
         self.ignored: dict[int, str] = {}  # index -> why (heartbeat, DDL, ...)
         self.batch: BatchName | None = None  # where events are identified by it
-        self.excluded: list[Change] = []  # by the rules of the source; received, and not stored
-        self.epoch: str | None = None  # the name of the source's history
+        self.excluded: list[Change] = []  # excluded by the rules of the source; received, not stored
+        self.epoch: str | None = None  # the name of the source's epoch
         self.load_ends: set[int] = set()  # indexes of events that are the last rows of a table's load
 
     @property
@@ -217,29 +217,30 @@ class ParsedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a request says besides its body."""
+    """The parts of a request besides its body."""
 
     format: str = "auto"
     content_type: str = ""
-    table: TableName | None = None  # from the path; wins over what the event says
+    table: TableName | None = None  # from the path; overrides the table in the event
     source: str | None = None  # X-Source-Id, or a connection's source
     key: tuple[str, ...] | None = None  # ?key=id,region
     batch: str | None = None  # Idempotency-Key, webhook-id, or X-Source-Id with X-Batch-Seq
-    namespace: tuple[str, ...] = ("default",)  # where a table without a namespace belongs
+    namespace: tuple[str, ...] = ("default",)  # the namespace of a table that is named without one
     topic: str | None = None  # of the Kafka REST alias /topics/{topic}
-    epoch: str | None = None  # X-Source-Epoch: the name of the source's history
+    epoch: str | None = None  # X-Source-Epoch: the name of the source's epoch
 
 
 def position_of(*parts: int | str) -> str:
-    """A position that sorts as text: numbers as 16 hex digits, joined in order of weight. PostgreSQL cannot
-    store NUL, which a producer's text may contain.
+    """Return a position that sorts as text: numbers as 16 hex digits, the most significant first.
+
+    NUL is replaced, because PostgreSQL cannot store it.
     """
     texts = (f"{part:016x}" if isinstance(part, int) else part for part in parts)
     return "/".join(texts).replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def original_of(event: object) -> bytes:
-    """The event as JSON text, even if it holds what orjson does not write."""
+    """Return the event as JSON text, even if orjson cannot write a part of it."""
     try:
         return orjson.dumps(event, default=write_decimal)
     except TypeError:
@@ -247,7 +248,7 @@ def original_of(event: object) -> bytes:
 
 
 def write_decimal(value: object) -> orjson.Fragment:
-    """For orjson: a Decimal as the number it is."""
+    """For orjson: write a Decimal as a number."""
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value).encode())
     raise TypeError(type(value).__name__)
@@ -259,7 +260,7 @@ TABLE_KEY_BYTES_MAX = 2_000  # PostgreSQL refuses longer rows in an index
 
 @lru_cache(maxsize=4096)
 def table_key(table: TableName | None) -> str:
-    """Invalid if a level cannot stand in a key."""
+    """Return the key of a table name. Invalid if a level is not allowed in a key."""
     if table is None:
         return ""
     for level in table:
@@ -289,7 +290,7 @@ _NAME_IT = "name it by text, or post to /cdc/{namespace}/{table}"
 
 
 class Refused(Exception):
-    """Raised inside a format module for one event; its `read` makes a `Reject` of it."""
+    """Raised inside a format module for one event. `read` turns it into a `Reject`."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -298,12 +299,12 @@ class Refused(Exception):
 
 
 def fingerprint(*parts: object) -> str:
-    """The same for the same content, and for no other: 128 bits as 32 hex digits."""
+    """Return a digest of the content: 128 bits as 32 hex digits."""
     return blake2b(original_of(parts), digest_size=16).hexdigest()
 
 
 def reserved(name: str) -> str | None:
-    """Why changes cannot go to a table of this name; None if they can."""
+    """Return why changes cannot go to a table of this name; None if they can."""
     suffix = next((suffix for suffix in RESERVED_SUFFIXES if name.endswith(suffix)), None)
     if suffix is None:
         return None
@@ -312,7 +313,7 @@ def reserved(name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def checked_table(levels: TableName) -> TableName:
-    """`levels` if each may name what it names; Refused if not."""
+    """Return `levels` if all of them are valid names. Refused if not."""
     reason = reserved(levels[-1])
     if reason is not None:
         raise Refused("reserved-table", f"the table {levels[-1]} is reserved: {reason}")
@@ -326,7 +327,9 @@ def checked_table(levels: TableName) -> TableName:
 
 
 def table_of(namespace: object, name: object, context: RequestContext) -> TableName:
-    """The table of an event that says `namespace` (None or "" if it has none) and `name` in two fields."""
+    """Return the table of an event that has `namespace` (None or "" if it has none) and `name` in two
+    fields.
+    """
     if context.table is not None:
         return context.table
     if name is None or name == "":
@@ -341,7 +344,7 @@ def table_of(namespace: object, name: object, context: RequestContext) -> TableN
 
 
 def table_of_dotted(text: object, context: RequestContext) -> TableName:
-    """The table of an event that names it by one text, with dots between the levels."""
+    """Return the table of an event that names it by one text, with dots between the levels."""
     if context.table is not None:
         return context.table
     if text is None or text == "":
@@ -353,7 +356,7 @@ def table_of_dotted(text: object, context: RequestContext) -> TableName:
 
 
 def whole_number(value: object) -> int | None:
-    """The number in an int, or in a text of digits; None if it is neither, or does not fit 63 bits."""
+    """Return the number in an int or in a text of digits; None if it is neither, or does not fit 63 bits."""
     if isinstance(value, str) and len(value) <= 19 and value.isascii() and value.isdigit():
         value = int(value)
     if value.__class__ is int and 0 <= value <= _NUMBER_MAX:

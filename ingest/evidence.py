@@ -1,10 +1,10 @@
-"""Evidence about a guessed key: what contradicts it, and which key is right. Pure.
+"""Decide from landed changes whether a guessed key is wrong, and which key is right. Pure.
 
-Two rows that were inserted under one guessed key, without a delete between them, and that differ in other
-columns, contradict it: a clash. Which key is right can be seen from the rows before deletes, where a
-producer sends the key alone: under PostgreSQL's default replica identity, Debezium fills the other columns
-with null, or with values that it invents (0, "", false). So a column belongs to the key if it has a value in
-every one of several such rows, and not always a default.
+Two rows that were inserted with the same guessed key, without a delete between them, and that differ in other
+columns, contradict the guess: a clash. The right key follows from the rows before deletes, if the producer
+sends only the key: under PostgreSQL's default replica identity, Debezium fills the other columns with null or
+with defaults (0, "", false). So a column belongs to the key if it has a value in each of several such rows,
+and not always a default.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from ingest.change import Change
 
-DELETES_MIN = 3  # rows before deletes that a key is believed by
+DELETES_MIN = 3  # rows before deletes that are needed to choose a key
 CLASHES_KEPT = 20
 _DEFAULTS = ("", 0, False, "0", "AA==")
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """`columns`: in how many rows before deletes each column has a value, and in how many no default.
-    `clashes`: of some clashes, the columns that differ.
+    """`columns`: for each column, in how many rows before deletes it has a value, and in how many a value
+    that is not a default. `clashes`: for some clashes, the columns that differ.
     """
 
     deletes: int = 0
@@ -60,7 +60,7 @@ class Evidence:
 
 
 def of_changes(changes: Sequence[Change]) -> Evidence:
-    """What the rows before deletes say."""
+    """Return the evidence in the rows before deletes."""
     rows = [change.before for change in changes if change.operation == "delete" and change.before]
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
@@ -78,33 +78,33 @@ def _is_telling(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The right key, if the evidence is complete; else only what speaks against the guess."""
+    """The right key, if the evidence is complete; otherwise only the reason against the guess."""
 
     reason: str
     key: tuple[str, ...] = ()
 
 
 def judge(guess: Sequence[str], evidence: Evidence, columns: Collection[str]) -> Verdict | None:
-    """None while nothing contradicts the guess. `columns` are those of the table."""
+    """Return None while nothing contradicts the guess. `columns` are the columns of the table."""
     if not evidence.clash_count:
         return None
     found = _key_in(evidence, columns)
-    told = (
+    clash_text = (
         f"{evidence.clash_count} rows were inserted under a guessed key ({', '.join(guess)}) that others had"
     )
     tells_apart = all(set(differing) & set(found) for differing in evidence.clashes)
     if set(found) > set(guess) and tells_apart:
         key = (*(name for name in found if name not in guess), *guess)
-        return Verdict(f"evidence: {told}; {evidence.deletes} deletes name {', '.join(key)}", key)
+        return Verdict(f"evidence: {clash_text}; {evidence.deletes} deletes name {', '.join(key)}", key)
     example = ", ".join(evidence.clashes[0]) if evidence.clashes else ""
     return Verdict(
-        f"{told}, with other values of {example}: it is hardly the key. Set the key with "
+        f"{clash_text}, with other values of {example}: it is probably not the key. Set the key with "
         "PUT /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}/ingest, and the mirror is rebuilt"
     )
 
 
 def _key_in(evidence: Evidence, columns: Collection[str]) -> tuple[str, ...]:
-    """The columns that rows before deletes always name; nothing if these rows are whole."""
+    """Return the columns that rows before deletes always have; () if these rows are whole."""
     if evidence.deletes < DELETES_MIN:
         return ()
     if any(telling > 0 and known < evidence.deletes for known, telling in evidence.columns.values()):

@@ -1,13 +1,13 @@
 """The order of changes, repeated events, key changes, and the key of a table. Pure.
 
-Within a source, positions decide the order; between sources, arrival does. The changes of a source are sorted
-by position and put back into the slots that this source had by arrival, so neither order disturbs the other.
-In most batches nothing has to change, so each function first checks whole lists, and looks at single changes
-only if it must.
+Within a source, positions decide the order; between sources, the order of arrival does. The changes of a
+source are sorted by position and put back into the slots that this source had by arrival, so neither order
+disturbs the other. In most batches nothing has to change, so each function first checks whole lists and looks
+at single changes only if necessary.
 
-The key comes from, in this order: the setting of the owner, the identifier fields of the table, the producer,
-evidence, the producer's own name for the row, a column `id` that every change has, which is a guess. Without
-any of them, rows can only be appended. A guess is watched (`ingest/evidence.py`).
+The key comes from, in this order: the setting of the table, its identifier fields, the producer, evidence,
+the producer's id of the row, a column `id` that every change has (a guess). Without any of them, rows can
+only be appended. A guess is checked against later changes (`ingest/evidence.py`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ _COUNTED = re.compile(r"~@[0-9a-f]+$")
 
 
 def counted(identity: str, number: int | str) -> str:
-    """An identity with a part that counts only where the table has no key."""
+    """Return an identity with a part that is used only if the table has no key."""
     return f"{identity}~@{number}"
 
 
 def uncounted(identity: str) -> str:
-    """The identity of an event of a table with a key."""
+    """Return the identity of an event of a table with a key."""
     return _COUNTED.sub("", identity)
 
 
 def old_key(change: Change, key: Sequence[str]) -> Row | None:
-    """The key that an update takes a row away from; None if the key stays, or the old one is not known."""
+    """Return the key that an update moves a row away from; None if the key stays, or the old one is not
+    known.
+    """
     before, after = change.before, change.after
     if change.operation != "update" or not before or after is None or not key:
         return None
@@ -47,13 +49,13 @@ def old_key(change: Change, key: Sequence[str]) -> Row | None:
 
 
 def _is_same(one: object, other: object) -> bool:
-    """A producer may write a key as a number here and as text there."""
+    """Compare key values: a producer may write a key as a number in one event and as text in another."""
     return one == other or str(one) == str(other)
 
 
 def halves(change: Change, key: Sequence[str], fallback_id: str) -> tuple[Change, ...]:
-    """The change itself; or, if it changes the key, its delete and its insert. `fallback_id` names an event
-    that has neither identity nor number.
+    """Return the change itself, or its delete and its insert if it changes the key. `fallback_id` identifies
+    an event that has neither identity nor number.
     """
     moved_from = old_key(change, key)
     if moved_from is None:
@@ -65,15 +67,15 @@ def halves(change: Change, key: Sequence[str], fallback_id: str) -> tuple[Change
 
 # -- order
 
-# A position of PostgreSQL: the last commit before it (or, while none is known, its own place in the log once
-# more), its place in the log, its number in its transaction.
+# A position of PostgreSQL: the last commit before it (or, while none is known, its own LSN once more), its
+# LSN, its number in its transaction.
 _DIGITS = 16
 _POSTGRES = re.compile(rf"([0-9a-f]{{{_DIGITS}}})/\1/([0-9a-f]{{{_DIGITS}}})")
 
 
 @dataclass(slots=True)
 class ArrivedChange:
-    """A change with its place in the journal."""
+    """A change with its position in the journal."""
 
     journal_id: int
     ordinal: int
@@ -88,11 +90,11 @@ def journal_position(item: ArrivedChange) -> JournalPosition:
 
 
 def after_loads(arrived: Sequence[ArrivedChange], known: Mapping[str, str]) -> Sequence[ArrivedChange]:
-    """Puts the first transaction after a first load behind it. Answers `arrived`.
+    """Move the first transaction after a first load behind it. Returns `arrived`.
 
-    One that was open when the load began has changes with a place before the load's, and they do not name the
-    commit before them, as there was none yet; but it was committed behind the load, which does not show them.
-    `known` are the newest positions that the table shows.
+    A transaction that was open when the load began has changes with LSNs before the load's. They do not name
+    the commit before them, because there was none. But the transaction was committed after the load, which
+    does not include it. `known` are the newest positions that the table has.
     """
     loads = {source: position for source, position in known.items() if _is_load(position)}
     if not loads and "read" not in [item.change.operation for item in arrived]:
@@ -115,10 +117,10 @@ def _is_load(position: str) -> bool:
 
 
 def in_order(arrived: Sequence[ArrivedChange]) -> list[ArrivedChange]:
-    """`arrived` is in order of arrival."""
+    """Return the changes in the order in which they apply. `arrived` is in the order of arrival."""
     result = list(arrived)
     if _rises([item.change.position for item in arrived]):
-        return result  # what rises as a whole rises within each source, too
+        return result  # a sequence that rises as a whole also rises within each source
     slots: dict[str, list[int]] = {}
     for slot, item in enumerate(arrived):
         if item.change.position:
@@ -138,7 +140,9 @@ def _rises(positions: list[str]) -> bool:
 
 
 def without_repeats(ordered: Sequence[ArrivedChange]) -> list[ArrivedChange]:
-    """The first of each event. The journal has seen to it within its window; this holds beyond it."""
+    """Return the first change of each event. The journal does this within its window; this check has no
+    window.
+    """
     marks = [item.change.identity if item.change.number is None else item.change.number for item in ordered]
     if len(set(marks)) == len(marks) or marks.count("") == len(marks):
         return list(ordered)  # no identity is repeated, or there are no identities
@@ -158,11 +162,11 @@ def without_repeats(ordered: Sequence[ArrivedChange]) -> list[ArrivedChange]:
 
 
 def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
-    """Inserts that are the second half of a key change, and the key that the row had before.
+    """Find inserts that are the second half of a key change, and the key that the row had before.
 
-    A key change arrives as a delete and an insert of one transaction (or one position). It matters in two
-    cases: the insert lacks large values that did not change, and they are in the deleted row; or the new
-    key belongs to another row, which leaves it later in the same transaction, as when two rows swap keys.
+    A key change arrives as a delete and an insert of one transaction (or one position). This matters in two
+    cases: the insert lacks large values that did not change, and they are in the deleted row; or another row
+    has the new key and leaves it later in the same transaction, as when two rows swap keys.
     """
     found: dict[int, Row] = {}
     if not key:
@@ -195,13 +199,13 @@ def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence
 
 
 def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, str]:
-    """A row of a table within a source transaction."""
+    """Identify a row of a table within a source transaction."""
     values = [(row or {}).get(column) for column in key]
     return change.source, change.transaction or "", original_of(values).decode()
 
 
 def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:
-    """The newest position of each source, and the time it had there."""
+    """Return the newest position of each source, and its time at the source."""
     sources = [change.source for change in changes]
     if sources and sources.count(sources[0]) == len(sources) and _rises([c.position for c in changes]):
         last = changes[-1]
@@ -214,16 +218,16 @@ def watermarks(changes: Sequence[Change]) -> dict[str, tuple[str, int | None]]:
 
 
 def is_late(changes: Sequence[Change], known: dict[str, str]) -> bool:
-    """Whether something is not newer than what the table shows already: a replay, or an old change."""
+    """Return whether a change is not newer than those that the table has: a replay, or an old change."""
     newest = max(known.values(), default="")
     oldest = min(filter(None, [change.position for change in changes]), default="") if newest else ""
     if not oldest or oldest > newest:
-        return False  # nothing to compare, or all are newer than what it shows of any source
+        return False  # nothing to compare, or all are newer than the table's positions of any source
     return any(change.position and change.position <= known.get(change.source, "") for change in changes)
 
 
 def load_key(changes: Sequence[Change]) -> str | None:
-    """The first load that all of these belong to, if they are nothing else."""
+    """Return the first load that all of these belong to; None if there are other changes."""
     first = changes[0] if changes else None
     if first is None or first.operation != "read":
         return None
@@ -238,7 +242,7 @@ def load_key(changes: Sequence[Change]) -> str | None:
 
 # -- the key of a table
 
-ROW_ID = "_cdc_row_id"  # the column that holds a producer's own name for the row, where there is no other key
+ROW_ID = "_cdc_row_id"  # the column for a producer's id of the row, if there is no other key
 NO_KEY = (
     "no key is known, so updates and deletes cannot be applied to the table: set one with "
     "PUT /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}/ingest, with ?key= in the producer's "
@@ -255,7 +259,7 @@ GUESS = "guess: each change has a column id"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key columns of a table, empty if none is known, and why they are the key."""
+    """The key columns of a table, empty if none is known, and the reason why they are the key."""
 
     columns: tuple[str, ...] = ()
     reason: str | None = None
@@ -272,7 +276,7 @@ def is_guess(reason: str | None) -> bool:
 def key_of_table(
     chosen: Sequence[str] | None, schema: Mapping[str, Any] | None, changes: Sequence[Change]
 ) -> tuple[str, ...]:
-    """The key columns of a table in which nothing has landed; empty if none is known."""
+    """Return the key columns of a table in which nothing has landed; empty if none is known."""
     return reasoned_key(chosen, schema, changes).columns
 
 
@@ -282,22 +286,24 @@ def reasoned_key(
     changes: Sequence[Change],
     known: Key | None = None,
 ) -> Key:
-    """The key of a table, and why. `known` is the one that its rows were landed by; a guess yields to the
-    producer's word, and everything to identifier fields that were changed since.
+    """Return the key of a table with its reason.
+
+    `known` is the key by which its rows were landed. A producer's key overrides a guess, and identifier
+    fields that were changed since override everything.
     """
     if chosen:
         return Key(tuple(chosen), SETTING)
     rows = [change for change in changes if change.operation != "truncate"]
-    said = next((change.key for change in rows if change.key), None)
+    named = next((change.key for change in rows if change.key), None)
     identifiers = _identifiers(schema)
     if known is not None and known.columns:
-        if said is not None and known.is_guess and set(said) != set(known.columns):
-            return Key(said, PRODUCER)
+        if named is not None and known.is_guess and set(named) != set(known.columns):
+            return Key(named, PRODUCER)
         if not identifiers or set(identifiers) == set(known.columns):
             return known
     if schema is not None:
         return Key(identifiers, TABLE) if identifiers else Key()
-    return Key(said, PRODUCER) if said is not None else _guessed(rows)
+    return Key(named, PRODUCER) if named is not None else _guessed(rows)
 
 
 def _identifiers(schema: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -317,7 +323,7 @@ def _guessed(rows: Sequence[Change]) -> Key:
 
 
 def current_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The schema of a table's metadata document that readers see; None where there is no table."""
+    """Return the current schema in a table's metadata document; None if there is no table."""
     if metadata is None:
         return None
     wanted = metadata["current-schema-id"]
@@ -326,7 +332,7 @@ def current_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def with_row_ids(changes: Sequence[Change]) -> None:
-    """Put the producer's name for the row into it, where that is the key."""
+    """Put the producer's id of the row into the row, if that is the key."""
     for change in changes:
         if change.row_id is None:
             continue
@@ -336,7 +342,9 @@ def with_row_ids(changes: Sequence[Change]) -> None:
 
 
 def is_append_only(changes: Sequence[Change]) -> bool:
-    """Plain rows: nothing but inserts, from a producer that says that they have no key."""
+    """Return whether these are plain rows: only inserts, from a producer that declares that they have
+    no key.
+    """
     return all(change.operation == "insert" and change.key == () for change in changes)
 
 
@@ -348,5 +356,5 @@ def _known(change: Change, column: str) -> Any:
 def _is_named_by_id(change: Change) -> bool:
     value = _known(change, "id")
     if value is None:
-        return change.operation == "delete"  # its row is not sent; the name is enough
+        return change.operation == "delete"  # its row is not sent; the id is enough
     return str(value) == change.row_id

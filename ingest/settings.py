@@ -1,4 +1,4 @@
-"""The settings of ingest: API, journal, batches, staged files, and those of each table.
+"""The settings of ingest: API, journal, batches, staged files, and the settings of each table.
 
 Times end in `_s` or `_ms`, sizes in `_bytes_max`.
 """
@@ -19,7 +19,7 @@ Deletes = Literal["hard", "soft"]
 MirrorChanged = Literal["pause", "accept", "rebuild"]
 TypeChanges = Literal["convert", "split", "reject"]
 
-IS_DELETED = "_is_deleted"  # Iceberg has reserved `_deleted`
+IS_DELETED = "_is_deleted"  # Iceberg reserves `_deleted`
 
 NAMES = {
     "operation": "_operation",
@@ -46,31 +46,32 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """Limits of connections and messages hold for each server process."""
+    """Limits of connections and messages apply to each server process."""
 
     # Requests
     default_warehouse: str = "main"
-    default_namespace: tuple[str, ...] = ("default",)  # of a table that an event names without one
+    default_namespace: tuple[str, ...] = ("default",)  # of a table that an event names without a namespace
     # On SQLite a body up to this size is parsed on the event loop: a thread would take a quarter longer.
     inline_bytes_max: int = 256 * 1024
-    # Each thread has a connection to the journal and one to the catalog, where those are PostgreSQL.
+    # On PostgreSQL each thread has a connection to the journal and one to the catalog.
     parse_threads_max: int = 4
     query_threads_max: int = 2
-    parsing_bytes_max: int = 64 * 2**20  # of bodies that wait for a thread or are being parsed; then 429
+    # of bodies that wait for a thread or are being parsed; beyond it, 429
+    parsing_bytes_max: int = 64 * 2**20
     retry_after_s_max: int = 3  # Debezium Server stops after about four seconds of refusals
-    commit_wait_s: float = 30.0  # of ?wait=commit, if the request does not say
+    commit_wait_s: float = 30.0  # of ?wait=commit, if the request does not set one
     commit_wait_s_max: float = 55.0
-    visibility_poll_ms: int = 50  # how often wait=commit asks what has landed
+    visibility_poll_ms: int = 50  # how often wait=commit checks what has landed
     # Sources whose unusable requests become dead letters instead of a 400; "*" means all.
     dead_letter_sources: frozenset[str] = frozenset()
     webhook_secret: str | None = None  # Standard Webhooks: whsec_ and base64
     webhook_tolerance_s: int = 300
-    webhook_warehouse: str = "main"  # where a signature alone gives the role writer
+    webhook_warehouse: str = "main"  # the warehouse in which a signature alone gives the role writer
 
     # WebSocket
     message_bytes_max: int = 4 * 2**20
     event_bytes_max: int = 2**20
-    size_violations_max: int = 3  # then the connection is closed with 1008
+    size_violations_max: int = 3  # after them the connection is closed with 1008
     messages_per_s: int = 100
     messages_burst: int = 50  # beyond messages_per_s
     messages_refill_per_s: float = 10.0  # of the burst
@@ -79,18 +80,18 @@ class ApiSettings:
     connections_per_source_max: int = 5
     connections_per_address_max: int = 30
     connections_per_subnet_max: int = 100  # a /24, or a /64 of IPv6; never below the limit of one address
-    batches_in_flight_max: int = 32  # of one connection; then it is not read from until one is acknowledged
+    batches_in_flight_max: int = 32  # of one connection; then nothing is read until one is acknowledged
     sources_remembered_max: int = 10_000  # for /status
 
     # Load: how full the journal is, between 0 and 1
-    buffered_level: float = 0.8  # an ack above it says `buffered`
+    buffered_level: float = 0.8  # above it, an ack has the status `buffered`
     load_levels: tuple[float, float, float] = (0.5, 0.7, 0.9)  # elevated, high, critical
-    buffer_full_delay_ms: int = 5_000  # what a nack asks a client to wait, at most
-    freshness_target_ms: int = 1_000  # what acks announce as the time until the next cut
+    buffer_full_delay_ms: int = 5_000  # the longest wait that a nack suggests
+    freshness_target_ms: int = 1_000  # the time until the next batch that acks announce
 
     def __post_init__(self) -> None:
         if not 0 < self.load_levels[0] <= self.load_levels[1] <= self.load_levels[2] <= 1:
-            raise ValueError("load_levels must rise, between 0 and 1")
+            raise ValueError("load_levels must be increasing, between 0 and 1")
         for name in (
             "parse_threads_max",
             "query_threads_max",
@@ -109,16 +110,17 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class JournalLimits:
-    """`levels` are the parts of `bytes_max` at which priorities 3, 2 and 1 are refused; 0 is refused last,
-    when the fallback bytes are used up too.
+    """`levels` are the fractions of `bytes_max` at which priorities 3, 2 and 1 are refused. Priority 0 is
+    refused last, when the fallback bytes are used up too.
     """
 
     bytes_max: int = 128 * MIB
     fallback_bytes_max: int = 64 * MIB
-    window_ms: int = 300_000  # how long an identity is known
-    digests_max: int = 2_000_000  # identities in memory (about 100 bytes each); the oldest go first
-    transaction_linger_ms: int = 1_000  # a source transaction that is silent for so long is over
-    transaction_wait_ms: int = 300_000  # the same for one whose beginning was announced: its end will be
+    window_ms: int = 300_000  # how long an identity is kept
+    digests_max: int = 2_000_000  # identities in memory (about 100 bytes each); the oldest are removed first
+    transaction_linger_ms: int = 1_000  # a source transaction without a new change for this long is complete
+    # the same for a transaction whose beginning was announced: its end will be, too
+    transaction_wait_ms: int = 300_000
     deduplicate: bool = True
     levels: tuple[float, float, float] = (0.5, 0.7, 0.9)
     queue_bytes_max: int = 32 * MIB  # of requests in memory that wait for their COMMIT
@@ -134,20 +136,20 @@ class StagedOptions:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When a batch is cut, and how much goes into one job."""
+    """When a batch is cut, and how large a job may be."""
 
     events: int = 10_000
     stored_bytes: int = 32 * 2**20
     freshness_ms: int = 500
     batch_events_max: int = 200_000
     batch_bytes_max: int = 64 * 2**20  # as the journal stores them
-    small_events: int = 5_000  # lanes of this size may share a job
+    small_events: int = 5_000  # table groups of this size may share a job
     tables_max: int = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Choices of a table's owner; what is left out follows from the data or from the catalog."""
+    """The settings of a table by its owner. Missing settings follow from the data or from the catalog."""
 
     mode: Mode = "mirror+changes"
     key: tuple[str, ...] | None = None
@@ -155,8 +157,8 @@ class TableSettings:
     after_reject: AfterReject = "pass"  # later changes of a key whose change was rejected
     truncate: Truncate = "apply"
     deletes: Deletes = "hard"  # soft: the row stays, with IS_DELETED
-    mirror_changed: MirrorChanged = "pause"  # a mirror that others rolled back, emptied or dropped
-    type_changes: TypeChanges = "convert"  # of a column, to a type that Iceberg cannot widen it to
+    mirror_changed: MirrorChanged = "pause"  # if others rolled the mirror back, emptied or dropped it
+    type_changes: TypeChanges = "convert"  # if a column gets a type that Iceberg cannot widen it to
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2
@@ -166,7 +168,7 @@ class TableSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> TableSettings:
-        """From JSON, with dashes or underscores; Invalid says which field is wrong and what is allowed."""
+        """Parse JSON, with dashes or underscores. Invalid names the wrong field and the allowed values."""
         values = {key.replace("-", "_"): value for key, value in given.items()}
         known = {entry.name for entry in fields(cls)}
         for name in values:
@@ -202,15 +204,15 @@ def _check_policy(values: Mapping[str, Any]) -> None:
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) and part for part in value):
-        raise Invalid(f"{name} must be a list of texts")
+        raise Invalid(f"{name} must be a list of strings")
     if len(set(value)) != len(value):
-        raise Invalid(f"{name} must be a list of different texts")
+        raise Invalid(f"{name} must be a list of different strings")
     return tuple(value)
 
 
 def _text_map(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(part, str) for part in value.values()):
-        raise Invalid(f"{name} must be an object of texts")
+        raise Invalid(f"{name} must be an object with string values")
     return dict(value)
 
 

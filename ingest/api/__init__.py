@@ -1,11 +1,11 @@
-"""The HTTP and WebSocket API of ingest: changes in, the journal behind it.
+"""The HTTP and WebSocket API of ingest.
 
     app.state.ingest.api = ApiContext(journal, landing, identity, catalog, ApiSettings())
     for router in routers():
         app.include_router(router)
 
-A success means that the changes are durable. `ApiContext.stop` refuses new batches while those under way are
-finished and answered; `ApiContext.close` ends the threads.
+A success means that the changes are durable. `ApiContext.stop` refuses new batches and lets running requests
+finish; `ApiContext.close` ends the threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ApiContext", "ApiSettings", "routers"]
 
 
 def routers() -> tuple[APIRouter, ...]:
-    """All routes. They expect an `ApiContext` at `app.state.ingest.api`, and undecoded paths under /cdc and
-    /topics.
+    """Return all routers. They expect an `ApiContext` at `app.state.ingest.api`, and undecoded paths under
+    /cdc and /topics.
     """
     return (changes.router, explain.router, status.router, flush.router, websocket.router)

@@ -1,6 +1,6 @@
-"""POST /cdc, /cdc/{namespace}/{table} and /topics/{topic}: changes over HTTP.
+"""Receive changes over HTTP: POST /cdc, /cdc/{namespace}/{table} and /topics/{topic}.
 
-The response is sent after COMMIT. A client that does not wait for it loses nothing.
+The response is sent after COMMIT. If the client disconnects earlier, its changes are stored all the same.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ChangeHeaders(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ChangeParameters:
-    """Where the changes go, how they are parsed, and when to answer."""
+    """Where the changes go, how they are parsed, and when the response is sent."""
 
     warehouse: str
     context: RequestContext
@@ -152,7 +152,7 @@ ParametersOf = Annotated[ChangeParameters, Depends(_parameters)]
 
 
 def priority_of(text: str | None) -> int:
-    """The value of X-Priority: 0 (refused last) to 3 (refused first)."""
+    """Parse X-Priority: 0 (refused last) to 3 (refused first)."""
     if text is None:
         return NORMAL_PRIORITY
     found = PRIORITIES.get(text.strip().lower())
@@ -171,7 +171,7 @@ def _key(text: str | None) -> tuple[str, ...] | None:
 
 
 def _batch(headers: ChangeHeaders, source: str | None) -> str | None:
-    """The identity of the request: it stands for events that have no identity of their own."""
+    """Return the name of the request. It identifies events that have no identity of their own."""
     named = _name("Idempotency-Key", headers.idempotency_key) or _name("Webhook-Id", headers.webhook_id)
     number = _name("X-Batch-Seq", headers.x_batch_seq)
     if named is not None or number is None:
@@ -207,7 +207,7 @@ BODY_TYPES = (
     "application/cloudevents+json",
     "application/cloudevents-batch+json",
 )
-DEADLINE_MARGIN_S = 1.0  # a response that says "not yet" must leave before the request times out
+DEADLINE_MARGIN_S = 1.0  # the response "not yet visible" must be sent before the request times out
 DESCRIPTION = (
     "The response means that the changes are durable. With wait=commit it comes when they are visible to "
     "every engine, or says that they are not yet. A bad event does not prevent the others: it is kept as a "
@@ -217,7 +217,7 @@ DESCRIPTION = (
 
 
 def body_of_types(*types: str) -> dict[str, Any]:
-    """The `requestBody` of a route that parses its body itself."""
+    """Return the `requestBody` of a route that parses its body itself."""
     return {"requestBody": {"required": True, "content": {type_: {"schema": {}} for type_ in types}}}
 
 
@@ -310,7 +310,7 @@ def _keeps_unusable(api: ApiContext, parameters: ChangeParameters, parsed: Parse
 
 
 def _refused(api: ApiContext, error: CatalogError) -> None:
-    """Debezium Server stops after a few seconds of refusals, so it must not be told to wait longer."""
+    """Limit Retry-After: Debezium Server stops after a few seconds of refusals."""
     if isinstance(error, Unavailable):
         error.retry_after_s = min(error.retry_after_s, api.settings.retry_after_s_max)
     if error.status >= 500:
@@ -332,7 +332,7 @@ async def _response(
 async def _landed(
     request: Request, api: ApiContext, parameters: ChangeParameters, result: AppendResult
 ) -> Mapping[TableName, LandedTable] | None:
-    """Wait until all changes are visible. None if that takes longer than the request allows."""
+    """Wait until all changes are visible. Returns None if that takes longer than the request allows."""
     begun_s = time.monotonic()
     deadline_s = request.scope.get("calve.deadline_s", float("inf"))
     timeout_s = max(0.0, min(parameters.timeout_s, deadline_s - begun_s - DEADLINE_MARGIN_S))
@@ -343,9 +343,9 @@ async def _landed(
 
 
 async def _until(api: ApiContext, result: AppendResult) -> dict[TableName, int]:
-    """The journal id that each table must reach.
+    """Return the journal id that each table must reach.
 
-    Events that were received before may not be visible yet, so their tables are waited for too.
+    Events that were received before may not be visible yet, so their tables are included.
     """
     until = dict.fromkeys(result.receipt.tables, result.token_id)
     others = result.summary.tables - until.keys()

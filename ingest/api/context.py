@@ -1,8 +1,8 @@
-"""What all routes of ingest share in one server process: journal, landing status, access checks, threads,
+"""The objects that all ingest routes share in one server process: journal, landing status, access, threads,
 metrics.
 
 Access is checked for every request and every batch, so a revoked token is refused at once. A warehouse in
-which the caller has no role looks as if it did not exist. A dropped warehouse accepts changes for up to
+which the caller has no role is reported as not existing. A dropped warehouse accepts changes for up to
 `PRESENT_S` more. A producer may sign its bodies instead of sending a token (Standard Webhooks).
 """
 
@@ -58,7 +58,7 @@ UNSIGNED = "The webhook signature is wrong, missing or too old"
 
 
 def secret_key(text: str) -> bytes:
-    """The key behind a configured secret; ValueError says what is wrong with it, without showing it."""
+    """Return the key of a configured secret. ValueError says what is wrong with it, without showing it."""
     try:
         key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -75,7 +75,7 @@ def is_signed(headers: Mapping[bytes, bytes]) -> bool:
 def verify_signature(
     key: bytes, headers: Mapping[bytes, bytes], body: bytes, *, now_s: float, tolerance_s: int
 ) -> None:
-    """NotAuthorized, always with the same words, unless the body was signed with the key just now."""
+    """Check the signature of a body. NotAuthorized has always the same message."""
     identity, timestamp = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
     given = headers.get(b"webhook-signature", b"").split(b" ")
     if not identity or not timestamp.isdigit() or len(timestamp) > 12:
@@ -84,12 +84,12 @@ def verify_signature(
         raise NotAuthorized(UNSIGNED)
     digest = hmac.new(key, b"%b.%b.%b" % (identity, timestamp, body), hashlib.sha256).digest()
     wanted = b"v1," + base64.b64encode(digest)
-    # Each is compared, whichever was right: the time of the answer must not tell.
+    # All signatures are compared, so that the response time reveals nothing.
     if not sum(hmac.compare_digest(wanted, one) for one in given):
         raise NotAuthorized(UNSIGNED)
 
 
-# -- who may write and read
+# -- access checks
 
 WEBHOOK = "webhook"
 PRESENT_S = 1.0
@@ -109,12 +109,12 @@ class Access:
         self._settings = settings
         self._is_open = isinstance(identity, OpenIdentity)
         self._now_s = now_s
-        self._present_s: dict[str, float] = {}  # when each warehouse was last seen
+        self._present_s: dict[str, float] = {}  # when each warehouse was last found
         secret = settings.webhook_secret
         self._key = secret_key(secret) if secret is not None else None
 
     def poster(self, headers: Mapping[bytes, bytes], body: bytes, warehouse: str) -> Caller:
-        """The caller of a POST with changes: identified by a token, by a signature, or by both."""
+        """Return the caller of a POST with changes, identified by a token, by a signature, or by both."""
         return self._require(self._signed_or_known(headers, body), warehouse, Role.WRITER)
 
     def writer(self, authorization: str | None, warehouse: str) -> Caller:
@@ -127,7 +127,7 @@ class Access:
         authorization = headers.get(b"authorization")
         if self._key is not None:
             signed = is_signed(headers)
-            # An open server accepts any Authorization header, so it proves nothing there.
+            # A server without tokens accepts any Authorization header, so the header proves nothing there.
             if not signed and (self._is_open or authorization is None):
                 raise NotAuthorized(UNSIGNED)
             if signed:
@@ -147,7 +147,9 @@ class Access:
         return caller
 
     def _require_present(self, warehouse: str) -> None:
-        """Looked up at most once in `PRESENT_S`: for small requests the look-up would be most of the work."""
+        """Check that the warehouse exists, at most once in `PRESENT_S`: for small requests the query would be
+        most of the work.
+        """
         now_s = time.monotonic()
         if now_s - self._present_s.get(warehouse, float("-inf")) > PRESENT_S:
             self._catalog.warehouse(warehouse)
@@ -170,7 +172,7 @@ USAGE_WAIT_S_MAX = 0.2
 
 
 class TooBusy(Unavailable):
-    """Nothing of the request was stored."""
+    """The server cannot parse the request now. Nothing of it was stored."""
 
     status = 429
     type = "TooManyRequestsException"
@@ -178,7 +180,7 @@ class TooBusy(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class PendingAppend:
-    """A request that the journal has been given. It is durable when `receipt` is done."""
+    """A request that was submitted to the journal. It is durable when `receipt` is done."""
 
     warehouse: str
     summary: RequestSummary
@@ -186,7 +188,7 @@ class PendingAppend:
 
 
 class ApiContext:
-    """Create it in the process that serves: it has threads."""
+    """The objects that all ingest routes share. Create it in the process that serves: it has threads."""
 
     def __init__(
         self,
@@ -206,15 +208,15 @@ class ApiContext:
         self.settings = settings
         self.access = Access(identity, catalog, settings)
         self.metrics = IngestMetrics()
-        # Two pools: changes are accepted while many queries wait for a database that does not answer.
+        # Two pools: changes are accepted while many queries wait for a database that does not respond.
         self.parse_threads = ThreadPoolExecutor(settings.parse_threads_max, thread_name_prefix="parse")
         self.query_threads = ThreadPoolExecutor(settings.query_threads_max, thread_name_prefix="query")
         self.visibility = VisibilityWaiter(landing, self.query_threads, settings.visibility_poll_ms)
         self.sources = Sources(settings.sources_remembered_max)
         self.connections = Connections(settings)
         self.subscriptions: Subscriptions | None = None  # None: /ws is for producers only
-        self.last_usage = BufferUsage(0, 0, 1, 0.0)  # of the journal's buffer, as of the last append or look
-        self.failures = 0  # requests in a row that the journal could not store
+        self.last_usage = BufferUsage(0, 0, 1, 0.0)  # of the journal's buffer, at the last append or query
+        self.failures = 0  # consecutive requests that the journal could not store
         self._parsing_bytes = 0  # of bodies that wait for a thread, or are being parsed
         self._stopped = False
 
@@ -222,11 +224,11 @@ class ApiContext:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether to begin nothing new; requests under way are finished."""
+        """Return whether new requests are refused; running requests are finished."""
         return self._stopped or stopping.is_set()
 
     def stop(self) -> None:
-        """Accept no more batches; those under way are finished and answered. Safe from any thread."""
+        """Accept no more batches; running requests are finished. Thread-safe."""
         self._stopped = True
 
     def close(self) -> None:
@@ -246,7 +248,7 @@ class ApiContext:
         When more than `parsing_bytes_max` are being parsed, it waits (`patient`) or raises TooBusy: a parsed
         body takes many times its size.
         """
-        # SQLite answers faster than a thread can be reached and come back; a database server may hang.
+        # SQLite responds faster than a thread switch takes; a database server may hang.
         if size <= self.settings.inline_bytes_max and self.catalog.database.is_sqlite:
             return work()
         while self._parsing_bytes and self._parsing_bytes + size > self.settings.parsing_bytes_max:
@@ -266,9 +268,9 @@ class ApiContext:
     # -- from bytes to the journal
 
     def parse(self, body: bytes, context: RequestContext, warehouse: str) -> ParsedRequest:
-        """The body under the rules of its sources. Invalid if there is no event in it."""
+        """Parse a body and apply the rules of its sources. Invalid if it has no event."""
         if not body:
-            # Some HTTP servers lose bodies. A success would then hide the loss.
+            # Some HTTP servers lose bodies. A success would hide the loss.
             raise Invalid("The body is empty: send at least one event")
         parsed = parse(body, context)
         if parsed.events == 0:
@@ -276,13 +278,13 @@ class ApiContext:
         return self.under_rules(parsed, warehouse)
 
     def under_rules(self, parsed: ParsedRequest, warehouse: str) -> ParsedRequest:
-        """What of a request may be stored or shown."""
+        """Apply the rules of sources: return what may be stored or shown."""
         return parsed if self._rules is None else apply(parsed, self._rules(warehouse))
 
     def append(self, warehouse: str, parsed: ParsedRequest, priority: int) -> PendingAppend:
-        """Give the changes to the journal. Returns before they are durable: await `committed`.
+        """Submit the changes to the journal. Returns before they are durable: await `committed`.
 
-        A client that goes away, or a task that is cancelled, does not undo the append.
+        A client that disconnects, or a task that is cancelled, does not undo the append.
         """
         if self._resync is not None and has_reads(parsed):
             self._resync.mark(warehouse, parsed.changes)
@@ -294,7 +296,7 @@ class ApiContext:
         return PendingAppend(warehouse, RequestSummary.of(parsed), receipt)
 
     def _loaded(self, warehouse: str, tables: Collection[TableName], done: Future[AppendReceipt]) -> None:
-        """The last rows of these tables are durable: their resyncs end. The journal waits for this."""
+        """End the resyncs of tables whose last rows are durable. The journal waits for this."""
         if self._resync is None or done.cancelled() or done.exception() is not None:
             return
         resync = self._resync
@@ -308,35 +310,37 @@ class ApiContext:
         self.query_threads.submit(end)
 
     def buffer_usage(self) -> BufferUsage:
-        """How full the journal is. May query its database."""
+        """Return how full the journal is. May query its database."""
         self.last_usage = self.journal.buffer_usage()
         return self.last_usage
 
     # -- failures and figures
 
     def note_failure(self, error: CatalogError) -> None:
-        """Count errors that show that the database is in trouble; a full journal is none."""
+        """Count errors that indicate a failing database; a full journal is not one."""
         in_trouble = isinstance(error, Unavailable | CommitStateUnknown)
         if in_trouble and not isinstance(error, JournalFull | TooBusy):
             self.failures += 1
 
     @property
     def circuit(self) -> str:
-        """The word that clients know: `open` while the database of the journal stores nothing."""
+        """Return `open` while the database of the journal stores nothing: a word of the WebSocket
+        protocol.
+        """
         return "open" if self.failures >= FAILURES_UNTIL_OPEN else "closed"
 
     def render_metrics(self, render: Callable[[], bytes]) -> bytes:
-        """The text of /metrics, with the figures that all server processes share."""
+        """Return the text of /metrics, with the figures that all server processes share."""
         try:
             usage = self.query_threads.submit(self.buffer_usage).result(USAGE_WAIT_S_MAX)
         except (CatalogError, TimeoutError):
-            usage = self.last_usage  # the database does not answer
+            usage = self.last_usage  # the database does not respond
         self.metrics.buffer_usage(usage)
         return render()
 
 
 async def committed(receipt: Future[AppendReceipt]) -> AppendReceipt:
-    """The receipt after COMMIT; raises what the journal raises.
+    """Return the receipt after COMMIT; raises the error of the journal.
 
     Unlike asyncio.wrap_future, a cancelled wait does not cancel the journal's future.
     """
@@ -355,7 +359,7 @@ async def committed(receipt: Future[AppendReceipt]) -> AppendReceipt:
 
 
 def has_reads(parsed: ParsedRequest) -> bool:
-    """Whether a request has rows of a load; columns have none."""
+    """Return whether a request has rows of a load; columns have none."""
     return parsed.columns is None and any(change.operation == "read" for change in parsed.changes)
 
 

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: list, show, fix, replay, drop."""
+"""Dead letters over HTTP: list, load, fix, replay, drop."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class LetterAnswer(BaseModel):
     state: State
     code: str
     reason: str
-    key: str | None = Field(None, description="The key of the row as JSON, where it is known")
+    key: str | None = Field(None, description="The key of the row as JSON, if it is known")
     source: str
     position: str
     received_ms: int = Field(serialization_alias="received-ms")
 
 
 class LetterDetail(LetterAnswer):
-    original: str = Field(description="What came in; bytes that are no text are replaced")
-    replaced: str | None = Field(None, description="What a replay will send instead")
+    original: str = Field(description="The original event; bytes that are not text are replaced")
+    replaced: str | None = Field(None, description="The event that a replay sends instead")
 
 
 class LetterList(BaseModel):
@@ -52,17 +52,20 @@ class LetterList(BaseModel):
 
 class FixRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    event: dict[str, Any] = Field(description="The event as it should have been, in any format")
+    event: dict[str, Any] = Field(description="The corrected event, in any format")
 
 
 class ReplayRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    ids: list[str] | None = Field(None, description="These; else all that wait, of one table or of all")
+    ids: list[str] | None = Field(
+        None,
+        description="The letters to replay; if left out, all that are open or fixed, of one table or of all",
+    )
     table: list[str] | None = None
 
 
 class ReplayAnswer(BaseModel):
-    replayed: int = Field(description="Changes that are in the journal again")
+    replayed: int = Field(description="The number of changes that were appended to the journal")
 
 
 def _journal(request: Request) -> Journal:
@@ -85,12 +88,12 @@ SourcesOf = Annotated[SourceStore, Depends(_sources)]
 def list_letters(
     journal: JournalOf,
     warehouse: ReaderWarehouse,
-    table: Annotated[str | None, Query(description="Only of this table: namespace.name")] = None,
+    table: Annotated[str | None, Query(description="Only the letters of this table: namespace.name")] = None,
     state: State | None = None,
     page_token: Annotated[str | None, Query(alias="pageToken")] = None,
     page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
 ) -> Any:
-    """What could not land, in the order it came."""
+    """List dead letters, in the order of arrival."""
     if page_token:
         _letter(journal, warehouse, page_token)
     name = tuple(table.split(".")) if table else None
@@ -103,7 +106,7 @@ def list_letters(
 
 @router.get("/{warehouse}/dead-letters/{letter}", operation_id="loadDeadLetter", response_model=LetterDetail)
 def load_letter(journal: JournalOf, warehouse: ReaderWarehouse, letter: str) -> Any:
-    """One dead letter with what came in."""
+    """Load one dead letter with its original event."""
     return _detail(_letter(journal, warehouse, letter))
 
 
@@ -111,7 +114,7 @@ def load_letter(journal: JournalOf, warehouse: ReaderWarehouse, letter: str) -> 
 def fix_letter(
     journal: JournalOf, sources: SourcesOf, warehouse: WriterWarehouse, letter: str, body: FixRequest
 ) -> Any:
-    """Set what a replay will send. 400 if that cannot be read either."""
+    """Set the event that a replay sends. 400 if it cannot be parsed either."""
 
     found = _letter(journal, warehouse, letter)
     try:
@@ -129,7 +132,7 @@ def fix_letter(
 
 @router.delete("/{warehouse}/dead-letters/{letter}", operation_id="dropDeadLetter", status_code=204)
 def drop_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str) -> None:
-    """Give it up: it will not be replayed, and later changes of its key wait no longer."""
+    """Drop a dead letter: it will not be replayed, and later changes of its key no longer wait."""
     found = _letter(journal, warehouse, letter)
     if found.state == "replayed":
         raise Conflict(f"Dead letter {letter} has been replayed already")
@@ -142,20 +145,22 @@ def drop_letter(journal: JournalOf, warehouse: WriterWarehouse, letter: str) -> 
 def replay_letters(
     journal: JournalOf, sources: SourcesOf, warehouse: WriterWarehouse, body: ReplayRequest
 ) -> Any:
-    """Send them again, in the order they came, each at its old place among the changes of its row."""
+    """Append dead letters to the journal again, in the order of arrival. Each keeps its position among the
+    changes of its row.
+    """
 
     if body.ids is not None:
         found = [_letter(journal, warehouse, letter) for letter in body.ids]
         over = [letter.id for letter in found if letter.state not in ("open", "fixed")]
         if over:
-            raise Conflict(f"These are not waiting any more: {', '.join(over[:10])}")
+            raise Conflict(f"These are neither open nor fixed: {', '.join(over[:10])}")
     else:
         found = waiting(journal, warehouse, tuple(body.table) if body.table is not None else None)
     return {"replayed": replay(journal, warehouse, found, sources.rules(warehouse))}
 
 
 def waiting(journal: Journal, warehouse: str, table: TableName | None) -> list[DeadLetter]:
-    """All that are open or fixed."""
+    """Return all letters that are open or fixed."""
     found: list[DeadLetter] = []
     after: str | None = None
     while len(found) < REPLAYED_MAX:
@@ -193,11 +198,11 @@ GROUP = 1_000  # letters in one append
 def replay(
     journal: Journal, warehouse: str, letters: Sequence[DeadLetter], rules: WarehouseRules = NO_RULES
 ) -> int:
-    """Append the letters to the journal again; how many changes that gave.
+    """Append the letters to the journal again. Returns the number of changes.
 
-    A change keeps its source and position, so it takes its old place and does not undo what came later. All
-    letters of a call are read before the first is appended: one that is still unreadable stops the call, and
-    the message names it.
+    A change keeps its source and position, so it does not overwrite later changes. All letters of a call are
+    parsed before the first is appended: one that is still unreadable stops the call, and the message names
+    it.
     """
     ordered = sorted(letters, key=lambda letter: (letter.journal_id, letter.ordinal))
     read = [(letter, _changes_of(letter, rules)) for letter in ordered]
@@ -215,7 +220,7 @@ def replay(
 
 
 def check_fix(letter: DeadLetter, fixed: bytes, rules: WarehouseRules = NO_RULES) -> None:
-    """Invalid if the fixed event cannot be read."""
+    """Raise Invalid if the fixed event cannot be parsed."""
     _read_letter(letter, fixed, rules, is_fixed=True)
 
 
@@ -249,7 +254,7 @@ def _read_letter(letter: DeadLetter, body: bytes, rules: WarehouseRules, *, is_f
 
 
 def _context(letter: DeadLetter, *, is_fixed: bool) -> RequestContext:
-    """How the request was read that brought the event. A fixed event may have another format."""
+    """Return the context of the request that brought the event. A fixed event may have another format."""
     given = dict(orjson.loads(letter.context)) if letter.context else {}
     detected = given.pop("detected", "auto")
     if not is_fixed:
@@ -257,12 +262,12 @@ def _context(letter: DeadLetter, *, is_fixed: bool) -> RequestContext:
     for name in ("key", "namespace"):
         if given.get(name) is not None:
             given[name] = tuple(given[name])
-    # What named no table when it came may name one now that it is fixed.
+    # The fixed event may name a table, although the original named none.
     return RequestContext(**given, table=None if letter.table == UNROUTED else letter.table)
 
 
 def _known(letter: DeadLetter) -> Change | None:
-    """The change, where it could be read when it came and did not fit its table."""
+    """Return the change, if it could be parsed on arrival and did not fit its table."""
     if letter.change is None:
         return None
     [change], _ = encoding.decode(letter.change, letter.table)
@@ -270,7 +275,7 @@ def _known(letter: DeadLetter) -> Change | None:
 
 
 def _kept_change(letter: DeadLetter, body: bytes) -> Change | None:
-    """The same as text, which people can read and fix."""
+    """Return the same as text, which people can read and fix."""
     try:
         event: Any = decode(body)
     except NotJson:

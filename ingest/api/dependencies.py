@@ -1,4 +1,4 @@
-"""FastAPI dependencies: the context, the warehouse, the caller and the names in the path."""
+"""FastAPI dependencies of ingest routes: the context, the warehouse, the caller and the names in the path."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _path_reader(
 
 
 async def _known(request: Request, context: ApiContext, warehouse: str, *, writes: bool) -> str:
-    """The name of a warehouse in which the caller has the role. Sets the caller for the log."""
+    """Return the name of a warehouse in which the caller has the role. Sets the caller for the log."""
     require = context.access.writer if writes else context.access.reader
     authorization = request.headers.get("authorization")
     caller = await context.run_query(lambda: require(authorization, warehouse))
@@ -60,11 +60,11 @@ async def _table(
         str,
         Path(
             min_length=1,
-            description="The name of the table, percent-encoded; wins over the name in the events",
+            description="The name of the table, percent-encoded; it overrides the name in the events",
         ),
     ],
 ) -> TableName:
-    """The path is not decoded before, so an encoded slash stays inside its name."""
+    """Parse the table name. The path has not been decoded, so an encoded slash stays inside its name."""
     name = decode_segment(table)
     reason = reserved(name)
     if reason is not None:
@@ -74,7 +74,7 @@ async def _table(
 
 async def _topic(
     topic: Annotated[
-        str, Path(min_length=1, description="A Kafka topic; names the table where the records do not")
+        str, Path(min_length=1, description="A Kafka topic; the table, if the records do not name one")
     ],
 ) -> str:
     return decode_segment(topic)

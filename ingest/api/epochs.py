@@ -1,4 +1,4 @@
-"""The epoch of a source, and what to do with a source that is held."""
+"""The epoch of a source over HTTP: load it, and begin a new one for a source that is held."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class EpochAnswer(BaseModel):
 
 class SourceEpoch(BaseModel):
     source: str
-    epoch: int = Field(description="Counts the histories of the source; order is (epoch, position)")
+    epoch: int = Field(description="The number of the epoch; changes are ordered by (epoch, position)")
     position: str = Field(description="The newest position in this epoch")
     time_ms: int | None = Field(serialization_alias="time-ms", description="The newest time at the source")
-    held: str | None = Field(description="Why changes are refused; null if they are not")
+    held: str | None = Field(description="Why changes are refused; null if they are accepted")
     held_ms: int | None = Field(serialization_alias="held-ms")
     same_history: bool = Field(
-        serialization_alias="same-history", description="Falling positions are accepted in this epoch"
+        serialization_alias="same-history", description="Decreasing positions are accepted in this epoch"
     )
     epochs: list[EpochAnswer]
 
@@ -43,7 +43,7 @@ class EpochRequest(BaseModel):
     same_history: bool = Field(
         False,
         alias="same-history",
-        description="Begin no epoch: the history is the same, its positions may fall",
+        description="Begin no new epoch: accept decreasing positions in the current one",
     )
 
 
@@ -57,14 +57,16 @@ JournalOf = Annotated[Journal, Depends(_journal)]
 
 @router.get("/{warehouse}/sources/{source}/epoch", operation_id="loadEpoch", response_model=SourceEpoch)
 def load_epoch(journal: JournalOf, warehouse: ReaderWarehouse, source: str) -> Any:
-    """The epoch of a source that has sent changes, and why it is held."""
+    """Load the epoch of a source that has sent changes, and the reason why it is held."""
     name = decode_segment(source)
     return _shown(name, journal.source(warehouse, name))
 
 
 @router.post("/{warehouse}/sources/{source}/epoch", operation_id="beginEpoch", response_model=SourceEpoch)
 def begin_epoch(journal: JournalOf, warehouse: WriterWarehouse, source: str, body: EpochRequest) -> Any:
-    """Begin a new history of a source, after a failover or a restore, or say that it is the same one."""
+    """Begin a new epoch of a source, after a failover or a restore, or accept decreasing positions in the
+    current one.
+    """
     name, now_ms = decode_segment(source), time.time_ns() // 1_000_000
 
     def change(state: SourceState) -> SourceState:

@@ -1,4 +1,4 @@
-"""POST /cdc/explain: what would become of a request, without storing it.
+"""POST /cdc/explain: show how a request would be handled, without storing it.
 
 For the first events: table, operation, key, position, identity, and each column with its value, the type that
 the producer declares, and the type that it would get. The rules for types are those of staging.
@@ -48,9 +48,9 @@ class ChangesExplained(BaseModel):
 
 POST: dict[str, Any] = {
     "response_model": ChangesExplained,
-    "response_description": "What would happen.",
+    "response_description": "How the request would be handled.",
     "summary": "Explain changes",
-    "description": "What would become of a request: format, table, key, operation and the type of each "
+    "description": "Shows how a request would be handled: format, table, key, operation and the type of each "
     "column. Nothing is stored.",
     "responses": CHANGE_ERRORS,
     "openapi_extra": body_of_types(*BODY_TYPES),
@@ -83,7 +83,7 @@ async def _response(request: Request, api: ApiContext, parameters: ChangeParamet
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A table as it is, and as it would be."""
+    """A table as it is now, and as it would be."""
 
     existing: Mapping[str, Any] | None
     key: tuple[str, ...]
@@ -94,7 +94,7 @@ class _Target:
 
 
 def explain(parsed: ParsedRequest, warehouse: str, landing: LandingStatus) -> dict[str, Any]:
-    """The body of the response. Queries the landing side for each table."""
+    """Return the body of the response. Queries the landing side for each table."""
     tables: dict[TableName, list[Change]] = {}
     for change in parsed.changes:
         if len(tables) < TABLES_MAX or change.table in tables:
@@ -125,7 +125,7 @@ def explain(parsed: ParsedRequest, warehouse: str, landing: LandingStatus) -> di
 
 
 def _target(table: TableName, changes: Sequence[Change], warehouse: str, landing: LandingStatus) -> _Target:
-    from ingest.types import schema_plan  # brings Arrow along, which the server does not need otherwise
+    from ingest.types import schema_plan  # imports Arrow, which the server does not need otherwise
 
     found = landing.explain_table(warehouse, table) or {}
     schema, settings = found.get("schema"), found.get("settings") or {}
@@ -181,13 +181,13 @@ def _columns(change: Change, row: Mapping[str, Any], target: _Target) -> list[di
         if problem is not None:
             column["left-out"] = problem
         elif name in wanted and change.operation != "delete":
-            _judge(column, change, wanted[name].type)
+            _add_misfit(column, change, wanted[name].type)
         found.append(column)
     return found
 
 
-def _judge(column: dict[str, Any], change: Change, type_: Any) -> None:
-    """Add why the value would not fit, if it does not."""
+def _add_misfit(column: dict[str, Any], change: Change, type_: Any) -> None:
+    """Add why the value does not fit the type, if it does not."""
     from ingest.types.errors import RejectedValue
     from ingest.types.iceberg import encoding_of
     from ingest.types.values import convert
@@ -231,9 +231,9 @@ def _advice(parsed: ParsedRequest, targets: Mapping[TableName, _Target]) -> list
         elif not target.key and any(change.operation in ("update", "delete") for change in changes):
             advice.append(f"{dotted(table)}: {NO_KEY}")
         elif target.existing is None:
-            advice.append(f"{dotted(table)} does not exist yet: it is created with the first batch")
+            advice.append(f"{dotted(table)} does not exist yet: the first batch creates it")
     if any(not change.identity and change.number is None for change in parsed.changes):
         advice.append(NO_IDENTITY)
     if parsed.rejects:
-        advice.append(f"{len(parsed.rejects)} of the events cannot be taken: {parsed.rejects[0].reason}")
+        advice.append(f"{len(parsed.rejects)} of the events cannot be used: {parsed.rejects[0].reason}")
     return advice

@@ -1,4 +1,6 @@
-"""POST /flush and GET /lake/v1/{warehouse}/landed: make pending changes visible, or ask whether they are."""
+"""POST /flush and GET /lake/v1/{warehouse}/landed: make pending changes visible, or check whether
+they are.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ class FlushRequest(BaseModel):
     tables: list[str | list[str]] | None = Field(
         None,
         max_length=FLUSH_TABLES_MAX,
-        description="Only these: each a dotted name, or a list of its levels and its name; all if left out",
+        description="Only these tables: dotted names, or lists of levels and name; all if left out",
     )
-    wait: bool = Field(True, description="Answer when everything is visible")
+    wait: bool = Field(True, description="Respond when everything is visible")
     timeout_s: float = Field(30.0, ge=0, description="Wait no longer than this")
 
 
@@ -46,7 +48,7 @@ class FlushAnswer(BaseModel):
 
 class LandedAnswer(BaseModel):
     token: str
-    visible: bool = Field(description="Everything up to the token can be read by all engines")
+    visible: bool = Field(description="Everything up to the token is visible to all engines")
     waiting: list[str] = Field(description="Tables with changes up to the token that are not visible yet")
 
 
@@ -76,7 +78,7 @@ async def landed(
     token: Annotated[str, Query(description="The token of a response of /cdc")],
     wait_s: Annotated[float, Query(alias="wait-s", ge=0, description="Wait no longer than this")] = 0,
 ) -> Any:
-    """Whether everything up to a token is visible."""
+    """Check whether everything up to a token is visible."""
     named, journal_id = parse_token(token)
     if named != warehouse:
         raise Invalid(f"the token belongs to the warehouse {named}")

@@ -1,6 +1,6 @@
-"""The jobs API for workers: lease, heartbeat, publish, fail; and lists for people.
+"""The jobs API for workers (lease, heartbeat, publish, fail) and the list of jobs.
 
-A worker needs the role writer in its warehouses, and only HTTP.
+A worker needs the role writer in its warehouses, and uses only HTTP.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from catalog.services.commits import TableCommit
 from catalog.services.publishing import publish_commits
 from catalog.shutdown import stopping
 from catalog.store.entries import InTransaction
-from ingest.landing.job_service import JobService, NoSuchJob, Place, Snapshots, Work
+from ingest.landing.job_service import JobService, NoSuchJob, Snapshots, TableRef, Work
 from ingest.store.jobs import Job, Jobs
 from ingest.store.mirrors import Snapshot, counted
 
 router = APIRouter(prefix="/lake/v1", tags=["Jobs"])
-LOOK_EVERY_S = 0.02  # at most so often, however often it is woken
+LOOK_EVERY_S = 0.02  # the shortest time between two queries for a job, however often the request is woken
 WAIT_S_MAX = 25.0
 
 
 class LeaseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     worker: str = Field(min_length=1, max_length=200, description="The name of the worker, new at each start")
-    slot: int = Field(0, ge=0, le=1000, description="Which of its lanes asks")
-    wait_s: float = Field(0, alias="wait-s", ge=0, description="Wait so long for something to do")
-    about: dict[str, Any] = Field(default_factory=dict, description="What the worker says of itself")
+    slot: int = Field(0, ge=0, le=1000, description="The worker slot")
+    wait_s: float = Field(0, alias="wait-s", ge=0, description="How long to wait for a job")
+    about: dict[str, Any] = Field(default_factory=dict, description="Facts about the worker")
 
 
 class HeartbeatRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     epoch: int = Field(ge=1)
     progress: dict[str, Any] = Field(default_factory=dict)
-    tables: bool = Field(default=False, description="Answer the tables of the job as they are by now")
+    tables: bool = Field(default=False, description="Return the tables of the job as they are now")
 
 
 class PublishRequest(BaseModel):
@@ -75,11 +75,11 @@ class FailRequest(BaseModel):
 
 class LeaseAnswer(BaseModel):
     lease_s: float = Field(serialization_alias="lease-s")
-    tables: list[dict[str, Any]] | None = Field(None, description="The tables of the job, if asked for")
+    tables: list[dict[str, Any]] | None = Field(None, description="The tables of the job, if requested")
 
 
 class PublishAnswer(BaseModel):
-    number: int | None = Field(description="The number the batch became visible under")
+    number: int | None = Field(description="The number under which the batch became visible")
 
 
 class JobAnswer(BaseModel):
@@ -118,10 +118,10 @@ JobsOf = Annotated[Jobs, Depends(_jobs)]
     "/jobs/lease",
     operation_id="leaseJob",
     response_model=dict[str, Any],
-    responses={204: {"description": "Nothing to do"}},
+    responses={204: {"description": "No job is due"}},
 )
 async def lease(job_service: JobServiceOf, catalog: CatalogDep, caller: CallerDep, body: LeaseRequest) -> Any:
-    """The next batch to land, with its files and the tables that it goes to; 204 if there is none."""
+    """Lease the next batch, with its files and the tables that it writes to; 204 if there is none."""
     about = {**body.about, "principal": caller.name}
     until = time.monotonic() + min(body.wait_s, WAIT_S_MAX)
     while True:
@@ -147,7 +147,9 @@ def _lease(
 
 
 def _mine(job_service: JobService, caller: Caller, job_id: str, least: Role) -> Job:
-    """A job of a warehouse in which the caller has the role; others look as if they were not there."""
+    """Return a job of a warehouse in which the caller has the role. Other jobs are reported as not
+    existing.
+    """
     job = job_service.get(job_id)
     role = caller.role(job.warehouse)
     if role is None or role < least:
@@ -162,7 +164,7 @@ def _mine(job_service: JobService, caller: Caller, job_id: str, least: Role) -> 
     response_model_exclude_none=True,
 )
 def heartbeat(job_service: JobServiceOf, caller: CallerDep, job: str, body: HeartbeatRequest) -> Any:
-    """More time; 409 if the lease is lost, and then the worker forgets the job."""
+    """Extend a lease; 409 if it is lost, and then the worker stops working on the job."""
     _mine(job_service, caller, job, Role.WRITER)
     lease_s = job_service.heartbeat(job, body.epoch, body.progress)
     return {
@@ -177,8 +179,8 @@ def publish(
 ) -> Any:
     """Make the batch visible and end its job, in one SQL transaction. Can be repeated.
 
-    409 LostLeaseException: the job is not held under this epoch, and the worker forgets it. Any other 409: a
-    table has changed, nothing was published, and the batch must be done again.
+    409 LostLeaseException: the job is not leased under this epoch, and the worker stops working on it. Any
+    other 409: a table has changed, nothing was published, and the worker must process the batch again.
     """
     warehouse = _mine(job_service, caller, job, Role.WRITER).warehouse
     work: Work
@@ -201,7 +203,7 @@ def fail(job_service: JobServiceOf, caller: CallerDep, job: str, body: FailReque
 
 @router.get("/jobs/{job}", operation_id="loadJob", response_model=JobAnswer)
 def load_job(job_service: JobServiceOf, caller: CallerDep, job: str) -> Any:
-    """One job and how far it is."""
+    """Load one job with its progress."""
     return _shown(_mine(job_service, caller, job, Role.READER))
 
 
@@ -209,7 +211,7 @@ def load_job(job_service: JobServiceOf, caller: CallerDep, job: str) -> Any:
 def list_jobs(
     jobs: JobsOf, warehouse: ReaderWarehouse, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> Any:
-    """The newest jobs of a warehouse."""
+    """List the newest jobs of a warehouse."""
     return {"jobs": [_light(row) for row in jobs.newest(warehouse, limit)]}
 
 
@@ -225,7 +227,7 @@ def _light(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SentCommits:
-    """The commits of all tables, as the request has them."""
+    """The commits of all tables, as the request contains them."""
 
     commits: Sequence[TableCommit]
 
@@ -236,7 +238,7 @@ class SentCommits:
             if commit.added_snapshots
         }
 
-    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[Place, Snapshot]:
+    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[TableRef, Snapshot]:
         return {
             (tuple(commit.identifier.namespace.levels), commit.identifier.name): counted(update["snapshot"])
             for commit in self.commits
@@ -253,7 +255,7 @@ class SentCommits:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """The name of an open transaction: a MERGE stages its commits in it."""
+    """The name of an open transaction, in which a MERGE has staged its commits."""
 
     name: str
 
@@ -264,7 +266,7 @@ class OpenTransaction:
             for item in transactions.all_staged(catalog, transaction)
         }
 
-    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[Place, Snapshot]:
+    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[TableRef, Snapshot]:
         transaction = catalog.open_transaction(warehouse, self.name)
         found = {}
         for item in transactions.all_staged(catalog, transaction):

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/lake/v1", tags=["Sources"])
 
 class RebuildRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    reason: str | None = Field(None, max_length=1000, description="Kept and shown with the rebuild")
+    reason: str | None = Field(None, max_length=1000, description="Stored and shown with the rebuild")
 
 
 class RebuildState(BaseModel):
@@ -26,17 +26,19 @@ class RebuildState(BaseModel):
     state: str = Field(description="none, requested, running or failed")
     why: str | None = None
     requested_ms: int | None = Field(None, serialization_alias="requested-ms")
-    progress: dict[str, Any] | None = Field(None, description="Of the running job, such as `changes-read`")
+    progress: dict[str, Any] | None = Field(
+        None, description="Progress of the running job, such as `changes-read`"
+    )
     error: str | None = Field(None, description="Why it cannot be done")
     rebuilt_ms: int | None = Field(
-        None, serialization_alias="rebuilt-ms", description="When one was published"
+        None, serialization_alias="rebuilt-ms", description="When the last one was published"
     )
     rebuilt_number: int | None = Field(None, serialization_alias="rebuilt-number")
     rebuilt_why: str | None = Field(None, serialization_alias="rebuilt-why")
 
 
 class MirrorState(BaseModel):
-    """What is known of the mirror of a table."""
+    """The state of the mirror of a table."""
 
     key: list[str] | None = Field(None, description="The key in use; null if nothing has landed")
     key_reason: str | None = Field(None, serialization_alias="key-reason", description="Why it is the key")
@@ -68,8 +70,8 @@ def rebuild_table(
     identifier: TableDep,
     body: Annotated[RebuildRequest | None, Body()] = None,
 ) -> Any:
-    """Rebuild the mirror from its changes table, with today's key, in one commit. Readers see the old rows
-    until then; changes are acknowledged and land afterwards. `GET …/ingest` shows how far it is.
+    """Rebuild the mirror from its changes table, with the current key, in one commit. Readers see the old
+    rows until then; changes are acknowledged and land afterwards. `GET …/ingest` shows the progress.
     """
     reason = body.reason if body is not None else None
     table = name_of(identifier)

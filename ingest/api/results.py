@@ -1,7 +1,7 @@
-"""What became of a request: its result, the response to it, and the metrics.
+"""The result of a request with changes: the response to it, and the metrics.
 
-An event is `accepted`, `duplicate` (received before: a success), `dead_lettered` (kept with the reason, to be
-fixed and replayed) or `ignored` (it changes no row). Unless `verbose` is set, only events that were not
+An event is `accepted`, `duplicate` (received before: a success), `dead_lettered` (stored with the reason, to
+be fixed and replayed) or `ignored` (it changes no row). Unless `verbose` is set, only events that were not
 accepted are listed.
 """
 
@@ -20,7 +20,7 @@ from ingest.change import ChangeColumns, ParsedRequest, TableName
 from ingest.journal.receipts import AppendReceipt, BufferUsage
 from ingest.store.tables import LandedTable
 
-LISTED_MAX = 1000  # of events that were not accepted; `truncated` says that there were more
+LISTED_MAX = 1000  # events that were not accepted; `truncated` is set if there are more
 REASON_DUPLICATE = "received before"
 
 # Errors have Iceberg's form; calve/openapi.py adds its schema.
@@ -69,11 +69,11 @@ class ChangesReceived(BaseModel):
     eventsAccepted: int  # noqa: N815
     isDuplicate: bool = Field(description="No event was new")  # noqa: N815
     duplicates: int
-    deadLettered: int = Field(description="Events that were kept, and need to be fixed")  # noqa: N815
+    deadLettered: int = Field(description="Events that became dead letters and need to be fixed")  # noqa: N815
     token: str = Field(description="A position in the journal: see landed")
     format: str
     events: list[EventResult] = Field(description="Events that were not accepted; with verbose, all")
-    truncated: bool = Field(default=False, description="There were more of them")
+    truncated: bool = Field(default=False, description="There are more than are listed")
 
 
 class ChangesCommitted(ChangesReceived):
@@ -95,7 +95,7 @@ class TopicOffsets(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    """What is kept of a request while it waits for COMMIT: not its rows."""
+    """The parts of a request that are kept while it waits for COMMIT: not its rows."""
 
     format: str
     events: int
@@ -144,7 +144,9 @@ class AppendResult:
 
     @property
     def token_id(self) -> int:
-        """The request, with its repeated events, is visible when everything up to this journal id is."""
+        """Return the journal id up to which everything must be visible, so that the request with its repeated
+        events is.
+        """
         return self.receipt.last if self.receipt.last is not None else self.receipt.head
 
     @property
@@ -161,12 +163,12 @@ class AppendResult:
 
     @property
     def is_duplicate(self) -> bool:
-        """Nothing of it was new."""
+        """Return whether no event was new."""
         return bool(self.receipt.duplicates) and not self.accepted and not self.dead_lettered
 
 
 def receipt_response(result: AppendResult, *, verbose: bool = False) -> dict[str, Any]:
-    """The body of a response after COMMIT."""
+    """Return the body of a response after COMMIT."""
     summary = result.summary
     listed = list(_events(result, verbose=verbose))
     answer: dict[str, Any] = {
@@ -188,7 +190,7 @@ def receipt_response(result: AppendResult, *, verbose: bool = False) -> dict[str
 def commit_response(
     result: AppendResult, landed: Mapping[TableName, LandedTable] | None, *, verbose: bool = False
 ) -> dict[str, Any]:
-    """The body of a response to wait=commit; `landed` is None if the commit did not come in time."""
+    """Return the body of a response to wait=commit; `landed` is None if the commit did not happen in time."""
     answer = receipt_response(result, verbose=verbose)
     answer["committed"] = landed is not None
     answer["snapshots"] = snapshots_response(landed or {})
@@ -210,9 +212,9 @@ def snapshots_response(landed: Mapping[TableName, LandedTable]) -> list[dict[str
 
 
 def kafka_response(result: AppendResult) -> dict[str, Any]:
-    """The body that a Kafka REST proxy sends: an offset for each record, in order.
+    """Return the body that a Kafka REST proxy sends: an offset for each record, in order.
 
-    A dead letter is kept, so its record has an offset and no error.
+    A dead letter is stored, so its record has an offset and no error.
     """
     accepted = {"partition": 0, "offset": result.token_id, "error_code": None, "error": None}
     return {"key_schema_id": None, "value_schema_id": None, "offsets": [accepted] * result.summary.events}
@@ -223,7 +225,7 @@ def dotted(table: TableName) -> str:
 
 
 def parse_token(text: str) -> tuple[str, int]:
-    """Warehouse and journal id of a token from a response."""
+    """Parse a token of a response: warehouse and journal id."""
     warehouse, _, number = text.rpartition(":")
     if not warehouse or not (number.isascii() and number.isdigit()) or len(number) > 18:
         raise Invalid("token must be the token of a response of /cdc, such as main:1234")
@@ -244,7 +246,7 @@ def _events(result: AppendResult, *, verbose: bool) -> Iterable[dict[str, Any]]:
 
 
 def is_unusable(parsed: ParsedRequest) -> bool:
-    """Whether every event is a reject. An ignored event, such as a heartbeat, is a usable one."""
+    """Return whether every event is a reject. An ignored event, such as a heartbeat, is usable."""
     return len({reject.index for reject in parsed.rejects}) == parsed.events
 
 
@@ -271,11 +273,11 @@ _commit_waits = Histogram(
     ("committed",),
     buckets=WAIT_S,
 )
-_event_count = Counter("calve_ingest_events_total", "Events by what became of them.", ("format", "status"))
+_event_count = Counter("calve_ingest_events_total", "Events by result.", ("format", "status"))
 _rejects = Counter("calve_ingest_rejects_total", "Events that became dead letters, by reason.", ("code",))
 _refusals = Counter(
     "calve_ingest_refusals_total",
-    "Batches that were not taken, by reason: the client has to send them again.",
+    "Batches that were refused, by reason: the client has to send them again.",
     ("transport", "reason"),
 )
 _nacks = Counter("calve_ingest_nacks_total", "Messages answered with nack.", ("reason",))
@@ -297,7 +299,7 @@ _connections_refused = Counter(
 
 class IngestMetrics:
     def acknowledged(self, transport: Transport, result: AppendResult, took_s: float) -> None:
-        """A batch whose events are durable."""
+        """Count a batch whose events are durable."""
         summary = result.summary
         _acks.labels(transport).observe(took_s)
         _batches.labels(transport).observe(summary.events)
@@ -326,7 +328,7 @@ class IngestMetrics:
         _connections.set(count)
 
     def buffer_usage(self, usage: BufferUsage) -> None:
-        """Set the gauges that all processes share: the process that answers /metrics does, just before."""
+        """Set the gauges that all processes share, just before the response to /metrics."""
         _pending_events.set(usage.pending_events)
         _pending_bytes.set(usage.pending_bytes)
 
@@ -334,7 +336,7 @@ class IngestMetrics:
         _connections_refused.labels(reason).inc()
 
 
-# -- what this process knows of each source
+# -- the state of each source in this process
 
 
 @dataclass(slots=True)
@@ -348,7 +350,7 @@ class SourceState:
 
 
 class Sources:
-    """By warehouse and name. Used from the event loop only."""
+    """By warehouse and name. Used on the event loop only."""
 
     def __init__(self, remembered_max: int) -> None:
         self._remembered_max = remembered_max

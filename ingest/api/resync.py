@@ -1,4 +1,4 @@
-"""Resync of a table over HTTP: begin, end, abort, and how far it is."""
+"""Resync a table over HTTP: begin, end, abort, and show the progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/resync"
 
 class ResyncState(BaseModel):
     table: str
-    generation: int = Field(description="Counts the resyncs of the table")
+    generation: int = Field(description="The number of the resync of this table")
     state: State = Field(
         description="open: rows are expected; ending: they are being landed; published; aborted; "
         "expired: given up, with the reason"
@@ -27,11 +27,12 @@ class ResyncState(BaseModel):
     began_ms: int = Field(serialization_alias="began-ms")
     changed_ms: int = Field(serialization_alias="changed-ms", description="When the state was set")
     waiting_events: int = Field(
-        serialization_alias="waiting-events", description="Rows and changes that wait for the end"
+        serialization_alias="waiting-events",
+        description="Rows and changes that wait for the end of the resync",
     )
     waiting_bytes: int = Field(serialization_alias="waiting-bytes")
-    reason: str | None = Field(None, description="Why it was given up")
-    number: int | None = Field(None, description="Of the publish that replaced the rows")
+    reason: str | None = Field(None, description="Why it was aborted or expired")
+    number: int | None = Field(None, description="The number of the publish that replaced the rows")
 
 
 def _service(request: Request) -> ResyncService:
@@ -48,16 +49,16 @@ _NOT_POSSIBLE: dict[int | str, dict[str, Any]] = {
 @router.post(_PATH, operation_id="beginResync", response_model=ResyncState, responses=_NOT_POSSIBLE)
 def begin_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
     """Begin a resync. Then read the table at its source, and send all of its rows again. Until the end, rows
-    and changes of the table are acknowledged and wait, and so does each source transaction that touches it.
-    Readers see the table as it is.
+    and changes of the table are acknowledged and wait, and so does each source transaction that contains the
+    table. Readers see the old rows.
     """
     return _shown(service, warehouse, service.begin(warehouse, _name(identifier)))
 
 
 @router.post(_PATH + "/end", operation_id="endResync", response_model=ResyncState, responses=_NOT_POSSIBLE)
 def end_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
-    """All rows have been sent and acknowledged: they replace the rows of the table, in one publish. May be
-    repeated.
+    """End a resync after all rows have been sent and acknowledged: they replace the rows of the table, in one
+    publish. May be repeated.
     """
     return _shown(service, warehouse, service.end(warehouse, _name(identifier)))
 
@@ -66,13 +67,13 @@ def end_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: Table
     _PATH + "/abort", operation_id="abortResync", response_model=ResyncState, responses=_NOT_POSSIBLE
 )
 def abort_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
-    """Give a resync up: what has waited lands as ordinary changes, and nothing is deleted."""
+    """Abort a resync: the changes that waited land as ordinary changes, and nothing is deleted."""
     return _shown(service, warehouse, service.abort(warehouse, _name(identifier)))
 
 
 @router.get(_PATH, operation_id="loadResync", response_model=ResyncState)
 def load_resync(service: ServiceOf, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
-    """The last resync of the table."""
+    """Load the last resync of the table."""
     return _shown(service, warehouse, service.load(warehouse, _name(identifier)))
 
 

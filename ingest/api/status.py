@@ -23,17 +23,17 @@ class _Pending(Protocol):
 
 @router.get("/status", operation_id="ingestStatus", response_model=dict[str, Any], responses=ERRORS)
 async def status(api: ContextOf, warehouse: Readable) -> Any:
-    """How full the journal is, the open connections, and how far each table and source has landed."""
+    """Return how full the journal is, the open connections, and how far each table and source has landed."""
     return await api.run_query(lambda: full_status(api, warehouse))
 
 
 def load_level(level: float, limits: Sequence[float]) -> str:
-    """The word for how full the journal is."""
+    """Return the word for how full the journal is."""
     return LOAD_LEVELS[sum(level >= limit for limit in limits)]
 
 
 def short_status(api: ApiContext) -> dict[str, Any]:
-    """The fields of a status message."""
+    """Return the fields of a status message."""
     usage = api.buffer_usage()
     return {
         "state": _state(api, usage.pending_events),
@@ -49,7 +49,7 @@ def short_status(api: ApiContext) -> dict[str, Any]:
 
 
 def full_status(api: ApiContext, warehouse: str) -> dict[str, Any]:
-    """The body of /status. Queries the journal and the landing side."""
+    """Return the body of /status. Queries the journal and the landing side."""
     body = short_status(api)
     pending = api.journal.pending(warehouse)
     landing = api.landing.status(warehouse)

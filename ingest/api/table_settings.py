@@ -1,4 +1,4 @@
-"""Settings of the tables that changes land in, over HTTP."""
+"""The settings of the tables that changes land in, over HTTP."""
 
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ router = APIRouter(prefix="/lake/v1", tags=["Changes"])
 class SettingsFields(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     mode: Mode = "mirror+changes"
-    key: list[str] | None = Field(None, description="Key columns; else taken from the table or the producer")
-    policy: Policy = Field("evolve", description="What happens to columns that the table does not have")
+    key: list[str] | None = Field(
+        None, description="Key columns; if left out, those of the table or the producer"
+    )
+    policy: Policy = Field("evolve", description="How to handle columns that the table does not have")
     after_reject: AfterReject = Field(
-        "pass", alias="after-reject", description="Later changes of a key whose change was rejected"
+        "pass",
+        alias="after-reject",
+        description="How to handle later changes of a key whose change was rejected",
     )
     truncate: Truncate = Field(
         "apply", description="A truncate empties the mirror, is ignored, or holds the table until this is set"
@@ -44,7 +48,7 @@ class SettingsFields(BaseModel):
     mirror_changed: MirrorChanged = Field(
         "pause",
         alias="mirror-changed",
-        description="If others rolled the mirror back, emptied or dropped it: stop landing, or go on with it",
+        description="If others rolled the mirror back, emptied or dropped it: pause landing, or continue",
     )
     type_changes: TypeChanges = Field(
         "convert",
@@ -65,7 +69,7 @@ class SettingsFields(BaseModel):
 
 
 class SettingsBody(SettingsFields):
-    state: dict[str, Any] | None = Field(None, exclude=True, description="As GET answers it; not used")
+    state: dict[str, Any] | None = Field(None, exclude=True, description="As in the response of GET; ignored")
 
 
 class SettingsAnswer(SettingsFields):
@@ -99,7 +103,7 @@ _PATH = "/{warehouse}/namespaces/{namespace}/tables/{table}/ingest"
 def load_settings(
     tables: TablesOf, rebuilds: RebuildsOf, warehouse: ReaderWarehouse, identifier: TableDep
 ) -> Any:
-    """How changes of this table are treated, which key its mirror has and why, and its rebuilds."""
+    """Load how changes of this table are handled, the key of its mirror with the reason, and its rebuilds."""
     table = name_of(identifier)
     settings = tables.one(warehouse, table).settings.as_json()
     return settings | {"state": rebuilds.state(warehouse, table)}
@@ -125,11 +129,11 @@ def set_settings(
     identifier: TableDep,
     body: SettingsBody,
 ) -> Any:
-    """Set how changes of this table are treated, from the next batch on; the table need not exist yet. 400 if
+    """Set how changes of this table are handled, from the next batch on; the table need not exist yet. 400 if
     a setting cannot work, such as a partition by a column that the table does not have.
 
-    With another key, or with a mode that has a mirror again, the mirror is rebuilt from its changes table;
-    409 if that cannot be done.
+    With another key, or with a mode that adds a mirror, the mirror is rebuilt from its changes table; 409 if
+    that is not possible.
     """
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
     table = name_of(identifier)
@@ -142,7 +146,9 @@ def set_settings(
 
 
 def _check(settings: TableSettings, schema: dict[str, Any] | None) -> None:
-    """Invalid if no batch could be staged with these settings. `schema` is None for a table to come."""
+    """Raise Invalid if no batch could be staged with these settings. `schema` is None for a table that does
+    not exist.
+    """
     from ingest.types.schema_plan import check_partitioning, partition_spec
 
     added = settings.changes_partition or ()

@@ -1,12 +1,12 @@
-"""Requests of which no event can be used: refused with an example, or kept as dead letters."""
+"""Handle requests of which no event can be used: refuse them with an example, or keep them as dead
+letters.
+"""
 
 from __future__ import annotations
 
 from catalog.errors import Invalid
 from ingest.change import ParsedRequest, RequestContext
 from ingest.settings import ApiSettings
-
-# -- requests of which no event can be used
 
 REASON_CHARS_MAX = 500
 NATIVE = (
@@ -23,13 +23,13 @@ KEEP = "Send ?on-unusable=dead-letter to keep such requests as dead letters."
 
 
 def keeps_unusable(parsed: ParsedRequest, context: RequestContext, settings: ApiSettings) -> bool:
-    """Whether the settings say to keep unusable requests of this source."""
+    """Return whether unusable requests of this source are kept, by the settings."""
     sources = settings.dead_letter_sources
     return "*" in sources or (context.source or parsed.rejects[0].source) in sources
 
 
 def unusable_refusal(parsed: ParsedRequest, context: RequestContext) -> Invalid:
-    """Says which event is wrong and why, and shows a request that is right."""
+    """Return an error that names the wrong event and the reason, and shows a correct request."""
     first = parsed.rejects[0]
     count = "The event" if parsed.events == 1 else f"None of the {parsed.events} events"
     verb = "cannot" if parsed.events == 1 else "can"
@@ -41,7 +41,7 @@ def unusable_refusal(parsed: ParsedRequest, context: RequestContext) -> Invalid:
 
 
 def _example_body(format_: str, context: RequestContext) -> str:
-    """A body that can be sent to the same path."""
+    """Return an example of a body for the same path."""
     if format_ == "debezium":
         return DEBEZIUM
     if context.topic is not None:

@@ -1,4 +1,4 @@
-"""Waiting until changes are visible: one poll of a warehouse serves every request that waits for it.
+"""Wait until changes are visible. One poll of a warehouse serves all requests that wait for it.
 
 A poll that fails is logged and repeated. Each request has its own timeout.
 """
@@ -34,7 +34,9 @@ class VisibilityWaiter:
         self._polls: dict[str, asyncio.Task[None]] = {}
 
     async def wait(self, warehouse: str, until: Mapping[TableName, int], timeout_s: float) -> bool:
-        """Until each table has landed its id; False if that did not happen in time, or the server stops."""
+        """Wait until each table has landed its id. Returns False if that did not happen in time, or the
+        server stops.
+        """
         if not until:
             return True
         waiter = _Waiter(until, asyncio.get_running_loop().create_future())

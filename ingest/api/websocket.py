@@ -1,4 +1,6 @@
-"""/ws: who may connect. A refusal is an HTTP response, sent before the connection becomes a WebSocket."""
+"""Accept or refuse connections to /ws. A refusal is an HTTP response, sent before the connection becomes a
+WebSocket.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,14 @@ async def changes_websocket(websocket: WebSocket, api: ContextOf) -> None:
 
 
 async def _accept(websocket: WebSocket, api: ApiContext, client: str | None) -> Connection | None:
-    """The open connection; None if it was refused."""
+    """Return the open connection; None if it was refused."""
     authorization = websocket.headers.get("authorization")
     try:
         if api.is_stopping:
             raise Unavailable("the server is stopping: connect again in a moment")
         warehouse = websocket.query_params.get("warehouse", api.settings.default_warehouse)
         priority = priority_of(websocket.headers.get("x-priority"))
-        # A reader may subscribe. The role writer is checked with each batch.
+        # A reader may subscribe. Each batch requires the role writer.
         check = api.access.writer if api.subscriptions is None else api.access.reader
         await api.run_parse(0, lambda: check(authorization, warehouse))
     except CatalogError as error:
@@ -87,7 +89,7 @@ def _too_many(api: ApiContext, refusal: Refusal) -> Response:
 
 
 def _name(websocket: WebSocket, header: str) -> str | None:
-    """A name that a client gives itself, if it can be shown."""
+    """Return a name that a client sends, if it is printable."""
     raw = websocket.headers.get(header, "").encode("latin-1")
     given = raw.decode("utf-8", "replace").strip()
     return given if given and len(given) <= NAME_CHARS_MAX and given.isprintable() else None

@@ -1,7 +1,7 @@
-"""One WebSocket connection: reads messages in order, answers each, keeps within its limits.
+"""Serve one WebSocket connection: read messages in order, answer each, enforce the limits.
 
 Batches are appended to the journal in the order of arrival. Several may wait for COMMIT at once; each ack is
-sent after its COMMIT. A batch is stored even if its client has gone.
+sent after its COMMIT. A batch is stored even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Connection(Sender):
         self._capacity: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._subscriptions: ConnectionSubscriptions | None = None
-        self.source: str | None = client  # the source that the connection counts for
+        self.source: str | None = client  # the source for which the connection is counted
 
     async def serve(self) -> None:
-        """Until either side ends it."""
+        """Serve until either side closes the connection."""
         try:
             await self._serve()
         finally:
@@ -128,7 +128,9 @@ class Connection(Sender):
             raise Malformed("payload_too_large", text, size=(size_max, size))
 
     def _read(self, raw: bytes, now_s: float) -> Json | tuple[Batch, PendingAppend | CatalogError]:
-        """A message that is not a batch; or a batch with its append, or with the error that prevented it."""
+        """Return a message that is not a batch; or a batch with its append, or with the error that prevented
+        it.
+        """
         if self._limit is None:
             self._limit = MessageLimit(self._api.settings, now_s)
         is_one_too_many = not self._limit.take(now_s)
@@ -179,7 +181,7 @@ class Connection(Sender):
         def wake(future: Future[AppendReceipt]) -> None:
             try:
                 loop.call_soon_threadsafe(settled, future)
-            except RuntimeError:  # the event loop has ended; what is stored stays stored
+            except RuntimeError:  # the event loop has ended; stored changes stay stored
                 log.debug("no event loop for a receipt")
 
         pending.receipt.add_done_callback(wake)
@@ -192,7 +194,7 @@ class Connection(Sender):
         started_s: float,
         future: Future[AppendReceipt],
     ) -> None:
-        """After COMMIT, or after its failure."""
+        """Send the ack after COMMIT, or the nack after a failure."""
         self._in_flight -= 1
         api = self._api
         error = future.exception()
@@ -279,7 +281,7 @@ class Connection(Sender):
         self.send(messages.flush_response(message, now_ms(), result))
 
     async def _disconnect(self) -> None:
-        """After the acks of all earlier batches."""
+        """Disconnect after the acks of all earlier batches."""
         while self._in_flight:
             await self._wait_for_capacity(0)
         self.close("bye", NORMAL)
@@ -302,10 +304,9 @@ class Connection(Sender):
 def _append(
     api: ApiContext, warehouse: str, batch: Batch, raw: bytes, message: Json, *, is_plain: bool, priority: int
 ) -> PendingAppend:
-    """Parse the events of a batch and append them. Raises Malformed, or what the journal raises.
+    """Parse the events of a batch and append them. Raises Malformed, or the error of the journal.
 
-    The text of a message that is not plain JSON is parsed again, so that a number like NaN costs only the
-    event that holds it.
+    A message that is not plain JSON is parsed again, so that a number such as NaN affects only its own event.
     """
     event_bytes_max = api.settings.event_bytes_max
     if len(raw) > event_bytes_max:  # otherwise no event in it can be larger

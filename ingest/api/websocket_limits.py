@@ -1,4 +1,4 @@
-"""How much one connection, one source and one address may do. Pure: the time is always given.
+"""Limits for one connection, one source and one address. Pure: the caller passes the time.
 
 The counts are those of one server process.
 """
@@ -19,7 +19,7 @@ WINDOW_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How a limit stands, as clients are told."""
+    """The state of a limit, as it is sent to clients."""
 
     limit: int
     remaining: int
@@ -37,7 +37,7 @@ class Rate:
 
 
 class MessageLimit:
-    """So many messages a second, and a store of more for bursts that fills up slowly."""
+    """A token bucket: a number of messages a second, and more for bursts, which refills slowly."""
 
     __slots__ = ("_burst_max", "_count", "_limit", "_refill_per_s", "_refilled_s", "_window_s", "burst")
 
@@ -50,7 +50,7 @@ class MessageLimit:
         self.burst = float(settings.messages_burst)
 
     def take(self, now_s: float) -> bool:
-        """Count a message; False if it is one too many."""
+        """Count a message. Returns False if it exceeds the limit."""
         if now_s - self._window_s >= WINDOW_S:
             self._window_s, self._count = now_s, 0
         gained = (now_s - self._refilled_s) * self._refill_per_s
@@ -64,24 +64,24 @@ class MessageLimit:
         return False
 
     def wait_ms(self, now_s: float) -> int:
-        """How long until a message passes again."""
+        """Return how long until a message is accepted again."""
         return max(1, int((self._window_s + WINDOW_S - now_s) * 1000) + 1)
 
     def rate(self, now_s: float, clock_s: float) -> Rate:
-        """`clock_s` is the time of day that belongs to `now_s`."""
+        """Return the state of the limit. `clock_s` is the time of day that corresponds to `now_s`."""
         reset_s = clock_s + max(0.0, self._window_s + WINDOW_S - now_s)
         return Rate(self._limit, self._limit - self._count, int(reset_s) + 1)
 
 
 class Connections:
-    """Who is connected, counted by address, by subnet and by source."""
+    """Counts open connections by address, by subnet and by source."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
         self._addresses: Counter[str] = Counter()
         self._subnets: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
-        self._lock = threading.Lock()  # of the sources: large messages are read in threads
+        self._lock = threading.Lock()  # protects the sources: large messages are parsed in threads
         self._window_s = 0.0
         self._new = 0
         self.open = 0
@@ -92,7 +92,7 @@ class Connections:
         return len(self._sources)
 
     def enter(self, address: str, source: str | None, now_s: float) -> Refusal | None:
-        """Count a new connection in, or say what is against it."""
+        """Count a new connection, or return the limit that it exceeds."""
         settings = self._settings
         if now_s - self._window_s >= WINDOW_S:
             self._window_s, self._new = now_s, 0
@@ -123,7 +123,7 @@ class Connections:
             self.part(source)
 
     def join(self, source: str) -> bool:
-        """Count a connection to a source; False if it has enough of them."""
+        """Count a connection for a source. Returns False if the source has too many."""
         with self._lock:
             count = self._sources.get(source, 0)
             if count >= self._settings.connections_per_source_max:
@@ -142,7 +142,7 @@ class Connections:
 
 
 def subnet_of(address: str) -> str:
-    """The /24 of an IPv4 address, the /64 of an IPv6 one; anything else stands for itself."""
+    """Return the /24 of an IPv4 address or the /64 of an IPv6 one; anything else unchanged."""
     if address.count(".") == 3 and ":" not in address:
         return address.rpartition(".")[0]
     try:

@@ -1,4 +1,4 @@
-"""The messages of the WebSocket protocol: parsing what clients send, building what the server sends. Pure.
+"""Parse the messages of WebSocket clients, and build those of the server. Pure.
 
 Every message is a JSON object with `type` and `timestamp`, as text or as UTF-8 bytes; a `correlationId` is
 echoed. A plain `ping` is answered with a plain `pong`.
@@ -47,7 +47,7 @@ SUBSCRIBE_KINDS = frozenset({"subscribe", "unsubscribe"})
 KINDS = frozenset({"connect", "cdc_batch", "heartbeat", "flush_request", "disconnect"}) | SUBSCRIBE_KINDS
 FLUSH_REASONS = frozenset({"manual", "shutdown", "buffer_full", "time_threshold"})
 TEXT_CHARS_MAX = 255
-# The caller has lost its rights, so the connection ends.
+# The caller has lost its rights, so the connection is closed.
 LOST_RIGHTS = (NotAuthorized, Forbidden, NotFound)
 RETRY_MS = 1_000
 
@@ -55,7 +55,7 @@ Json = dict[str, Any]
 
 
 class Malformed(Exception):
-    """A message that cannot be taken as it is; the nack that says so."""
+    """A message that cannot be used, with the content of its nack."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Malformed(Exception):
         correlation: str | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """`size`: the largest allowed, and what came; a violation of the size limits."""
+        """`size`: the largest allowed size and the actual size, if a size limit was exceeded."""
         super().__init__(message)
         self.reason, self.message, self.sequence = reason, message, sequence
         self.correlation, self.size = correlation, size
@@ -79,11 +79,11 @@ class Batch:
     source: str
     sequence: int
     correlation: str | None
-    epoch: str | None = None  # the name of the source's history
+    epoch: str | None = None  # the name of the source's epoch
 
 
 def parse(raw: bytes) -> tuple[Json, bool]:
-    """The object of a message, with a known `type`; and whether it is plain JSON."""
+    """Return the object of a message with a known `type`, and whether it is plain JSON."""
     if not raw:
         raise Malformed("invalid_format", "The message is empty")
     message, is_plain = _decoded(raw)
@@ -96,7 +96,9 @@ def parse(raw: bytes) -> tuple[Json, bool]:
 
 
 def _decoded(raw: bytes) -> tuple[Any, bool]:
-    """One number like NaN must not cost a whole batch, so a message that is not plain is read leniently."""
+    """Parse a message leniently if it is not plain JSON, so that one number such as NaN does not reject a
+    whole batch.
+    """
     try:
         return decode(raw), True
     except NotJson as error:
@@ -107,7 +109,9 @@ def _decoded(raw: bytes) -> tuple[Any, bool]:
 
 
 def batch_of(message: Json, client: str | None = None, shard: str | None = None) -> Batch:
-    """The head of a batch; Malformed says what is missing. `client` and `shard` are the connection's own."""
+    """Return the head of a batch. Malformed says what is missing. `client` and `shard` are those of the
+    connection.
+    """
     source = source_of(message, client, shard)
     events = message.get("events")
     if not isinstance(events, list) or not events:
@@ -118,24 +122,24 @@ def batch_of(message: Json, client: str | None = None, shard: str | None = None)
     _check_borders(message, events)
     epoch = message.get("epoch")
     if epoch is not None and not _is_name(epoch):
-        raise refusal(message, "invalid_format", "epoch must be a text")
+        raise refusal(message, "invalid_format", "epoch must be a string")
     return Batch(source, int(message["sequenceNumber"]), correlation_of(message), epoch)
 
 
 def source_of(message: Json, client: str | None = None, shard: str | None = None) -> str:
-    """The name under which the events of a connection are counted."""
+    """Return the name under which the events of a connection are counted."""
     source, name = message.get("sourceDoId", client), message.get("sourceShardName") or shard
     if not _is_name(source):
-        raise refusal(message, "invalid_format", "sourceDoId must be a text")
+        raise refusal(message, "invalid_format", "sourceDoId must be a string")
     if name is None:
         return str(source)
     if not _is_name(name):
-        raise refusal(message, "invalid_format", "sourceShardName must be a text")
+        raise refusal(message, "invalid_format", "sourceShardName must be a string")
     return f"{source}/{name}"
 
 
 def largest_event(message: Json) -> int:
-    """The size of the largest event in bytes, as it would stand in JSON."""
+    """Return the size of the largest event in bytes, as JSON."""
     return max(len(original_of(event)) for event in message["events"])
 
 
@@ -177,7 +181,7 @@ def nack(
     size: tuple[int, int] | None = None,
     rate: Rate | None = None,
 ) -> Json:
-    """`size`: the largest allowed, and what came."""
+    """`size`: the largest allowed size and the actual size."""
     message = _message(
         "nack",
         now_ms,
@@ -245,12 +249,12 @@ def ack_status(result: AppendResult, level: float, settings: ApiSettings) -> Ack
     if result.is_duplicate:
         return "duplicate"
     if level > 1:
-        return "fallback"  # beyond its usual size the journal takes only what is most important
+        return "fallback"  # beyond its usual size the journal accepts only the most important batches
     return "buffered" if level > settings.buffered_level else "ok"
 
 
 def nack_reason(error: CatalogError, priority: int, settings: ApiSettings) -> tuple[NackReason, int | None]:
-    """Why a batch was not stored, and after how many milliseconds to send it again.
+    """Return why a batch was not stored, and after how many milliseconds to send it again.
 
     A batch that may have been stored is sent again too: it is stored once.
     """
@@ -276,7 +280,7 @@ def _message(kind: str, timestamp: Any, correlation: str | None, **fields: Any) 
 
 
 def _check_borders(message: Json, events: list[Any]) -> None:
-    """A batch that says where its numbers begin and end must be right about it."""
+    """Check that the sequence numbers at the ends of a batch agree with its events."""
     numbers = [
         event["sequence"] for event in events if isinstance(event, dict) and _is_count(event.get("sequence"))
     ]

@@ -1,5 +1,6 @@
-"""Send messages on one WebSocket connection, in order, and close it. There is a task only while messages
-wait."""
+"""Send messages on one WebSocket connection, in order, and close it. A task exists only while
+messages wait.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class SendQueue:
         )
         self._writer: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
-        self.gone = False  # the client is gone
+        self.gone = False  # the client has disconnected
 
     def __len__(self) -> int:
         return len(self._waiting) if self._waiting is not None else 0
@@ -39,11 +40,11 @@ class SendQueue:
         self._put({"type": "websocket.send", "text": text})
 
     def close(self, code: int, reason: str) -> None:
-        """After all earlier messages."""
+        """Close the connection after all earlier messages."""
         self._put({"type": "websocket.close", "code": code, "reason": reason})
 
     async def drained(self) -> None:
-        """Wait until everything is sent, or the client is gone."""
+        """Wait until everything is sent, or the client has disconnected."""
         if self._writer is None:
             return
         if self._drained is None:
@@ -67,7 +68,7 @@ class SendQueue:
             OSError,
             RuntimeError,
             WebSocketDisconnect,
-        ):  # the client is gone, or the connection is closed
+        ):  # the client has disconnected, or the connection is closed
             self.gone = True
             waiting.clear()
         finally:

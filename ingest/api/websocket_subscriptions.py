@@ -1,6 +1,6 @@
-"""Subscriptions on one WebSocket connection: started and ended by messages, each with a task of its own.
+"""Subscriptions on one WebSocket connection: messages start and end them, and each has its own task.
 
-The change feed is given to `ApiContext` as a `Subscriptions`; ingest knows nothing of it.
+`ApiContext` gets the change feed as a `Subscriptions`; ingest does not depend on it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class ConnectionSubscriptions:
         """Start or end a subscription."""
         name = message.get("id", "")
         if not isinstance(name, str) or len(name) > ID_CHARS_MAX:
-            self._send("", {"type": "error", "data": _error(f"id must be a text of at most {ID_CHARS_MAX}")})
+            self._send(
+                "", {"type": "error", "data": _error(f"id must be a string of at most {ID_CHARS_MAX}")}
+            )
             return
         task = self._tasks.pop(name, None)
         if task is not None:
@@ -62,7 +64,7 @@ class ConnectionSubscriptions:
         async def send(messages: list[Json]) -> None:
             for one in messages:
                 self._send(name, one)
-            await asyncio.shield(self._out.drained())  # others wait for the same
+            await asyncio.shield(self._out.drained())  # other messages wait for the same future
 
         try:
             await source.run(message, self._warehouse, self._authorization, send)

@@ -1,6 +1,6 @@
-"""Bytes to changes: `read(body, context)` for the body of a request, whichever producer sent it. Pure.
+"""Parse the body of a request into changes, for each producer's format. Pure.
 
-Every event of the request is in the answer: as changes, as a reject with its reason, as the end of a
-transaction, or as ignored. `Invalid` is raised only where there is no event at all, or where the request
-names a format that is not known.
+Every event of the request is in the result: as changes, as a reject with its reason, as the end of a
+transaction, or as ignored. `Invalid` is raised only if there is no event at all, or if the request names an
+unknown format.
 """

@@ -1,9 +1,9 @@
 """Canal's FlatMessage: `{id, database, table, pkNames, isDdl, type, es, ts, mysqlType, sqlType, data, old}`.
 
 One message holds many rows, and every value is text: the types come from `mysqlType`, or `sqlType` (JDBC).
-`id` is the number of a batch: several messages share it, and it begins again with the server; `es` is when a
-statement began, not when it was committed. So neither is a position, changes count as they arrive, and a
-message is known by all that it says. TiCDC adds `_tidb.commitTs`, which is a true position.
+`id` is the number of a batch: several messages share it, and it restarts with the server. `es` is when a
+statement began, not when it was committed. So neither is a position: changes apply in the order of arrival,
+and a message is identified by its content. TiCDC adds `_tidb.commitTs`, which is a true position.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def recognises(event: object) -> bool:
 
 
 def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
-    seen: Counter[str] = Counter()  # messages that say the same, inside one request
+    seen: Counter[str] = Counter()  # equal messages inside one request
 
     def read_one(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
         kind = str(event.get("type"))
@@ -123,7 +123,7 @@ def _change(index: int, table: TableName, operation: Operation, event: Row, sour
 
 
 def _name(event: Row, seen: Counter[str]) -> str:
-    """What makes a repeated message known; "" if it has nothing that a later, equal change would not have."""
+    """Return the identity of a message; "" if a later, equal change could not be told from it."""
     if not given.number_of(event.get("ts")) and not given.number_of(event.get("id")):
         return ""
     print_ = fingerprint(event)
@@ -145,7 +145,9 @@ def _declared(event: Row) -> Declared | None:
 
 
 def _binary_as_base64(row: Row, declared: Declared | None) -> Row:
-    """Canal writes each byte as the character of the same number (ISO 8859-1)."""
+    """Convert binary values to base64. Canal writes each byte as the character with that number (ISO
+    8859-1).
+    """
     binary = [
         column for column in (declared.encodings if declared else ()) if isinstance(row.get(column), str)
     ]

@@ -1,8 +1,8 @@
-"""CloudEvents in structured mode: Debezium's, and any whose `data` is an event of a known kind or a row.
+"""CloudEvents in structured mode: Debezium's, and any whose `data` is an event of a known format or a row.
 
 Debezium writes all attributes as text, and two that differ only in case: `iodebeziumtxId` is the database's
-number of the transaction, `iodebeziumtxid` Debezium's id of it. Its `id` is that of a place in the log, which
-several rows share; other producers' `source` and `id` name one event.
+number of the transaction, `iodebeziumtxid` is Debezium's id of it. Its `id` is a log position, which several
+rows share; other producers' `source` and `id` identify one event.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
 
 
 def _envelope(event: Row) -> Envelope:
-    """The envelope that Debezium's converter took apart."""
+    """Rebuild the envelope from the attributes of Debezium's converter."""
     named = {
         name.removeprefix(_PREFIX): value
         for name, value in event.items()
@@ -69,7 +69,7 @@ def _data(event: Row) -> tuple[Any, Block | None]:
 
 
 def _read_other(index: int, event: Row, context: RequestContext, parsed: ParsedRequest) -> None:
-    """A CloudEvent that carries an event of a kind that is known, or else a row."""
+    """Parse a CloudEvent that contains an event of a known format, or else a row."""
     data = event.get("data")
     changes, rejects = len(parsed.changes), len(parsed.rejects)
     for known in (native, debezium):

@@ -1,9 +1,9 @@
 """CockroachDB changefeeds: the elements of a webhook's `payload`, in the wrapped or the enriched envelope.
 
 Wrapped: `{after, before?, key[], topic, updated?}`. Enriched: `{after, before?, key{}, op, source{}, ts_ns}`,
-as it is or as `{payload, schema}`. A delete is `after: null`, so the names of the key columns are needed:
-from the enriched envelope, from `diff`, or from the request. `updated` orders the versions of a row; without
-`diff` the wrapped envelope does not tell an insert from an update.
+bare or as `{payload, schema}`. A delete is `after: null`, so the names of the key columns are needed: from
+the enriched envelope, from `diff`, or from the request. `updated` orders the versions of a row. Without
+`diff`, the wrapped envelope does not distinguish an insert from an update.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Columns:
     inline: frozenset[str] = frozenset()  # JSON in JSON
 
     def row(self, row: Row) -> Row:
-        """The row as its declared types want it."""
+        """Return the row with the values that its declared types expect."""
         if self.declared is None:
             return row
         changed = {
@@ -54,7 +54,7 @@ class Columns:
 
 
 def columns_of(schema: object) -> Columns:
-    """Of the envelope's schema, the columns of `after`, or of `before` where that is all there is."""
+    """Return the columns of `after` in the envelope's schema, or of `before` if there is no `after`."""
     fields = _schema_fields(given.row_of(schema))
     images = {field.get("field"): field for field in fields}
     image = images.get("after") or images.get("before")
@@ -181,7 +181,9 @@ def _table(body: Row, origin: Row, context: RequestContext) -> TableName:
 
 
 def _key(body: Row, origin: Row, context: RequestContext) -> Row | None:
-    """`key` is an object in the enriched envelope, else a list of values in the order of the primary key."""
+    """Return the key. It is an object in the enriched envelope, else a list of values in the order of the
+    primary key.
+    """
     key = body.get("key")
     if isinstance(key, dict):
         return key or None
@@ -203,7 +205,7 @@ def _operation(body: Row) -> Operation:
 
 
 def _moment(body: Row, origin: Row) -> tuple[int, int] | None:
-    """`1536242855577149065.0000000000`: nanoseconds, and a counter inside them."""
+    """Parse a time such as `1536242855577149065.0000000000`: nanoseconds, and a counter inside them."""
     mvcc = (body.get("mvcc_timestamp"), origin.get("mvcc_timestamp"))
     for value in (body.get("updated"), origin.get("ts_hlc"), *mvcc):
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Renamed columns, as statements of the source say. Pure.
+"""Renamed columns, from the DDL statements of the source. Pure.
 
-A change with the operation `rename` has the old name in `before` and the new one in `after`, both with null.
-It stands among the changes of its table, in the order of the source.
+A change with the operation `rename` has the old name in `before` and the new one in `after`, both with the
+value null. It has a position among the changes of its table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUOTES = {"`": "`", '"': '"', "[": "]"}
 
 
 def renames_of(statement: object) -> list[tuple[str, str]]:
-    """(old name, new name) of each column that an ALTER TABLE renames."""
+    """Return (old name, new name) of each column that an ALTER TABLE renames."""
     if not isinstance(statement, str):
         return []
     found = [(_plain(a or c), _plain(b or d)) for a, b, c, d in _RENAME.findall(statement)]
@@ -38,7 +38,9 @@ def rename_changes(
     position: str = "",
     columns: Collection[str] | None = None,
 ) -> list[Change]:
-    """`columns` are those of the table after the statement, where the producer says so."""
+    """Return a change for each renamed column. `columns` are the columns of the table after the statement, if
+    the producer sends them.
+    """
     return [
         Change(
             index,
@@ -56,7 +58,9 @@ def rename_changes(
 
 
 def debezium_renames(index: int, payload: Row, context: RequestContext) -> list[Change]:
-    """Of a record of Debezium's schema change topic, the columns that were renamed; rows tell all else."""
+    """Return the renamed columns in a record of Debezium's schema change topic. Other schema changes follow
+    from the rows.
+    """
     about = payload.get("source")
     origin: Row = about if isinstance(about, dict) else {}
     source = context.source or str(origin.get("name") or "")
@@ -75,11 +79,11 @@ def debezium_renames(index: int, payload: Row, context: RequestContext) -> list[
             )
         ]
     except Refused:
-        return []  # no change of a row: the new name becomes a new column
+        return []  # not a change of a row: the new name becomes a new column
 
 
 def _altered(given: Any) -> list[tuple[str | None, str, set[str]]]:
-    """Database, name and columns of each table that was altered."""
+    """Return database, name and columns of each altered table."""
     found: list[tuple[str | None, str, set[str]]] = []
     for altered in given if isinstance(given, list) else ():
         if isinstance(altered, dict) and altered.get("type") == "ALTER":

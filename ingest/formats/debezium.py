@@ -1,9 +1,9 @@
 """Debezium's envelope: `{before, after, source, op, ts_ms, transaction}`, bare or as `{schema, payload}`,
 where the schema may be missing.
 
-Debezium Server's HTTP sink sends the value of a record only: no key, no topic, no tombstone. Between the rows
-come records of other kinds (the borders of transactions, heartbeats, changes of the schema, messages), which
-are recognised by their shape.
+Debezium Server's HTTP sink sends only the value of a record: no key, no topic, no tombstone. Records of other
+kinds come between the rows (transaction boundaries, heartbeats, schema changes, messages) and are recognised
+by their fields.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ _NUMBERS = list(_BYTES)
 _DECIMALS = [b64encode(bytes([byte])).decode() for byte in _BYTES]
 _MAP = {_PLACEHOLDER: _PLACEHOLDER}
 
-# MongoDB's extended JSON, simple forms: the value is all that is of interest.
+# MongoDB's extended JSON, simple forms: only the value is used.
 _NUMBER_MARKS = frozenset({"$numberLong", "$numberInt", "$numberDouble"})
 _MARKS = _NUMBER_MARKS | {"$oid", "$numberDecimal", "$date", "$symbol", "$uuid"}
 
 
 def row_of_image(value: object, what: str) -> Row | None:
-    """`before` or `after` as a row; Refused if it is something else."""
+    """Return `before` or `after` as a row. Refused if it is not one."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -83,9 +83,10 @@ def row_of_image(value: object, what: str) -> Row | None:
 
 
 def is_placeholder(value: object) -> bool:
-    """Whether it stands for a value that was not sent."""
+    """Return whether the value is a placeholder for a value that was not sent."""
     if isinstance(value, str):
-        return len(value) in _LENGTHS and value in _TEXTS  # no hash of a long text
+        # compare lengths first: hashing a long text is slow
+        return len(value) in _LENGTHS and value in _TEXTS
     return _is_array(value) if isinstance(value, list) else value == _MAP
 
 
@@ -96,7 +97,7 @@ def _is_array(value: list[Any]) -> bool:
 
 
 def _document(text: str, what: str) -> Row:
-    """MongoDB sends a document as text of extended JSON."""
+    """Parse a document of MongoDB, which is sent as text of extended JSON."""
     try:
         value = decode(text.encode())
     except NotJson:
@@ -107,7 +108,7 @@ def _document(text: str, what: str) -> Row:
 
 
 def plain_value(value: Any) -> Any:
-    """Extended JSON without its type marks."""
+    """Convert extended JSON to plain values."""
     if isinstance(value, list):
         return [plain_value(element) for element in value]
     if not isinstance(value, dict):
@@ -125,14 +126,14 @@ def _plain_number(held: Any) -> Any:
     try:
         number = decode(held.encode())
     except NotJson:
-        return held  # NaN and the like stay text
+        return held  # NaN and infinity stay text
     return number if isinstance(number, int | float | str) else held
 
 
 # -- the envelope
 
 NAME = "debezium"
-SIGNALS = "debezium_signal"  # the table that people steer a connector with
+SIGNALS = "debezium_signal"  # the table through which users control a connector
 
 OPERATIONS: dict[object, Operation] = {
     "c": "insert",
@@ -141,7 +142,7 @@ OPERATIONS: dict[object, Operation] = {
     "r": "read",
     "t": "truncate",
 }
-_LAST_OF_TABLE = ("last", "last_in_data_collection")  # where a row stands in its snapshot
+_LAST_OF_TABLE = ("last", "last_in_data_collection")  # values of `snapshot` for the last row
 _NOTHING: Row = {}
 _PLAIN = (str, int, float, bool, type(None))
 _INVENTED = (None, 0, "", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z")
@@ -149,14 +150,14 @@ _INVENTED = (None, 0, "", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z")
 
 @dataclass(slots=True)
 class Envelope:
-    """One record, taken apart; of a CloudEvent too."""
+    """The parts of one record, also of a CloudEvent."""
 
     op: object
     before: object
     after: object
     source: Row
     transaction: object = None
-    ts: Row = field(default_factory=dict)  # where the record's own time stands
+    ts: Row = field(default_factory=dict)  # where the record's own time is
     block: Block | None = None
 
 
@@ -167,7 +168,7 @@ def recognises(event: object) -> bool:
     source = payload.get("source")
     if "op" in payload and isinstance(source, dict):
         return "table_name" not in source  # that is CockroachDB's
-    # A plain row may have one column `payload` that looks like a heartbeat; it must not be ignored as one.
+    # A plain row may have one column `payload` that looks like a heartbeat; it must not be ignored.
     kinds = (_BEGIN, _END) if _is_payload_alone(event) else (_BEGIN, _END, _SCHEMA_CHANGE, _HEARTBEAT)
     return _kind(payload) in kinds
 
@@ -202,7 +203,7 @@ def add_change(
     parsed: ParsedRequest,
     repeats: Counter[str],
 ) -> str:
-    """Adds the record's change, or its reject. Answers the source's own name."""
+    """Add the record's change or its reject. Returns the name of the source."""
     name = envelope.source.get("name")
     source = context.source or (name if isinstance(name, str) else "")
     table: TableName | None = None
@@ -237,10 +238,12 @@ def identity_of(
     *,
     has_key: bool,
 ) -> str:
-    """What stays the same if Debezium sends the record again, after a restart and in other batches too.
+    """Return an identity that stays the same if Debezium sends the record again, after a restart and in other
+    batches.
 
-    Rows of a first load share their place, and so do those of one COPY: their content tells them apart. Equal
-    rows, which only a table without a key can have, differ in their number or in the time of their record.
+    Rows of a first load share their log position, and so do those of one COPY: their content distinguishes
+    them. Equal rows, which only a table without a key can have, differ in their number or in the time of
+    their record.
     """
     parts = [source, str(envelope.source.get("db") or ""), ".".join(table), str(envelope.op)]
     if envelope.op == "r":
@@ -258,7 +261,7 @@ def identity_of(
 
 
 def _moment(envelope: Envelope) -> int | None:
-    """When the record was made; the same when it is sent again."""
+    """Return when the record was created, which stays the same when it is sent again."""
     for fields in (envelope.ts, envelope.source):
         for name in ("ts_ns", "ts_us", "ts_ms"):
             moment = whole_number(fields.get(name))
@@ -296,15 +299,15 @@ def _change(index: int, envelope: Envelope, table: TableName, context: RequestCo
     declared = block.declared if block is not None else None
     change = Change(index, table, operation, before, after, key, time_ms=time_ms, declared=declared)
     if operation == "update" and isinstance(envelope.after, dict) and after is not None:
-        # The row is whole but for the placeholders. A column that it lacks was dropped at the source.
+        # The row is whole except for placeholders. A missing column was dropped at the source.
         change.unchanged = tuple(name for name in envelope.after if name not in after)
     return change
 
 
 def _certain(before: Row, after: Row) -> Row:
-    """Without values that Debezium invents for columns that PostgreSQL did not log: null, 0, "", 1970.
+    """Remove values that Debezium fills in for columns that PostgreSQL did not log: null, 0, "", 1970.
 
-    The row is whole (REPLICA IDENTITY FULL) if a column has the same value as after, and not such a one.
+    The row is whole (REPLICA IDENTITY FULL) if a column has the same value as after, and not such a default.
     """
     is_whole = any(
         value not in _INVENTED and name in after and after[name] == value
@@ -337,7 +340,7 @@ def _opened(event: Any, payload: Row) -> Envelope:
 
 
 def _payload(event: object) -> Row | None:
-    """The record's value, out of `{schema, payload}` or `{payload}` if it is wrapped."""
+    """Return the record's value, unwrapped from `{schema, payload}` or `{payload}`."""
     if not isinstance(event, dict):
         return None
     if "payload" in event and "op" not in event and ("schema" in event or _is_payload_alone(event)):
@@ -357,7 +360,7 @@ def _no_payload(event: object) -> str | None:
 
 
 def _kind(payload: Row) -> str | None:
-    """What a record is that changes no row; None if it should."""
+    """Return the kind of a record that changes no row; None if it should change one."""
     if "op" in payload:
         return None
     status = payload.get("status")
@@ -369,7 +372,7 @@ def _kind(payload: Row) -> str | None:
 
 
 def _add_borders(borders: list[tuple[int, Row]], source: str, parsed: ParsedRequest) -> None:
-    """The records around a transaction do not say whose they are; the rows beside them do."""
+    """Add transaction boundaries. Their records do not name the source; the rows beside them do."""
     for index, payload in borders:
         kind = _kind(payload) or ""
         transaction = transaction_id(payload.get("id"))

@@ -1,8 +1,8 @@
 """Debezium's rows without their envelope (`ExtractNewRecordState`), bare or as `{schema, payload}`.
 
-What is left of the envelope stands in the row under names that begin with `__`, as far as the connector was
-told to add it (`add.fields=op,table,lsn,source.ts_ms,db`). `__deleted` is text. Without an operation a row
-can be new or changed, which is an update: it is inserted if it is not there.
+Fields of the envelope are in the row under names that begin with `__`, if the connector is configured to add
+them (`add.fields=op,table,lsn,source.ts_ms,db`). `__deleted` is text. Without an operation a row may be new
+or changed, so it is an update, which inserts the row if it is missing.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _operation(row: Row) -> Operation:
 
 
 def _opened(event: object) -> tuple[Row | None, object]:
-    """The row, and its schema if it came with one."""
+    """Return the row, and its schema if it has one."""
     if not isinstance(event, dict):
         return None, None
     if event.keys() == {"schema", "payload"}:
@@ -150,12 +150,14 @@ def _opened(event: object) -> tuple[Row | None, object]:
 
 
 def _block(schema: object, blocks: dict[int, tuple[Block, Block]]) -> Block | None:
-    """The columns' types without the envelope's; each schema is a text of its own, but few differ."""
+    """Return the types of the columns without those of the envelope. Each schema is a text of its own, but
+    few differ.
+    """
     found = block_of_row(schema)
     if found is None:
         return None
     if id(found) not in blocks:
-        blocks[id(found)] = found, _own_columns(found)  # kept, so that no other has its id
+        blocks[id(found)] = found, _own_columns(found)  # kept, so that no other object gets its id
     return blocks[id(found)][1]
 
 

@@ -1,7 +1,7 @@
-"""Where in its database's log a Debezium event stands: its position, and what makes it that event.
+"""The log position of a Debezium event, and its identity.
 
-Works on Debezium's `source` block, of any connector, by the fields that it has; numbers may be text
-(CloudEvents). A position sorts in order of commit, which for PostgreSQL is not the order of the LSN.
+It is computed from Debezium's `source` block, of any connector, by the fields that it has; numbers may be
+text (CloudEvents). A position sorts in the order of commits, which for PostgreSQL is not the order of LSNs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ NOT_DELETE = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """`position` sorts; `mark`, if any, is where no other event with the same table and operation stands.
+    """`position` sorts; `mark`, if any, is a log position that no other event with the same table and
+    operation has.
 
-    With an `order` several rows may stand at the mark, and the order tells them apart; but if its source is
-    killed inside a transaction, the rest of it is counted from 1 again.
+    With an `order`, several rows may share the mark, and the order distinguishes them. But if the connector
+    is killed inside a transaction, the rest of it is numbered from 1 again.
     """
 
     position: str
@@ -34,7 +35,7 @@ class LogPosition:
 def log_position(
     source: Source, total_order: int | None, ts: Source, *, deletes: bool = False
 ) -> LogPosition:
-    """The place of an event. `ts` is where the time stands if `source` has none."""
+    """Return the position of an event. `ts` has the time if `source` has none."""
     if source.get("lsn") is not None:
         return _postgres(source, total_order, deletes=deletes)
     if source.get("pos") is not None:
@@ -46,13 +47,13 @@ def log_position(
     if source.get("ord") is not None:
         return _mongodb(source)
     if _text(source.get("connector")) in _LOGGED:
-        return _NOWHERE  # a time among log positions would sort wrongly
+        return _NOWHERE  # a time would sort wrongly among log positions
     moment = _moment_ns(source) or _moment_ns(ts)
     return LogPosition(position_of(moment), None) if moment else _NOWHERE
 
 
 def origin_of(source: Source) -> str:
-    """The MySQL server that wrote the event into its log: its id, or the first half of the GTID."""
+    """Return the MySQL server that wrote the event into its log: its id, or the first half of the GTID."""
     if source.get("pos") is None:
         return ""
     server = whole_number(source.get("server_id"))
@@ -60,14 +61,14 @@ def origin_of(source: Source) -> str:
 
 
 def transaction_of(block: object) -> tuple[str | None, int | None]:
-    """The transaction's id and the event's number in it, of a `transaction` block."""
+    """Return the id of the transaction and the number of the event in it, from a `transaction` block."""
     if not isinstance(block, Mapping):
         return None, None
     return transaction_id(block.get("id")), whole_number(block.get("total_order"))
 
 
 def transaction_id(text: object) -> str | None:
-    """PostgreSQL's is `txId:lsn`, and the second half differs from event to event."""
+    """Return the id without PostgreSQL's second half (`txId:lsn`), which differs from event to event."""
     if not isinstance(text, str) or not text:
         return None
     head, _, tail = text.partition(":")
@@ -81,16 +82,16 @@ def _postgres(source: Source, total_order: int | None, *, deletes: bool) -> LogP
     committed = _last_commit(source.get("sequence"))
     if committed is None:
         committed = lsn
-    # A new key is a delete and an insert at one LSN; if Debezium is killed between the two, the insert comes
-    # with a smaller number.
+    # A changed key is a delete and an insert at one LSN; if Debezium is killed between the two, the insert
+    # comes with a smaller number.
     order = 0 if total_order is None else total_order if deletes else total_order + NOT_DELETE
-    position = f"{committed:016x}/{lsn:016x}/{order:016x}"  # as position_of, which costs more
-    # Rows of one COPY share the LSN, so that alone names nothing.
+    position = f"{committed:016x}/{lsn:016x}/{order:016x}"  # the same as position_of, which is slower
+    # Rows of one COPY share the LSN, so the LSN alone is not an identity.
     return LogPosition(position, None if total_order is None else str(lsn), total_order)
 
 
 def _last_commit(sequence: object) -> int | None:
-    """The first of `["lastCommitLsn", "lsn"]`, which stands there as text."""
+    """Return the first of `["lastCommitLsn", "lsn"]`, which is text."""
     if isinstance(sequence, str):
         try:
             sequence = orjson.loads(sequence)
@@ -103,7 +104,7 @@ def _mysql(source: Source) -> LogPosition:
     file, pos, row = source.get("file"), whole_number(source["pos"]), whole_number(source.get("row")) or 0
     if not isinstance(file, str) or pos is None:
         return _NOWHERE
-    number = whole_number(file.rpartition(".")[2])  # the count grows a digit one day
+    number = whole_number(file.rpartition(".")[2])  # the number may get more digits one day
     server = source.get("server_id") or source.get("gtid") or ""
     return LogPosition(
         position_of(file if number is None else number, pos, row), f"{server}/{file}/{pos}/{row}"
@@ -142,7 +143,7 @@ def _moment_ns(fields: Source) -> int:
 
 
 def _first_number(value: object) -> int | None:
-    """An SCN; of several threads it is a list in a text, the first of which counts."""
+    """Return an SCN; with several threads it is a list in a text, of which the first is used."""
     if isinstance(value, str):
         value = value.split(",")[0].partition(":")[0]
     return whole_number(value)

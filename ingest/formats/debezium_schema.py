@@ -1,9 +1,9 @@
-"""The schema block of Kafka Connect's JSON, as column types.
+"""Column types from the schema block of Kafka Connect's JSON.
 
-Debezium says what a value means by the name of its schema (`io.debezium.time.Date`), and how it is written by
-its type (`int32`). A few kinds are written as objects that no column type has; `Block.reshape` brings those
-into the usual form. The encoding of a list or a map is that of its elements or values. A struct has none for
-its fields, so one that needs it is declared as text that holds its JSON.
+The name of a schema (`io.debezium.time.Date`) says what a value means, and its type (`int32`) how it is
+written. A few types are written as objects that no column type has; `Block.reshaped` converts them. The
+encoding of a list or a map is that of its elements or values. A struct has no encoding for its fields, so a
+struct that needs one is declared as text with its JSON.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The types of a row's columns, and what brings unusual values into the usual form."""
+    """The types of a row's columns, and the conversions of unusual values."""
 
     declared: Declared
     reshape: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Block:
 
 
 def block_of_envelope(schema: object) -> Block | None:
-    """The types of `after` (or `before`) in the schema of an envelope; None if it has none."""
+    """Return the types of `after` (or `before`) in the schema of an envelope; None if it has none."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, list):
         return None
@@ -99,7 +99,7 @@ def block_of_envelope(schema: object) -> Block | None:
 
 
 def block_of_row(schema: object) -> Block | None:
-    """The types of a row whose schema this is."""
+    """Return the types of a row with this schema."""
     if not isinstance(schema, dict) or schema.get("type") != "struct":
         return None
     fields = schema.get("fields")
@@ -108,7 +108,7 @@ def block_of_row(schema: object) -> Block | None:
 
 @lru_cache(maxsize=128)
 def _block(raw: bytes) -> Block:
-    """Each event repeats its schema, so the work is done once for each text."""
+    """Parse a schema. Cached, because each event repeats its schema."""
     columns: dict[str, Type] = {}
     encodings: dict[str, str] = {}
     required: set[str] = set()
@@ -130,7 +130,7 @@ def _block(raw: bytes) -> Block:
 
 
 def _type(schema: object, level: int = 0) -> Kind | None:
-    """The type of one schema and its encoding. None if it is not understood."""
+    """Return the type of one schema and its encoding. None if it is not understood."""
     if not isinstance(schema, dict) or level > _LEVELS_MAX:
         return None
     name, kind = _text(schema.get("name")), _text(schema.get("type"))
@@ -179,7 +179,8 @@ def _decimal(schema: dict[str, Any], name: str) -> Kind | None:
     if scale is None:
         return None
     if not 0 <= scale <= digits <= DECIMAL_DIGITS_MAX or not digits:
-        return "string", f"decimal-base64:{scale}"  # no Iceberg decimal holds it; its digits do
+        # no Iceberg decimal is large enough; text keeps its digits
+        return "string", f"decimal-base64:{scale}"
     return f"decimal({digits},{scale})", "decimal-base64"
 
 
@@ -195,12 +196,14 @@ def _text(value: object) -> str:
 
 
 def _shape(value: Any) -> Any:
-    """A geometry is an object with its well-known binary in base64 and more; the binary has it all."""
+    """Return a geometry as its well-known binary in base64, which has all of its content."""
     return value.get("wkb") if isinstance(value, dict) else value
 
 
 def _calendar(value: Any) -> Any:
-    """A date, time or timestamp in parts, as ISO text; infinity is null, as no type has it."""
+    """Return a date, time or timestamp given in parts as ISO text; infinity is null, because no type
+    has it.
+    """
     if not isinstance(value, dict):
         return value
     if value.get("specialValue") is not None:
@@ -208,7 +211,7 @@ def _calendar(value: Any) -> Any:
     date = _joined("-", (value.get("year"), 4), (value.get("month"), 2), (value.get("day"), 2))
     time = _joined(":", (value.get("hour"), 2), (value.get("minute"), 2), (value.get("second"), 2))
     if date is None and time is None:
-        return value  # not what it says; the column's type will refuse it
+        return value  # not what its schema says; the column's type will refuse it
     if time is not None:
         time += _fraction(value) + _offset(value.get("offsetSeconds"))
     return "T".join(part for part in (date, time) if part is not None)
@@ -224,7 +227,7 @@ def _fraction(value: dict[str, Any]) -> str:
     for name, digits in (("picoseconds", 12), ("nanos", 9)):
         part = value.get(name)
         if isinstance(part, int) and part:
-            return "." + f"{part:0{digits}d}"[:6]  # microseconds are what a column keeps
+            return "." + f"{part:0{digits}d}"[:6]  # a column keeps microseconds
     return ""
 
 

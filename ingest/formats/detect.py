@@ -1,8 +1,8 @@
-"""From the body of a request to changes, by the format of its first events. Pure.
+"""Parse the body of a request into changes, by the format of its first events. Pure.
 
 Every event of the request is in the result: as changes, as a reject with its reason, as the end of a
-transaction, or as ignored. A format that the request names wins. `Invalid` is raised only if the body holds
-no event, or if the request names an unknown format.
+transaction, or as ignored. A format that the request names is used without detection. `Invalid` is raised
+only if the body has no event, or if the request names an unknown format.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ingest.formats import (
 from ingest.formats.fields import TIME_MS_MAX, Format, reject
 from ingest.formats.json_body import add_events, split_events
 
-# The most specific format first; `rows` takes events that no other format recognises.
+# The most specific format first; `rows` accepts events that no other format recognises.
 MODULES: tuple[Format, ...] = (
     native,
     cloudevents,
@@ -53,13 +53,13 @@ FORMATS: tuple[str, ...] = tuple(module.NAME for module in MODULES)
 
 _BY_NAME = {module.NAME: module for module in MODULES}
 _KNOWN = MODULES[:-1]
-# An event of the format has one of these keys; a format that is not here is asked about every event.
+# An event of the format has one of these keys; a format that is not listed checks every event.
 _KEYS = {native.NAME: frozenset({"rowId", "table"}), cloudevents.NAME: frozenset({"specversion"})}
-_LOOK_AT = 32  # events: a batch may begin with a heartbeat or something broken
+_LOOK_AT = 32  # events: a batch may begin with a heartbeat or an invalid event
 
 
 def named(name: str) -> Format | None:
-    """The format that a request asks for; None if it leaves that to us."""
+    """Return the format that a request names; None if it names none."""
     if name in ("", "auto"):
         return None
     try:
@@ -70,12 +70,12 @@ def named(name: str) -> Format | None:
 
 
 def is_event(value: object) -> bool:
-    """Whether a value looks like an event of a known producer, and not like a plain row."""
+    """Return whether a value looks like an event of a known producer, and not like a plain row."""
     return module_for(value) is not rows
 
 
 def detected(events: Sequence[tuple[int, Any]]) -> Format:
-    """The format of the first event that any of them knows."""
+    """Return the format of the first event that any format recognises."""
     for _, event in events[:_LOOK_AT]:
         module = module_for(event)
         if module is not rows:
@@ -84,7 +84,7 @@ def detected(events: Sequence[tuple[int, Any]]) -> Format:
 
 
 def module_for(event: object) -> Format:
-    """The first format, in their order, that knows the event; rows if none does."""
+    """Return the first format that recognises the event; rows if none does."""
     for module in _KNOWN:
         keys = _KEYS.get(module.NAME)
         if keys is not None and isinstance(event, dict) and keys.isdisjoint(event):
@@ -100,18 +100,18 @@ _UNREAD = Refused("unread", "the event is of a kind that is not known: say its f
 
 
 def parse(body: bytes, context: RequestContext) -> ParsedRequest:
-    """The changes in the body of a request, with its content encoding already undone."""
+    """Parse the body of a request, whose content encoding has been decoded already."""
     requested = named(context.format)
     parsed = ParsedRequest(context.format)
     events = split_events(body, context, is_event, parsed)
     _parse(requested, events, context, parsed, marked=native.MARK.encode() in body)
-    if context.batch and (parsed.columns is None or parsed.rejects):  # columns are all numbered
+    if context.batch and (parsed.columns is None or parsed.rejects):  # events in columns all have numbers
         _name_by_batch(parsed, context, body)
     return parsed
 
 
 def parse_events(values: Sequence[Any], context: RequestContext) -> ParsedRequest:
-    """The same for events that came decoded, in a message of a connection."""
+    """Parse events that are decoded already, from a message of a connection."""
     requested = named(context.format)
     parsed = ParsedRequest(context.format)
     return _parse(requested, add_events(values, context, parsed), context, parsed, marked=True)
@@ -132,7 +132,7 @@ def _parse(
             native.read_unmarked(events, context, parsed)
         else:
             chosen.read(events, context, parsed)
-        if chosen is not native:  # which refuses them
+        if chosen is not native:  # `native` refuses them itself
             _drop_impossible_times(parsed)
         _add_unread(events, context, parsed)
     if parsed.rejects:
@@ -142,7 +142,7 @@ def _parse(
 
 
 def _add_unread(events: list[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
-    """Nothing is lost, even if a format has no word for an event."""
+    """Add a reject for each event that a format did not handle, so that nothing is lost."""
     if parsed.change_count + len(parsed.rejects) + len(parsed.ignored) + len(parsed.ends) == parsed.events:
         return
     known = {item.index for found in (parsed.changes, parsed.rejects, parsed.ends) for item in found}
@@ -153,7 +153,7 @@ def _add_unread(events: list[tuple[int, Any]], context: RequestContext, parsed: 
 
 
 def _keep_context(parsed: ParsedRequest, context: RequestContext) -> None:
-    """What a replay needs besides the event."""
+    """Keep what a replay needs besides the event."""
     kept = {
         "format": context.format,
         "detected": parsed.format,
@@ -169,14 +169,16 @@ def _keep_context(parsed: ParsedRequest, context: RequestContext) -> None:
 
 
 def _drop_impossible_times(parsed: ParsedRequest) -> None:
-    """The time of a change is for people: a wrong one must not cost the change."""
+    """Remove times that are out of range: the time of a change is informative, so a wrong one must not reject
+    the change.
+    """
     for change in parsed.changes:
         if change.time_ms is not None and not -TIME_MS_MAX <= change.time_ms <= TIME_MS_MAX:
             change.time_ms = None
 
 
 def _name_by_batch(parsed: ParsedRequest, context: RequestContext, body: bytes) -> None:
-    """In a batch with a name, the place of an event is its identity where it has no other. The name counts
+    """In a batch with a name, an event without an identity is identified by its index. The name applies
     within the address that the batch was sent to.
     """
     address = ".".join(context.table) if context.table is not None else context.topic or ""

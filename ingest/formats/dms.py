@@ -1,9 +1,9 @@
 """AWS DMS, as it writes to Kinesis and Kafka: `{data, metadata{operation, schema-name, table-name, ...}}`.
 
 `metadata.timestamp` is when DMS built the message: the order of the task. With IncludeTransactionDetails a
-record also says its place in its transaction, which stays the same when the task is started again. Unless
-IncludeNullAndEmpty is on, null columns are left out; in an update those that the before image has are set to
-null, of the others nothing is known and they keep their value.
+record also has its number in its transaction, which stays the same when the task restarts. Unless
+IncludeNullAndEmpty is on, null columns are left out: in an update, those that the before image has are set to
+null, and the others keep their value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPERATIONS: dict[str, Operation] = {
     "update": "update",
     "delete": "delete",
 }
-_OWN_TABLES = "awsdms_"  # DMS's own bookkeeping: awsdms_apply_exceptions and others
+_OWN_TABLES = "awsdms_"  # DMS's own tables: awsdms_apply_exceptions and others
 
 
 def recognises(event: object) -> bool:

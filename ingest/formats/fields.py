@@ -1,4 +1,4 @@
-"""What the format modules share: rejects, and how single fields are read.
+"""Functions that the format modules share: rejects, and parsing of single fields.
 
 A format module is `ingest/formats/<name>.py` with
 
@@ -6,10 +6,10 @@ A format module is `ingest/formats/<name>.py` with
     def recognises(event: object) -> bool     # cheap, on one decoded event; never raises
     def read(events: Sequence[tuple[int, Any]], context: Context, parsed: Parsed) -> None
 
-`read` gets the events of a request with their indexes, and puts something for each index into `parsed`:
-changes, a reject, a transaction's end, or a word on why it is ignored. It never raises for what an event
-holds. Events are objects of what JSON can say, without NaN, broken text or great depth; a number that 64 bits
-or a double cannot hold is a large int or a `Decimal` (`json_body.py` has seen to it).
+`read` gets the events of a request with their indexes, and adds an entry for each index to `parsed`: changes,
+a reject, a transaction's end, or the reason why it is ignored. It never raises for the content of an event.
+Events contain only JSON values, without NaN, invalid text or deep nesting; a number that does not fit 64 bits
+or a double is a large int or a `Decimal` (`json_body.py` ensures this).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ingest.change import (
     reserved,
 )
 
-TIME_MS_MAX = 8_640_000_000_000_000  # in the year 275760: microseconds of it are still within 64 bits
+TIME_MS_MAX = 8_640_000_000_000_000  # in the year 275760: its microseconds fit 64 bits
 
 
 class Format(Protocol):
@@ -57,7 +57,7 @@ def reject(  # noqa: PLR0913 - all that may be known of a dead letter
     identity: str = "",
     number: int | None = None,
 ) -> Reject:
-    """The dead letter of an event, with the event as it came in and what is known of its place."""
+    """Return the reject of an event, with the original event and its position as far as it is known."""
     return Reject(
         index,
         refused.reason,
@@ -71,7 +71,7 @@ def reject(  # noqa: PLR0913 - all that may be known of a dead letter
     )
 
 
-# -- what the modules of row-by-row producers share
+# -- shared by formats with one row per event
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -79,7 +79,7 @@ _NUMBER_END = 2**63
 
 
 class RowRefused(Refused):
-    """Of an event that could not be read, but whose place is known."""
+    """An event that could not be parsed, although its position is known."""
 
     def __init__(self, code: str, reason: str, table: TableName, source: str) -> None:
         super().__init__(code, reason)
@@ -93,7 +93,7 @@ def read_each(
     parsed: ParsedRequest,
     read_one: Callable[[int, Row, RequestContext, ParsedRequest], None],
 ) -> None:
-    """`read_one` for each event; what it refuses becomes a reject."""
+    """Call `read_one` for each event; an event that it refuses becomes a reject."""
     for index, event in events:
         try:
             if not isinstance(event, dict):
@@ -118,7 +118,7 @@ def refuse_operation(word: object, known: str, table: TableName, source: str) ->
 
 
 def wanted_row(value: object, name: str, table: TableName, source: str) -> Row:
-    """The columns of a row that must be there."""
+    """Return the columns of a required row."""
     if isinstance(value, dict) and value:
         return value
     reason = f"`{name}` is not an object of columns: send the producer's events as they are"
@@ -126,7 +126,7 @@ def wanted_row(value: object, name: str, table: TableName, source: str) -> Row:
 
 
 def table_of_topic(topic: str, context: RequestContext) -> TableName | None:
-    """`server.schema.table`: the last two parts are namespace and name."""
+    """Return the table of a topic `server.schema.table`: the last two parts are namespace and name."""
     parts = [part for part in topic.split(".") if part]
     if not parts or reserved(parts[-1]) is not None:
         return None
@@ -134,7 +134,7 @@ def table_of_topic(topic: str, context: RequestContext) -> TableName | None:
 
 
 def source_of(context: RequestContext, *parts: object) -> str:
-    """The request's source; else the producer's name with what tells its instances apart."""
+    """Return the request's source; else the name of the producer and of its instance."""
     if context.source:
         return context.source
     return ":".join(str(part) for part in parts if isinstance(part, str | int) and part != "")
@@ -149,7 +149,7 @@ def row_of(value: object) -> Row | None:
 
 
 def number_of(value: object) -> int | None:
-    """A count, an offset or a time: not negative, 63 bits at most, as a number or as decimal text."""
+    """Return a count, an offset or a time: not negative, at most 63 bits, as a number or as decimal text."""
     if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _NUMBER_END:
@@ -158,14 +158,14 @@ def number_of(value: object) -> int | None:
 
 
 def names_of(value: object) -> tuple[str, ...] | None:
-    """A list of column names; None if it is empty or anything else."""
+    """Return a list of column names; None if it is empty or not a list of names."""
     if not isinstance(value, list) or not value:
         return None
     return tuple(value) if all(isinstance(name, str) and name for name in value) else None
 
 
 def time_us_of(value: object) -> int | None:
-    """Microseconds since the epoch of an ISO 8601 text; without a zone it counts as UTC."""
+    """Return the microseconds since the epoch of an ISO 8601 text; without a zone it is UTC."""
     if not isinstance(value, str):
         return None
     try:
@@ -183,6 +183,6 @@ def time_ms_of(value: object) -> int | None:
 
 
 def short(value: object, length_max: int = 60) -> str:
-    """A value of the event, quoted, for a sentence."""
+    """Return a value of the event, quoted, for a message."""
     text = repr(value)
     return text if len(text) <= length_max else f"{text[: length_max - 3]}..."

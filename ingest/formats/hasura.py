@@ -1,7 +1,7 @@
 """Hasura event triggers: `{id, created_at, event{op, data{old, new}}, table{schema, name}}`.
 
-Delivery is at least once and may be out of order; `id` stays the same over the retries of an event, and
-`created_at`, the time of the trigger, puts events into order again.
+Delivery is at least once and may be out of order. `id` stays the same over the retries of an event, and
+`created_at`, the time of the trigger, orders the events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPERATIONS: dict[str, Operation] = {
     "INSERT": "insert",
     "UPDATE": "update",
     "DELETE": "delete",
-    "MANUAL": "update",  # somebody sent the row as it is: it may be known already
+    "MANUAL": "update",  # a user sent the current row: the table may have it already
 }
 
 
@@ -34,7 +34,7 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
 
 
 def _body(event: Row) -> Row:
-    """The event itself, or what a request transform put under `payload`."""
+    """Return the event itself, or the content of `payload` if a request transform wrapped it."""
     return given.row_of(event.get("payload")) or event
 
 

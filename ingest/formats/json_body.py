@@ -1,4 +1,6 @@
-"""The body of a request to JSON events, with exact numbers; one bad event does not cost the others."""
+"""Parse the body of a request into JSON events, with exact numbers. An invalid event does not affect the
+others.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ from catalog.errors import Invalid
 from ingest.change import ParsedRequest, Reject, RequestContext, original_of, write_decimal
 
 DEPTH_MAX = 100
-_DUMP_DEPTH_MAX = 253  # what orjson writes
+_DUMP_DEPTH_MAX = 253  # the limit of orjson
 
-_LARGE_BYTES = 32_768  # has as many brackets as can be, if anything has
+_LARGE_BYTES = 32_768  # a text of this size can reach the maximum depth
 _DIGITS_MAX = 1_000  # a double ends at 308, so orjson refuses longer numbers
-_DIGITS_EXACT = 17  # what a double can hold in every case
-# Digits and points become "0", everything else a space: long numbers can then be found by a plain search.
+_DIGITS_EXACT = 17  # digits that a double always keeps
+# Digits and points become "0", everything else a space, so that a plain search finds long numbers.
 _NUMERALS = bytes(48 if chr(byte) in "0123456789." else 32 for byte in range(256))
 _LONG = b"0" * (_DIGITS_EXACT + 1)
-_BEFORE_A_NUMBER = b":,[ \t\r\n-"  # not a quote: digits as text are exact anyway
+_BEFORE_A_NUMBER = b":,[ \t\r\n-"  # not a quote: digits in a string are exact anyway
 
 
 class NotJson(ValueError):
@@ -30,7 +32,7 @@ class NotJson(ValueError):
 
 
 class Unwritable:
-    """Stands for a NaN or an infinite number: it makes its event unsound and nothing else."""
+    """A NaN or an infinite number. Only its own event is refused."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -40,7 +42,7 @@ class Unwritable:
 
 
 def decode(raw: bytes, *, plain: bool = False) -> Any:
-    """The one value in `raw`. Raises NotJson. `plain`: it is known that there is no long number."""
+    """Return the one value in `raw`. Raises NotJson. `plain`: it is known that there is no long number."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -49,7 +51,9 @@ def decode(raw: bytes, *, plain: bool = False) -> Any:
 
 
 def decode_leniently(raw: bytes) -> Any:
-    """As `decode`, but takes what only some JSON writers write; `is_sound` then tells the events apart."""
+    """Like `decode`, but accepts values that only some JSON writers write; `is_sound` then finds their
+    events.
+    """
     try:
         return _decoder.decode(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -57,7 +61,7 @@ def decode_leniently(raw: bytes) -> Any:
 
 
 def values_in(raw: bytes) -> tuple[list[bytes], bytes]:
-    """The texts of the values that stand one after the other, and what is left after the last whole one."""
+    """Return the texts of consecutive values, and the rest after the last complete one."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -74,10 +78,10 @@ def values_in(raw: bytes) -> tuple[list[bytes], bytes]:
 
 
 def is_sound(event: object) -> bool:
-    """Whether the event can be kept: it can be written again as it is, and is not too deep."""
+    """Return whether the event can be stored: it can be written as JSON again, and is not too deep."""
     try:
         orjson.dumps(_deepened(event), default=write_decimal)
-    except TypeError:  # also for a whole number beyond 64 bits, which is no fault
+    except TypeError:  # also for an integer beyond 64 bits, which is allowed
         return _is_sound_inside(event)
     return True
 
@@ -106,12 +110,14 @@ def _is_plain(value: object) -> bool:
 
 
 def may_be_deep(raw: bytes) -> bool:
-    """Whether to ask `is_sound` of what `decode` made; cheap, so that small requests pay nothing."""
+    """Return whether `is_sound` must check what `decode` returned; cheap, so that small requests cost
+    nothing.
+    """
     return len(raw) >= _LARGE_BYTES or raw.count(b"[") + raw.count(b"{") >= DEPTH_MAX
 
 
 def has_long_number(raw: bytes) -> bool:
-    """Whether there is a number that orjson would round; nanoseconds and the like do not count."""
+    """Return whether there is a number that orjson would round; nanosecond times and the like are not."""
     plain = raw.translate(_NUMERALS)
     at = plain.find(_LONG)
     while at >= 0:
@@ -126,7 +132,7 @@ def has_long_number(raw: bytes) -> bool:
 def _is_long(run: bytes) -> bool:
     if b"." in run:
         return len(run.replace(b".", b"").lstrip(b"0")) > _DIGITS_EXACT
-    return len(run) > 18 + (run[:1] < b"9")  # all of 19 digits that begin below 9 are within 64 bits
+    return len(run) > 18 + (run[:1] < b"9")  # 19 digits that begin below 9 are within 64 bits
 
 
 def _integer(text: str) -> int | Unwritable:
@@ -142,7 +148,7 @@ def _fraction(text: str) -> float | Decimal | Unwritable:
         return number
     try:
         exact = Decimal(text)
-    except InvalidOperation:  # an exponent beyond all bounds
+    except InvalidOperation:  # an exponent out of range
         return number
     return number if exact == Decimal(repr(number)) else exact
 
@@ -154,7 +160,9 @@ def _next(text: str, at: int) -> int:
 
 
 def _deepened(event: object) -> object:
-    """Inside so many lists that orjson's own limit is reached at `DEPTH_MAX` levels of the event."""
+    """Wrap the event in enough lists that orjson's own limit is reached at `DEPTH_MAX` levels of the
+    event.
+    """
     for _ in range(_DUMP_DEPTH_MAX - DEPTH_MAX):
         event = [event]
     return event
@@ -165,7 +173,7 @@ _decoder = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_con
 
 # -- the body of a request to its events
 
-# Objects that wrap a list of events, by the list's name; and what else may stand in them.
+# Objects that wrap a list of events, by the list's name, and the other fields that they may have.
 _WRAPPERS = {
     # the fields of a `cdc_batch` message
     "events": frozenset({"events", "type", "timestamp", "correlationId", "sourceDoId", "sourceShardName"})
@@ -177,7 +185,7 @@ _WRAPPERS = {
 _LINES = ("ndjson", "jsonl", "json-lines", "json-seq", "newline")
 _BOM = b"\xef\xbb\xbf"
 _OBJECTS = {dict}
-_LOOK_AT = 8  # elements, to see whether a list holds events
+_LOOK_AT = 8  # elements that are checked for events
 
 _NOT_JSON = "the body is not JSON ({}): send a JSON object, an array, or one object on each line"
 _UNSOUND = (
@@ -191,9 +199,11 @@ Recognises = Callable[[object], bool]
 def split_events(
     body: bytes, context: RequestContext, is_event: Recognises, parsed: ParsedRequest
 ) -> list[tuple[int, Any]]:
-    """The events of a body with their indexes; sets `parsed.events`, and adds rejects for unreadable pieces.
+    """Return the events of a body with their indexes. Sets `parsed.events`, and adds rejects for invalid
+    pieces.
 
-    `is_event` tells whether a value looks like an event of a known producer. Raises Invalid if there is none.
+    `is_event` returns whether a value looks like an event of a known producer. Raises Invalid if there is no
+    event.
     """
     raw = body.removeprefix(_BOM)
     if not raw or raw.isspace():
@@ -212,7 +222,7 @@ def split_events(
 def add_events(
     values: Iterable[Any], context: RequestContext, parsed: ParsedRequest
 ) -> list[tuple[int, Any]]:
-    """The same for decoded events. Raises Invalid if there is none, or one is far too deep."""
+    """Like `split_events`, for decoded events. Raises Invalid if there is none, or one is far too deep."""
     events: list[tuple[int, Any]] = []
     try:
         _add(values, context, parsed, events)
@@ -224,7 +234,7 @@ def add_events(
 
 
 class _Bad:
-    """A piece that could not be read."""
+    """A piece that could not be parsed."""
 
     def __init__(self, raw: bytes, reason: str) -> None:
         self.raw = raw
@@ -232,7 +242,9 @@ class _Bad:
 
 
 def _values(raw: bytes, content_type: str, is_event: Recognises) -> Iterable[Any]:
-    """The values in the body, wrapped lists spread out; a `_Bad` for each piece that is none."""
+    """Return the values in the body, with wrapped lists expanded; a `_Bad` for each piece that is not a
+    value.
+    """
     try:
         return _spread(decode(raw), is_event)
     except NotJson as error:
@@ -265,14 +277,14 @@ def _spread(value: Any, is_event: Recognises) -> list[Any]:
 
 
 def _unwrapped(value: dict[str, Any], is_event: Recognises) -> list[Any] | None:
-    """The list of events that an object is there to carry; None if the object is an event itself."""
+    """Return the list of events that an object wraps; None if the object is an event itself."""
     for name, required in _WRAPPERS.items():
         inner = value.get(name)
         if inner.__class__ is not list:
             continue
         if value.keys() <= required:
             return inner
-        # Canal's messages have the rows of one table in `data`, and all the rest beside it.
+        # Canal's messages have the rows of one table in `data`, and all other fields beside it.
         is_canal = name == "data" and "table" in value and "type" in value
         if not is_canal and any(is_event(element) for element in inner[:_LOOK_AT]):
             return inner
@@ -280,7 +292,7 @@ def _unwrapped(value: dict[str, Any], is_event: Recognises) -> list[Any] | None:
 
 
 def _is_spread(line: bytes) -> bool:
-    """Whether a value begins here that goes on in the next lines."""
+    """Return whether a value begins here that continues on the next lines."""
     return line == b"{" or line.startswith(b"[")
 
 

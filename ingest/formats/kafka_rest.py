@@ -1,8 +1,7 @@
 """Records for the Kafka REST proxy: `{key, value, partition}`, in version 3 with `{type, data}` for both.
 
-The value is an event of some other producer and is read by its module. The key says which columns name the
-row. A record without a value is a tombstone: after a delete of the same key it says nothing new; alone it is
-the delete.
+The value is an event of another format and is parsed by its module. The key names the key columns. A record
+without a value is a tombstone: after a delete of the same key it is ignored; alone it is the delete.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
 
 @dataclass(slots=True)
 class _Reading:
-    """One request: records that wait for the module that reads them together, and which keys are deleted."""
+    """One request: records that wait to be parsed together by their module, and the keys that are deleted."""
 
     context: RequestContext
     parsed: ParsedRequest
@@ -88,7 +87,7 @@ class _Reading:
         self.waiting.append((index, value))
 
     def finish(self) -> None:
-        """Read what waits, and add to it what its keys say."""
+        """Parse the waiting records, and add what their keys say."""
         if self.module is None or not self.waiting:
             return
         inner = _read(self.module, self.waiting, self.context)
@@ -125,7 +124,7 @@ class _Reading:
 
 
 def _module_for(value: Row) -> Format:
-    from ingest.formats import detect  # it knows all modules, this one too
+    from ingest.formats import detect  # it imports all format modules, including this one
 
     module = detect.module_for(value)
     if module.NAME == NAME:
@@ -134,7 +133,7 @@ def _module_for(value: Row) -> Format:
 
 
 def _read(module: Format, events: list[tuple[int, Any]], context: RequestContext) -> ParsedRequest:
-    """What the module makes of the events; those that name no table belong to the topic's."""
+    """Parse the events with the module; those that name no table belong to the table of the topic."""
     inner = ParsedRequest(NAME)
     module.read(events, context, inner)
     topic_table = given.table_of_topic(context.topic or "", context)
@@ -159,7 +158,9 @@ def _add_key(change: Change, columns: Row | None) -> None:
 
 
 def _columns(key: object, context: RequestContext) -> Row | None:
-    """The key columns with their values: from Debezium's {schema, payload}, an object, or bare values."""
+    """Return the key columns with their values: from Debezium's {schema, payload}, an object, or bare
+    values.
+    """
     if isinstance(key, dict):
         payload = key.get("payload") if "schema" in key else None
         return (payload if isinstance(payload, dict) else key) or None
@@ -170,7 +171,7 @@ def _columns(key: object, context: RequestContext) -> Row | None:
 
 
 def _decoded(value: object, context: RequestContext, *, is_key: bool = False) -> object:
-    """The JSON value of a key or value, whichever way the proxy's client wrapped it."""
+    """Return the JSON value of a key or value, in any wrapping of the proxy's clients."""
     binary = "kafka.binary" in context.content_type
     if _is_wrapped(value):
         binary, value = value.get("type") == "BINARY", value["data"]
@@ -178,7 +179,7 @@ def _decoded(value: object, context: RequestContext, *, is_key: bool = False) ->
         return value
     try:
         inner = decode(base64.b64decode(value, validate=True) if binary else value.encode())
-    except ValueError as error:  # of base64, of UTF-8, or NotJson
+    except ValueError as error:  # invalid base64 or UTF-8, or NotJson
         if is_key:
             return value  # a name may be any text
         raise Refused("not-json", f"the record's value is not JSON ({error}): send JSON") from None
@@ -190,7 +191,7 @@ def _decoded(value: object, context: RequestContext, *, is_key: bool = False) ->
 
 
 def _is_wrapped(value: object) -> TypeGuard[Row]:
-    """Version 3: `{type, data}`, or `data` with the schema that it has."""
+    """Return whether the value has the form of version 3: `{type, data}`, or `data` with its schema."""
     if not isinstance(value, dict) or "data" not in value or not value.keys() <= _DATA_PARTS:
         return False
     kind = value.get("type")

@@ -1,8 +1,9 @@
 """Maxwell: `{database, table, type, ts, xid, xoffset, commit, position, data, old}`, one object for each row.
 
-`old` holds only the changed columns. All rows of a binlog event share its `position`; `xoffset` tells them
-apart, and the last row of a transaction has `commit` instead. Without `xoffset` (output_xoffset) two equal
-rows of a table without a key cannot be told from one row that came twice, so such rows have no identity.
+`old` has only the changed columns. All rows of a binlog event share its `position`; `xoffset` distinguishes
+them, and the last row of a transaction has `commit` instead. Without `xoffset` (output_xoffset), two equal
+rows of a table without a key cannot be distinguished from one row that was sent twice, so such rows have no
+identity.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _IGNORED = {
     **dict.fromkeys(("database-create", "database-alter", "database-drop"), "DDL"),
     **dict.fromkeys(("table-create", "table-alter", "table-drop"), "DDL"),
 }
-_LAST = 2**63 - 1  # where the last row of a transaction stands in it
+_LAST = 2**63 - 1  # the offset of the last row of a transaction
 
 
 def recognises(event: object) -> bool:
@@ -69,14 +70,14 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
     key = given.names_of(event.get("primary_key_columns"))
     xid, time_s = given.number_of(event.get("xid")), given.number_of(event.get("ts"))
     if xid is not None and event.get("commit") is not True:
-        parsed.begins.append(TransactionBegin(index, source, str(xid)))  # its last row will say so
+        parsed.begins.append(TransactionBegin(index, source, str(xid)))  # its last row will mark its end
     parsed.changes.append(
         Change(
             index,
             table,
             operation,
             before=data if operation == "delete" else {**data, **old} if operation == "update" else None,
-            # With output_nulls=false a column that became null is in `old` alone.
+            # With output_nulls=false, a column that became null is only in `old`.
             after=None if operation == "delete" else {**dict.fromkeys(old), **data},
             unchanged=(),
             key=key,
@@ -92,7 +93,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
 
 
 def _position(event: Row) -> str:
-    """`mysql-bin.000006:800911`, then the place in the transaction."""
+    """Return the position: `mysql-bin.000006:800911`, then the offset in the transaction."""
     text = event.get("position")
     if not isinstance(text, str):
         return ""
@@ -106,7 +107,9 @@ def _position(event: Row) -> str:
 
 
 def _identity(event: Row, key: tuple[str, ...] | None) -> str:
-    """A transaction id begins again when the server does: the time and the position tell the two apart."""
+    """Return the identity. Transaction ids restart with the server: the time and the position distinguish
+    them.
+    """
     xid, xoffset = given.number_of(event.get("xid")), given.number_of(event.get("xoffset"))
     ordinal = "end" if event.get("commit") is True else xoffset
     where = [event.get(part) for part in ("server_id", "ts", "position", "gtid")]

@@ -2,9 +2,9 @@
 
     {"sequence", "timestamp", "operation", "table", "rowId", "before"?, "after"?, "metadata"?}
 
-`oldRow` and `newRow` are read as `before` and `after`. A source that names itself counts its events by
-`sequence`, so that is what it is deduplicated by for ever; without a name the content of an event is its
-identity. This is the quick way in: events that are alike are looked at as columns, others cost a few look-ups
+`oldRow` and `newRow` are aliases of `before` and `after`. A source that has a name numbers its events by
+`sequence`, and its duplicates are recognised without a time limit; without a name, the content of an event is
+its identity. This is the fastest format: similar events are parsed as columns, others with a few look-ups
 each.
 """
 
@@ -36,7 +36,7 @@ SEQUENCE_MAX = 2**63 - 1
 
 _WORDS: tuple[Operation, ...] = ("insert", "update", "delete", "truncate", "read")
 _OPERATIONS: dict[str, Operation] = {word: word for word in _WORDS} | {word.upper(): word for word in _WORDS}
-MARK = "__bigint__:"  # of a large integer, as text
+MARK = "__bigint__:"  # prefix of a large integer that is written as text
 _DIGITS_MAX = 1_000
 _WITH_ROW = ("insert", "update", "read")
 _OF_ROWS = {
@@ -63,7 +63,7 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
 
 
 def read_unmarked(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: ParsedRequest) -> None:
-    """`read` for events that are known to hold no marked integers."""
+    """Like `read`, for events that are known to have no marked integers."""
     if not parsed.change_count and (found := columns(events, context)) is not None:
         parsed.columns = found
         return
@@ -77,14 +77,16 @@ def read_unmarked(events: Sequence[tuple[int, Any]], context: RequestContext, pa
 
 
 def columns(events: Sequence[tuple[int, Any]], context: RequestContext) -> ChangeColumns | None:
-    """All at once, if nothing is wrong or unusual with any: rows of one table, from a source that counts."""
+    """Parse all events at once, if none is invalid or unusual: rows of one table, from a source with sequence
+    numbers.
+    """
     found = [event for _, event in events]
     first, last = events[0][0], events[-1][0]
     if not context.source or last - first + 1 != len(found) or set(map(type, found)) != {dict}:
         return None
     known = sum(sum(map(contains, found, repeat(name))) for name in ("table", "before", "after"))
     if sum(map(len, found)) != known + _FACT_COUNT * len(found):
-        return None  # something is missing, or there is more
+        return None  # a field is missing, or there are more
     try:
         sequences, times, word, row_ids = map(list, zip(*map(_FACTS, found), strict=True))
         operations = list(map(_OF_ROWS.__getitem__, word))
@@ -122,7 +124,7 @@ def _are_numbers(values: list[Any], least: int, most: int) -> bool:
 def _are_rows(
     operations: Sequence[Operation], before: list[Any], after: list[Any], key: tuple[str, ...] | None
 ) -> bool:
-    """Whether every insert and update has its row, and no delete has one."""
+    """Return whether every insert and update has its row, and no delete has one."""
     deletes = operations.count("delete")
     if deletes and key:
         return False  # each must have its key, too
@@ -194,7 +196,9 @@ def _change(index: int, event: Any, context: RequestContext, tables: dict[str, T
 
 
 def _extras(event: Row, key: tuple[str, ...] | None) -> tuple[tuple[str, ...] | None, str | None, bool]:
-    """The key, the transaction, and whether it ends here; of `metadata`, or of the event itself."""
+    """Return the key, the transaction, and whether it ends here; from `metadata`, or from the event
+    itself.
+    """
     metadata = event.get("metadata")
     if metadata is None:
         metadata = {}
@@ -213,7 +217,7 @@ def _extras(event: Row, key: tuple[str, ...] | None) -> tuple[tuple[str, ...] | 
 
 
 def _gone(operation: Operation, before: object, key: tuple[str, ...] | None) -> Row | None:
-    """The row before a delete; a truncate has none."""
+    """Return the row before a delete; a truncate has none."""
     if operation == "truncate":
         return None
     if before is not None and not isinstance(before, dict):
@@ -249,7 +253,9 @@ def _why_no_row(operation: Operation, before: object, after: object) -> Refused:
 
 
 def _reject(index: int, event: Any, refused: Refused, context: RequestContext) -> Reject:
-    """With what could be read all the same, so that a repeat is known as one and finds its table."""
+    """Return a reject with the fields that could be parsed, so that a repeat is recognised and finds its
+    table.
+    """
     known = event if isinstance(event, dict) else {}
     try:
         table = table_of_dotted(known.get("table"), context)
@@ -262,7 +268,7 @@ def _reject(index: int, event: Any, refused: Refused, context: RequestContext) -
 
 
 def _unmarked(value: Any) -> Any:
-    """The value with marked integers as integers, however deep they stand."""
+    """Return the value with marked integers as integers, at any depth."""
     if isinstance(value, dict):
         return {name: _unmarked(held) for name, held in value.items()}
     if isinstance(value, list):

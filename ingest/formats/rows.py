@@ -11,7 +11,7 @@ from ingest.formats.fields import reject
 NAME = "rows"
 
 _NO_TABLE = Refused("no-table", f"{NO_TABLE}, or send the events of a producer as they are")
-# An event with some of these fields was meant to be of this format.
+# An event with some of these fields was probably meant to be of this format.
 _FIELDS = (("operation", "table", "sequence", "timestamp", "rowId"), ("op", "source", "after"))
 _NOT_OBJECT = Refused("not-object", "the row is not a JSON object: send an object of columns for each row")
 
@@ -33,7 +33,7 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
 
 
 def _no_table(event: dict[str, Any]) -> Refused:
-    """Names the fields that are missing, where the event looks like one of a known format."""
+    """Return an error that names the missing fields, if the event looks like one of a known format."""
     for fields in _FIELDS:
         present = [f"`{name}`" for name in fields if name in event]
         missing = [f"`{name}`" for name in fields if name not in event]

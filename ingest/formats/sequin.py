@@ -1,6 +1,6 @@
 """Sequin's webhook sink: `{record, changes, action, metadata}`, one message for each row.
 
-`changes` holds the old values of the changed columns; without REPLICA IDENTITY FULL it may be empty. A
+`changes` has the old values of the changed columns; without REPLICA IDENTITY FULL it may be empty. A
 transaction is `commit_lsn`, the order inside it `commit_idx`; rows of a backfill (`read`) have neither.
 """
 
@@ -19,7 +19,7 @@ _OPERATIONS: dict[str, Operation] = {
     "delete": "delete",
     "read": "read",
 }
-_UNCHANGED = "unchanged_toast"  # stands for a large value that the update did not touch
+_UNCHANGED = "unchanged_toast"  # a placeholder for a large value that the update did not change
 
 
 def recognises(event: object) -> bool:
@@ -70,6 +70,6 @@ def _images(operation: Operation, record: Row, changes: Row) -> tuple[Row | None
 
 
 def _source(metadata: Row, context: RequestContext) -> str:
-    """Positions belong to a database: two of them must not share a source."""
+    """Return the source. Positions belong to a database: two databases must not share a source."""
     database = given.row_of(metadata.get("database")) or {}
     return given.source_of(context, NAME, database.get("name") or metadata.get("database_name"))

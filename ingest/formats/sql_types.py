@@ -1,7 +1,7 @@
-"""Column types of MySQL and PostgreSQL, as producers write them, as Iceberg types. Pure.
+"""Convert column types of MySQL and PostgreSQL to Iceberg types. Pure.
 
-None means: not known here, let the values decide. Where two answers are possible, the one that holds every
-value: an unsigned bigint is a decimal, a decimal of more than 38 digits a string.
+None means that the type is not known and follows from the values. Where several types are possible, the one
+that can hold every value is used: an unsigned bigint is a decimal, a decimal of more than 38 digits a string.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _POSTGRES = {
     **dict.fromkeys(("hstore", "ltree", "tsvector", "tsquery", "pg_lsn"), "string"),
 }
 
-# java.sql.Types. INTEGER is a long, because Canal says INTEGER for an unsigned int until a value needs more.
+# java.sql.Types. INTEGER is a long, because Canal writes INTEGER for an unsigned int until a value needs
+# more.
 _JDBC = {
     -6: "int",
     5: "int",
@@ -84,7 +85,7 @@ def from_jdbc(code: object) -> str | None:
     return _JDBC.get(code) if isinstance(code, int) else None
 
 
-# A producer has few types and says them with every row.
+# A producer has few types and repeats them with every row.
 @lru_cache(maxsize=1024)
 def _from_mysql(text: str) -> str | None:
     name, arguments, rest = _parts(text)
@@ -103,7 +104,7 @@ def _from_mysql(text: str) -> str | None:
 @lru_cache(maxsize=1024)
 def _from_postgres(text: str) -> str | None:
     if text.rstrip().endswith("]"):
-        return "string"  # an array stands as PostgreSQL writes it: {1,2}
+        return "string"  # an array is written in PostgreSQL's form: {1,2}
     name, arguments, rest = _parts(text)
     if name in ("numeric", "decimal"):
         return _decimal(arguments, default_scale=0) if arguments else None
@@ -113,7 +114,7 @@ def _from_postgres(text: str) -> str | None:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Name, arguments and what follows them: ("timestamp", "3", "with time zone")."""
+    """Return name, arguments and the rest: ("timestamp", "3", "with time zone")."""
     name, opened, rest = text.lower().partition("(")
     arguments, _, after = rest.rpartition(")")
     words = " ".join(name.split())

@@ -1,6 +1,6 @@
 """Supabase database webhooks: `{type, table, schema, record, old_record}`.
 
-They say neither when nor in which order: changes count as they arrive, and none has an identity of its own.
+They have neither a time nor an order: changes apply in the order of arrival, and none has an identity.
 """
 
 from __future__ import annotations

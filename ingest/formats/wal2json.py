@@ -1,9 +1,9 @@
-"""wal2json, both versions. 1: one object `{change: [...], xid, nextlsn, timestamp}` for each transaction.
-2: one object for each row, `{action: I|U|D|T|B|C|M, columns, identity, pk, xid, lsn, timestamp}`.
+"""wal2json, both versions. 1: one object `{change: [...], xid, nextlsn, timestamp}` for each transaction. 2:
+one object for each row, `{action: I|U|D|T|B|C|M, columns, identity, pk, xid, lsn, timestamp}`.
 
-A transaction's position is the end of its commit record (`nextlsn`, of B in version 2), then the place in it.
-The `lsn` of a row alone is not one: PostgreSQL delivers in order of commit. Unchanged TOAST columns are left
-out, so they keep their value. `bytea` is hexadecimal without a prefix.
+The position of a transaction is the end of its commit record (`nextlsn`, of B in version 2), then the number
+of the row in it. The `lsn` of a row alone is not a position: PostgreSQL delivers in the order of commits.
+Unchanged TOAST columns are left out, so they keep their value. `bytea` is hexadecimal without a prefix.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AS_IT_IS = "send wal2json's output as it is"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A row before or after: the columns that it says something of."""
+    """A row before or after a change: the columns that it has."""
 
     values: Row
     types: dict[str, Any]
@@ -67,7 +67,7 @@ class RowChange:
 
 
 def row_change(body: object) -> RowChange | Refused:
-    """An element of version 1's `change`, or an object of version 2."""
+    """Parse an element of version 1's `change`, or an object of version 2."""
     if not isinstance(body, dict):
         return Refused("not-object", f"a change is not a JSON object: {_AS_IT_IS}")
     first = "kind" in body
@@ -90,7 +90,7 @@ def row_change(body: object) -> RowChange | Refused:
 
 
 def columns_of_tables(rows: Iterable[object]) -> dict[tuple[str, str], set[str]]:
-    """Which columns each table surely has."""
+    """Return the columns that each table certainly has."""
     columns: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         if isinstance(row, RowChange) and row.new is not None:
@@ -99,7 +99,7 @@ def columns_of_tables(rows: Iterable[object]) -> dict[tuple[str, str], set[str]]
 
 
 def key_of(row: RowChange, columns: set[str]) -> tuple[str, ...] | None:
-    """The primary key, or the replica identity where that is surely not the whole row."""
+    """Return the primary key, or the replica identity if it is certainly not the whole row."""
     if row.primary_key or row.old is None:
         return row.primary_key
     names = tuple(row.old.values)
@@ -120,7 +120,7 @@ def declared_of(row: RowChange) -> Declared | None:
 
 
 def _columns(body: Row, prefix: str) -> Image | None:
-    """Version 1: names, types and values in lists side by side."""
+    """Version 1: names, types and values in parallel lists."""
     names, values = given.names_of(body.get(f"{prefix}names")), body.get(f"{prefix}values")
     if names is None or not isinstance(values, list) or len(values) != len(names):
         return None
@@ -144,7 +144,9 @@ def _listed(value: object) -> Image | None:
 
 
 def _primary_key(value: object) -> tuple[str, ...] | None:
-    """`{pknames: [...]}` in version 1, `[{name, type}]` in version 2; of a table without one it is empty."""
+    """Return the primary key: `{pknames: [...]}` in version 1, `[{name, type}]` in version 2; empty for a
+    table without one.
+    """
     if isinstance(value, dict):
         return given.names_of(value.get("pknames"))
     if isinstance(value, list):
@@ -188,14 +190,14 @@ def read(events: Sequence[tuple[int, Any]], context: RequestContext, parsed: Par
 
 
 def _rows(event: object) -> list[RowChange | Refused]:
-    """As long as version 1's list; one for an object of version 2."""
+    """Return as many rows as version 1's list has; one for an object of version 2."""
     change = event.get("change") if isinstance(event, dict) else None
     return [row_change(element) for element in (change if isinstance(change, list) else [event])]
 
 
 @dataclass(slots=True)
 class _Reading:
-    """One request: what the B before the rows said, and what else came before in it."""
+    """One request: the last B (begin), and what came before in it."""
 
     source: str
     columns: dict[tuple[str, str], set[str]]
@@ -213,7 +215,7 @@ class _Reading:
         context: RequestContext,
         parsed: ParsedRequest,
     ) -> None:
-        """Version 1: all of it in one object."""
+        """Version 1: a whole transaction in one object."""
         end = _lsn(event.get("nextlsn"))
         name = _name(event, end)
         last: Change | None = None
@@ -239,7 +241,7 @@ class _Reading:
             parsed.ignored[index] = _MESSAGE if event["change"] else "a transaction without changes"
 
     def border(self, index: int, event: Row, parsed: ParsedRequest) -> None:
-        """Version 2: begin, commit, or a message in between."""
+        """Version 2: begin, commit, or a message between them."""
         if event["action"] == "M":
             parsed.ignored[index] = _MESSAGE
             return
@@ -269,8 +271,8 @@ class _Reading:
         return change
 
     def _identity(self, event: Row, *, has_key: bool) -> str:
-        """Rows of one COPY share an lsn. Equal ones among them, of a table that may have no key, are counted
-        in each request, which has the same content when it is sent again.
+        """Return the identity. Rows of one COPY share an lsn: equal rows among them, of a table that may have
+        no key, are numbered within the request, which has the same content when it is sent again.
         """
         if _lsn(event.get("lsn")) is None:
             return ""
@@ -294,7 +296,7 @@ class _Reading:
 
 
 def _name(event: Row, end: int | None) -> str | None:
-    """A transaction's: its xid, else where it ends."""
+    """Return the name of a transaction: its xid, else where it ends."""
     xid = given.number_of(event.get("xid"))
     if xid is not None:
         return str(xid)
@@ -302,7 +304,7 @@ def _name(event: Row, end: int | None) -> str | None:
 
 
 def _lsn(value: object) -> int | None:
-    """`16/B374D848`: two hexadecimal halves."""
+    """Parse `16/B374D848`: two hexadecimal halves."""
     if not isinstance(value, str) or len(value) > 17:
         return None
     high, slash, low = value.partition("/")

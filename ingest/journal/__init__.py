@@ -1,1 +1,1 @@
-"""The journal: changes are durable here from the moment a producer is told so, until they have landed."""
+"""The journal: it stores acknowledged changes durably until they have landed."""

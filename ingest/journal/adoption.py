@@ -1,4 +1,4 @@
-"""The ids of a journal, changed by a person: after it was lost, restored or replaced."""
+"""Change the ids of a journal that was lost, restored or replaced. Used by commands of the operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.journal.schema import digests, entries, transactions
 
 
 def raise_counter(database: Database, warehouse: str, journal_id: int) -> None:
-    """The next append gets a higher id than this."""
+    """Make the next append get a higher id than this."""
 
     def work(connection: sa.Connection) -> None:
         head = lock_counter(connection, warehouse)
@@ -31,7 +31,9 @@ def reset_trimmed(database: Database, warehouse: str, journal_id: int) -> None:
 
 
 def shift_ids(database: Database, warehouse: str, by: int) -> None:
-    """Add to all ids of a warehouse. From the newest on, so that no two are equal in between."""
+    """Add a number to all ids of a warehouse, beginning with the newest, so that they stay unique
+    meanwhile.
+    """
 
     def work(connection: sa.Connection) -> None:
         lock_counter(connection, warehouse)

@@ -1,6 +1,6 @@
-"""Dead letters: events that could not land, kept with the reason and the original bytes.
+"""Dead letters: events that could not land, stored with the reason and the original bytes.
 
-A change that could not land is kept as JSON, so that it can be shown, fixed and read again.
+A change that could not land is stored as JSON, so that it can be shown, fixed and parsed again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from catalog.store.statements import among, listed, run_many
 from ingest.change import Change, TableName, table_key, table_name
 from ingest.journal.schema import dead_letters as letters
 
-CHANGE_FIELD = "calve"  # the field that says: this is a change as Calve had read it
-REPLAY = "replay"  # how the identity of a change begins that was a dead letter
+CHANGE_FIELD = "calve"  # the field that marks a change in Calve's own form
+REPLAY = "replay"  # prefix of the identity of a change that was a dead letter
 
 
 def change_as_json(change: Change) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def change_as_json(change: Change) -> dict[str, Any]:
 
 
 def change_from_json(event: dict[str, Any], table: TableName, known: Change | None = None) -> Change | None:
-    """None if this is not such a change. `known` is the change before it was fixed, with what the text does
-    not have: the types that its producer declared.
+    """Return the change; None if the event is not one in Calve's form. `known` is the change before it was
+    fixed, with what the text lacks: the types that its producer declared.
     """
     if event.get(CHANGE_FIELD) != "change":
         return None
@@ -62,12 +62,14 @@ def change_from_json(event: dict[str, Any], table: TableName, known: Change | No
 
 
 def replay_identity(letter_id: str, changed_ms: int, number: int) -> str:
-    """Known to the journal only once, even if the call is repeated after a lost answer."""
+    """Return an identity that the journal accepts only once, even if the call is repeated after a lost
+    response.
+    """
     return f"{REPLAY}:{letter_id}:{changed_ms}:{number}"
 
 
 def replayed_letter(change: Change) -> str | None:
-    """The id of the letter that this change was; None if it comes from a producer."""
+    """Return the id of the letter that this change was; None if it comes from a producer."""
     word, _, rest = change.identity.partition(":")
     return rest.partition(":")[0] if word == REPLAY else None
 
@@ -169,8 +171,8 @@ class DeadLetter:
     warehouse: str
     table: TableName
     journal_id: int
-    ordinal: int  # its place in the journal's entry
-    key: str | None  # of the row, as JSON, where it is known
+    ordinal: int  # its index in the entry of the journal
+    key: str | None  # of the row, as JSON, if it is known
     code: str
     reason: str
     original: bytes
@@ -180,13 +182,15 @@ class DeadLetter:
     state: State = "open"
     replaced: bytes | None = None
     changed_ms: int = 0
-    change: bytes | None = None  # in the journal's encoding, where the event could be read
-    context: str | None = None  # JSON: how the request was read
+    change: bytes | None = None  # in the journal's encoding, if the event could be parsed
+    context: str | None = None  # JSON: how the request was parsed
     job_id: str | None = None
 
 
 def letter_id(warehouse: str, table: TableName, journal_id: int, ordinal: int) -> str:
-    """The same place, the same id; tables of one request share the journal id, hence the digest."""
+    """Return an id that depends only on the position of the event. Tables of one request share the journal
+    id, so the id includes a digest of the table.
+    """
     where = f"{warehouse}\0{table_key(table)}".encode()
     return f"{journal_id}.{ordinal}.{blake2b(where, digest_size=4).hexdigest()}"
 
@@ -197,17 +201,19 @@ class DeadLetters:
         self._clock = clock
 
     def add(self, found: Iterable[DeadLetter]) -> None:
-        """Those that were published stay as they are."""
+        """Add letters. Those that were published stay as they are."""
         rows = [_row(letter) for letter in found]
         if rows:
             self._database.write(lambda connection: run_many(_INSERT, connection, rows))
 
     def discard(self, job_id: str) -> None:
-        """The job is not going to be published."""
+        """Delete the letters of a job that will not be published."""
         self._database.write(lambda connection: connection.execute(_DISCARD, {"job": job_id}))
 
     def staged(self) -> list[tuple[str, str, TableName, int]]:
-        """(job, warehouse, table, first journal id) of letters that were neither opened nor discarded."""
+        """Return (job, warehouse, table, first journal id) of letters that were neither opened nor
+        discarded.
+        """
         rows = self._database.fetch_all(_STAGED, {})
         return [(str(row[0]), row[1], table_name(row[2]), row[3]) for row in rows]
 
@@ -219,7 +225,7 @@ class DeadLetters:
         after: str | None = None,
         limit: int = 100,
     ) -> list[DeadLetter]:
-        """In the order of the journal; `after` is the id of the last one seen."""
+        """Return letters in the order of the journal; `after` is the id of the last one seen."""
         last = self._find(after) if after is not None else None
         params = {
             "w": warehouse,
@@ -235,7 +241,7 @@ class DeadLetters:
         return [_letter(row) for row in self._database.fetch_all(_ALL, params)]
 
     def waiting(self, warehouse: str, table: TableName) -> list[DeadLetter]:
-        """All of a table that are open or fixed, or are about to be open, in the order of the journal."""
+        """Return all letters of a table that are open, fixed or staged, in the order of the journal."""
         found: list[DeadLetter] = []
         for state in WAITING:
             after = None
@@ -261,7 +267,7 @@ class DeadLetters:
         return found
 
     def fix(self, id_: str, replaced: bytes) -> None:
-        """Give it new bytes, which a replay sends instead of the original."""
+        """Set new bytes, which a replay sends instead of the original."""
         params = {"letter": id_, "bytes": replaced, "now": self._clock()}
         if self._database.write(lambda connection: connection.execute(_FIX, params).rowcount) != 1:
             raise Conflict(f"Dead letter {id_} is {self.get(id_).state}: only one that waits can be fixed")
@@ -277,7 +283,7 @@ class DeadLetters:
         self._database.write(work)
 
     def open_keys(self, warehouse: str, table: TableName) -> set[str]:
-        """The keys of rows for which a letter still waits, fixed or not."""
+        """Return the keys of rows that have an open or fixed letter."""
         rows = self._database.fetch_all(_OPEN_KEYS, {"w": warehouse, "t": table_key(table)})
         return {row[0] for row in rows}
 
@@ -290,7 +296,7 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _storable(text: str | None) -> str | None:
-    """PostgreSQL holds no NUL, and neither database half of a surrogate pair."""
+    """Replace NUL, which PostgreSQL cannot store, and surrogates, which neither database can store."""
     if text is None or (text.isascii() and "\0" not in text):
         return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{SYMBOL FOR NULL}")

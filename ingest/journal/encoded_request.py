@@ -1,8 +1,8 @@
-"""A request encoded for the journal, in the thread that received it; only SQL is left to do after this.
+"""Encode a request for the journal, in the thread that received it; after this only SQL is left to do.
 
 Each event of the request has a slot: its index among the changes, or after them among the rejects. Duplicates
-are reported as slots. Sources and transactions are named by producers, with any text of any length: NUL,
-which PostgreSQL cannot store, is replaced, and a long name ends in a digest of the whole.
+are reported as slots. Producers name sources and transactions with any text of any length: NUL, which
+PostgreSQL cannot store, is replaced, and a long name ends in a digest of the whole.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ingest.journal.encoding import encode, encode_columns
 from ingest.settings import JournalLimits
 
 NAME_CHARACTERS_MAX = 200
-DIGEST_BYTES = 15  # 120 bits; with its header a `bytes` of this length fills 48 bytes exactly
+DIGEST_BYTES = 15  # 120 bits; with its header a `bytes` of this length takes 48 bytes exactly
 
 
 @lru_cache(maxsize=4096)
 def name_key(name: str) -> str:
-    """A producer's name for something, so that both databases hold it."""
+    """Return a producer's name for something in a form that both databases can store."""
     if name.isascii() and "\0" not in name and len(name) <= NAME_CHARACTERS_MAX:
         return name
     raw = name.encode("utf-8", "surrogatepass")
@@ -46,18 +46,18 @@ def name_key(name: str) -> str:
 
 
 def source_names(sources: Iterable[str]) -> str:
-    """The sources of an entry as one text, each between two separators."""
+    """Return the sources of an entry as one text, each between two separators."""
     names = sorted({name_key(source).replace(SEPARATOR, "") for source in set(sources)})
     return SEPARATOR + SEPARATOR.join(names) + SEPARATOR
 
 
 def has_source(names: str, source: str) -> bool:
-    """Whether `source_names` gave these for changes of that source, by its name in SQL."""
+    """Return whether `source_names` has this source, by its name in SQL."""
     return SEPARATOR + source.replace(SEPARATOR, "") + SEPARATOR in names
 
 
 def identity_digests(warehouse: str, source: str, identities: Iterable[str]) -> list[bytes]:
-    """The digest of each identity within its source."""
+    """Return the digest of each identity within its source."""
     prefix = orjson.dumps([warehouse, name_key(source)])
     return [
         blake2b(prefix + identity.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
@@ -67,7 +67,7 @@ def identity_digests(warehouse: str, source: str, identities: Iterable[str]) -> 
 
 # -- requests
 
-NUMBER_MAX = 2**62  # what lies beyond would not fit into SQL together with its neighbours
+NUMBER_MAX = 2**62  # larger numbers would not fit into SQL together with their neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class EncodedEntry:
 
 @dataclass(frozen=True, slots=True)
 class NumberedEvents:
-    """The events of a source that counts."""
+    """The events of a source that numbers them."""
 
     source: str
     numbers: list[int]
@@ -106,25 +106,25 @@ class EncodedRequest:
     priority: int
     entries: list[EncodedEntry]
     stored_bytes: int
-    indexes: list[int]  # which event of the request stands in each slot
+    indexes: list[int]  # the index of the event in each slot
     numbered: list[NumberedEvents] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
     digest_slots: Sequence[int] = ()
     steps: list[TransactionStep] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
     begins: list[TransactionBegin] = field(default_factory=list)
-    batch: tuple[bytes, bytes] | None = None  # the marks of its name, and of its name with its body
-    has_excluded: bool = False  # events that are known from now on, and have no entry
+    batch: tuple[bytes, bytes] | None = None  # digests of its name, and of its name with its body
+    has_excluded: bool = False  # excluded events, which become known but have no entry
     runs: list[Run] = field(default_factory=list)
-    epoch: str | None = None  # that the request names
-    # Set in each attempt to append it: of (source, origin), where it is not the first epoch.
+    epoch: str | None = None  # the name in the request
+    # Set in each attempt to append it: the epoch of (source, origin), if it is not the first.
     epochs: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def encode_request(
     warehouse: str, parsed: ParsedRequest, *, priority: int, deduplicate: bool
 ) -> EncodedRequest:
-    """Invalid if something in it cannot be kept."""
+    """Encode a request. Invalid if a part of it cannot be stored."""
     columns = parsed.columns
     if columns is not None and columns.size == parsed.events and _fits(columns.different.get("number", [])):
         return _encode_columns(warehouse, columns, priority, parsed.epoch, deduplicate=deduplicate)
@@ -150,7 +150,7 @@ def encode_request(
             for begin in parsed.begins
         ],
     )
-    if parsed.format != "replay":  # which has positions of its epoch already
+    if parsed.format != "replay":  # a replayed change has the position of its epoch already
         encoded.runs = [replace(run, source=name_key(run.source)) for run in runs_of(parsed.changes)]
     encoded.epoch = parsed.epoch
     if deduplicate and events:
@@ -170,7 +170,7 @@ def _batch(warehouse: str, parsed: ParsedRequest, source: str) -> tuple[bytes, b
 def _encode_columns(
     warehouse: str, columns: ChangeColumns, priority: int, epoch: str | None, *, deduplicate: bool
 ) -> EncodedRequest:
-    """Of a source that counts, and nothing but changes of one table."""
+    """Encode a request of a source with numbers that has only changes of one table."""
     try:
         blob = encode_columns(columns)
     except (TypeError, RecursionError) as error:
@@ -238,7 +238,9 @@ def _steps(changes: Sequence[Change]) -> list[TransactionStep]:
 
 
 def _steps_of(parsed: ParsedRequest) -> list[TransactionStep]:
-    """In the order of the events. A transaction counts its excluded changes, and not their tables."""
+    """Return the steps in the order of the events. A transaction counts its excluded changes, but not their
+    tables.
+    """
     steps = _steps(parsed.changes)
     if not parsed.excluded:
         return steps
@@ -253,11 +255,11 @@ def _steps_of(parsed: ParsedRequest) -> list[TransactionStep]:
 
 
 def _claim(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
-    """By what each event is known, if it is known by anything."""
+    """Set the number or identity of each event, if it has one."""
     sources = [event.source for event in events]
     numbers = [event.number for event in events]
     if sources.count(sources[0]) == len(sources):
-        if _fits(numbers):  # the usual case of a source that counts
+        if _fits(numbers):  # the usual case of a source with numbers
             encoded.numbered = [NumberedEvents(name_key(sources[0]), numbers, range(len(numbers)))]
             return
         if numbers.count(None) == len(numbers):
@@ -272,7 +274,7 @@ def _claim(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> None:
 
 
 def _in_named(encoded: EncodedRequest, source: str) -> str:
-    """Identities count within the history that the request names."""
+    """Put the identities into the epoch that the request names."""
     return source if encoded.epoch is None else f"{source}~{encoded.epoch}"
 
 
@@ -315,11 +317,11 @@ class Run:
     oldest_ms: int | None = None  # None: a change has no time
     newest_ms: int | None = None
     is_counted: bool = False  # positions are numbers without gaps
-    may_fall: bool = False  # rows of a first load may have positions of an earlier time
+    may_fall: bool = False  # rows of a first load may have older positions
 
 
 def runs_of(changes: Sequence[Change]) -> list[Run]:
-    """The runs of a request, in the order of their first change."""
+    """Return the runs of a request, in the order of their first change."""
     if not changes:
         return []
     gathered: dict[tuple[str, str], list[Change]] = {}
@@ -349,23 +351,25 @@ def _run(source: str, origin: str, changes: list[Change]) -> Run:
 
 
 def bound_of(limits: JournalLimits, priority: int) -> int:
-    """How many bytes may be pending after a request of this priority."""
+    """Return how many bytes may be pending after a request of this priority."""
     if priority <= 0:
         return limits.bytes_max + limits.fallback_bytes_max
     low, middle, high = limits.levels
     return int(limits.bytes_max * {1: high, 2: middle}.get(priority, low))
 
 
-_EPOCH_MARK = "~"  # sorts behind every position
+_EPOCH_MARK = "~"  # sorts after every position
 
 
 def in_epoch(position: str, epoch: int) -> str:
-    """A position that sorts behind all those of earlier epochs. The first epoch leaves it as it is."""
+    """Return a position that sorts after all those of earlier epochs. Positions of the first epoch are
+    unchanged.
+    """
     return f"{_EPOCH_MARK}{epoch:08x}/{position}" if epoch and position else position
 
 
 def put_in_epoch(change: Change, epoch: int) -> None:
-    """Its position, and what identifies it: another epoch counts anew."""
+    """Set the epoch in the position and the identity of a change: each epoch has its own numbers."""
     change.position = in_epoch(change.position, epoch)
     if change.number is not None:
         change.identity, change.number = f"{change.source}:{change.number}", None

@@ -1,12 +1,11 @@
-"""Changes and rejects of one table as bytes, and back. Pure.
+"""Encode changes and rejects of one table as bytes, and decode them. Pure.
 
-A blob is one byte that says how the rest is written, then JSON, compressed unless it is small. The JSON keeps
-each field of the changes as one column: a value that all share stands there once, numbers that count up as
-their first, keys and declared types as places in a list. That is quicker to write than a list of objects, and
-much smaller.
+A blob is one byte for the encoding, then JSON, compressed unless it is small. The JSON has one column for
+each field of the changes: a value that all share is stored once, a sequence of numbers as its first, keys and
+declared types as indexes into a list. That is faster to write than a list of objects, and much smaller.
 
-Rows hold what JSON can say, and besides that whole numbers of any size and `Decimal`. NaN and the infinities
-are not among it: the formats refuse them.
+Rows contain JSON values, and also integers of any size and `Decimal`. They contain no NaN or infinity: the
+formats refuse them.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ import zstandard
 
 from ingest.change import Change, ChangeColumns, Declared, Reject, TableName
 
-_ZSTD, _PLAIN_JSON = 1, 2  # bits of the first byte; without the second, orjson wrote it and can read it
+_ZSTD, _PLAIN_JSON = 1, 2  # bits of the first byte; without the second bit, orjson cannot read the JSON
 SMALL_BYTES_MAX = 256
 LEVEL = 1
 DEPTH_MAX = 400
-# The columns in the order of Change's own fields, without the table, each with its usual value.
+# The columns in the order of Change's fields, without the table, each with its default.
 USUAL: dict[str, Any] = {
     "index": None,
     "operation": "insert",
@@ -46,15 +45,15 @@ USUAL: dict[str, Any] = {
     "origin": "",
     "unchanged": None,
 }
-_ROWS = {"before", "after"}  # too dear to compare
+_ROWS = {"before", "after"}  # too expensive to compare
 _COUNTED = {"index", "number"}
-_LISTED = {"key": "keys", "declared": "types"}  # where the values stand that a column refers to
-_MARK = "\0"  # begins the one field of an object that stands for something else
+_LISTED = {"key": "keys", "declared": "types"}  # the lists that columns with indexes refer to
+_MARK = "\0"  # begins the only field of an object that stands for another value
 _DECIMAL = f"{_MARK}decimal"
 
 
 class _Codecs(threading.local):
-    """zstd's objects serve one thread at a time."""
+    """zstd's objects may be used by one thread at a time."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=LEVEL)
@@ -87,7 +86,7 @@ def encode(changes: Sequence[Change], rejects: Sequence[Reject]) -> bytes:
 
 
 def encode_columns(columns: ChangeColumns) -> bytes:
-    """The same for changes that are columns already."""
+    """Encode changes that are columns already."""
     document: dict[str, Any] = {"size": columns.size}
     index = list(range(columns.first_index, columns.first_index + columns.size))
     same = {name: [value] * columns.size for name, value in columns.same.items() if value != USUAL[name]}
@@ -103,7 +102,9 @@ def _add_columns(document: dict[str, Any], columns: Mapping[str, list[Any]]) -> 
 
 
 def _columns(changes: Sequence[Change]) -> tuple[list[Any], ...]:
-    """Written out, because that is three times as quick as by name; in the order of `USUAL`."""
+    """Return the columns in the order of `USUAL`. Written out, because that is three times as fast as by
+    name.
+    """
     return (
         [change.index for change in changes],
         [change.operation for change in changes],
@@ -125,7 +126,9 @@ def _columns(changes: Sequence[Change]) -> tuple[list[Any], ...]:
 
 
 def _column(document: dict[str, Any], name: str, values: list[Any]) -> Any:
-    """None: all have the usual value. A list of one: all have this value. Else one for each, or a count."""
+    """Return None if all have the default, a list of one if all have this value, else a list of values or a
+    count.
+    """
     first, size = values[0], len(values)
     if name in _ROWS:
         return None if first is None and values.count(None) == size else values
@@ -142,7 +145,7 @@ def _column(document: dict[str, Any], name: str, values: list[Any]) -> Any:
 
 
 def _indexes(document: dict[str, Any], name: str, values: list[Any]) -> list[int | None]:
-    """Each value by its place in a list of those that differ."""
+    """Replace each value by its index in a list of the distinct values."""
     if values.count(values[0]) == len(values):
         distinct, indexes = [values[0]], [0] * len(values)
     else:
@@ -175,7 +178,7 @@ def _plain_declared(declared: Declared | None) -> Any:
 def _framed(document: dict[str, Any]) -> bytes:
     try:
         data, how = orjson.dumps(document), 0
-    except TypeError:  # a number beyond 64 bits, a Decimal, half of a surrogate pair, deep nesting
+    except TypeError:  # a number beyond 64 bits, a Decimal, a surrogate, deep nesting
         _refuse_depth(document)
         text = json.dumps(_escaped(document), separators=(",", ":"), default=_default)
         data, how = text.encode(), _PLAIN_JSON
@@ -185,7 +188,7 @@ def _framed(document: dict[str, Any]) -> bytes:
 
 
 def _refuse_depth(document: object) -> None:
-    """The reader needs the same depth of stack."""
+    """Refuse deep nesting, because decoding needs the same depth of stack."""
     level: list[object] = [document]
     for _ in range(DEPTH_MAX):
         level = [inner for value in level for inner in _inside(value)]
@@ -207,7 +210,7 @@ def _default(value: object) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """A producer's own object that looks like a marked one gets a second mark."""
+    """Add a second mark to a producer's object that looks like a marked one."""
     if isinstance(value, dict):
         escaped = {name: _escaped(held) for name, held in value.items()}
         name = next(iter(value), "")
@@ -225,7 +228,9 @@ def _revived(found: dict[str, Any]) -> Any:
 
 
 def decode(blob: bytes, table: TableName, skips: Collection[int] = ()) -> tuple[list[Change], list[Reject]]:
-    """What `encode` was given, without the events at the places `skips` (rejects count after the changes)."""
+    """Return what `encode` was given, without the events at the indexes `skips` (rejects come after the
+    changes).
+    """
     how, data = blob[0], blob[1:]
     if how & _ZSTD:
         data = _codecs.decompressor.decompress(data)

@@ -67,7 +67,7 @@ _NEWEST = sa.select(counters.c.id).where(_of_warehouse)
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The newest id of a warehouse, and what of it is pending."""
+    """The newest id of a warehouse, and how much of it is pending."""
 
     id: int
     events: int
@@ -75,7 +75,7 @@ class Counter:
 
 
 def lock_counter(connection: sa.Connection, warehouse: str) -> Counter:
-    """Held to the end of the transaction. In SQLite every write transaction is alone from its beginning."""
+    """Lock the counter until the end of the transaction. In SQLite, write transactions run one at a time."""
     params = {"w": warehouse}
     row = connection.execute(_LOCK, params).fetchone()
     if row is None:
@@ -87,20 +87,20 @@ def lock_counter(connection: sa.Connection, warehouse: str) -> Counter:
 def advance_counter(
     connection: sa.Connection, warehouse: str, ids: int, events: int, stored_bytes: int
 ) -> Counter:
-    """Under the lock: count ids, events and bytes up or down."""
+    """Change the ids, events and bytes of a warehouse; the counter must be locked."""
     params = {"w": warehouse, "ids": ids, "more_events": events, "more_bytes": stored_bytes}
     row = connection.execute(_ADVANCE, params).one()
     return Counter(row[0], row[1], row[2])
 
 
 def pending_in_transaction(connection: sa.Connection) -> tuple[int, int]:
-    """Events and bytes that are pending in all warehouses."""
+    """Return the events and bytes that are pending in all warehouses."""
     row = connection.execute(_SUM).one()
     return int(row[0]), int(row[1])
 
 
 def pending_totals(database: Database) -> tuple[int, int]:
-    """The same outside of a transaction."""
+    """The same outside a transaction."""
     row = database.fetch_all(_SUM)[0]
     return int(row[0]), int(row[1])
 
@@ -111,12 +111,12 @@ def newest_id(database: Database, warehouse: str) -> int:
 
 
 def warehouses(database: Database) -> list[str]:
-    """All that hold something."""
+    """Return all warehouses that have entries."""
     return [row[0] for row in database.fetch_all(_HELD, {})]
 
 
 def set_trimmed(connection: sa.Connection, warehouse: str, trimmed_id: int) -> None:
-    """The newest id that was deleted because it has landed; 0 begins anew."""
+    """Set the newest id that was deleted because it has landed; 0 resets it."""
     connection.execute(_SET_TRIMMED, {"w": warehouse, "trimmed": trimmed_id})
 
 
@@ -174,7 +174,7 @@ _SIZE = sa.select(sa.func.sum(entries.c.events), sa.func.sum(entries.c.stored_by
 
 
 def pending_tables(database: Database, warehouse: str) -> list[Pending]:
-    """Each table that has something in the journal."""
+    """Return each table that has entries in the journal."""
     return [
         Pending(table_name(row[0]), int(row[1]), int(row[2]), row[3], row[4], row[5])
         for row in database.fetch_all(_PENDING, {"w": warehouse})
@@ -184,7 +184,7 @@ def pending_tables(database: Database, warehouse: str) -> list[Pending]:
 def read_entries(
     database: Database, warehouse: str, table: TableName, after: int, up_to: int, events_max: int | None
 ) -> Iterator[JournalEntry]:
-    """The entries in (after, up_to], oldest first; it ends with the one that reaches `events_max`."""
+    """Return the entries in (after, up_to], oldest first. The last one is that which reaches `events_max`."""
     events = 0
     while True:
         params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
@@ -218,8 +218,8 @@ def batch_end(
     events_max: int,
     bytes_max: int | None,
 ) -> int:
-    """The largest id up to which these tables together have at most so many events and bytes; at least the
-    first that any of them has. `up_to` if all of it fits. Reads no blobs.
+    """Return the largest id up to which these tables together have at most this many events and bytes. It
+    includes at least the first entry of any of them, and is `up_to` if everything fits. Reads no blobs.
     """
     sizes: dict[int, tuple[int, int]] = {}
     for table, start in after.items():
@@ -242,7 +242,7 @@ def batch_end(
 def size_between(
     database: Database, warehouse: str, after: Mapping[TableName, int], up_to: int
 ) -> tuple[int, int]:
-    """Events and bytes of these tables, each behind its own id."""
+    """Return events and bytes of these tables, each after its own id."""
     events = stored_bytes = 0
     for table, start in after.items():
         params = {"w": warehouse, "t": table_key(table), "after": start, "up_to": up_to}
@@ -254,7 +254,7 @@ def size_between(
 def _sizes(
     database: Database, warehouse: str, table: TableName, after: int, up_to: int, events_max: int
 ) -> Iterator[Any]:
-    """Of one table, until it alone is more than enough."""
+    """Return the sizes of one table, until it alone exceeds the limit."""
     events = 0
     while events <= events_max:
         params = {"w": warehouse, "t": table_key(table), "after": after, "up_to": up_to}
@@ -267,7 +267,7 @@ def _sizes(
 
 
 def pending_by_sources(database: Database, warehouse: str) -> list[tuple[TableName, str, int, int]]:
-    """Table, names of sources (see `has_source`), first id, events."""
+    """Return table, names of sources (see `has_source`), first id, events."""
     rows = database.fetch_all(_BY_SOURCES, {"w": warehouse})
     return [(table_name(row[0]), row[1] or "", row[2], int(row[3])) for row in rows]
 
@@ -299,7 +299,9 @@ def trim_entries(
     linger_ms: int,
     wait_ms: int = 0,
 ) -> None:
-    """Forget the entries of each table up to its id, then the source transactions that are all landed."""
+    """Delete the entries of each table up to its id, then the source transactions that have landed
+    completely.
+    """
     for table, up_to in landed.items():
         while database.write(partial(_trim_some, warehouse=warehouse, table=table, up_to=up_to)):
             faults.reach("journal.trimmed-some")
@@ -312,7 +314,7 @@ def trim_entries(
 
 
 def _trim_some(connection: sa.Connection, warehouse: str, table: TableName, up_to: int) -> bool:
-    """One step; whether more may be left. The head is locked first, as in an append."""
+    """Run one step. Returns whether more may be left. The counter is locked first, as in an append."""
     lock_counter(connection, warehouse)
     where = {"w": warehouse, "t": table_key(table)}
     rows = connection.execute(_OLDEST, where | {"up_to": up_to}).fetchall()
@@ -331,7 +333,7 @@ _OPEN_LETTERS = (
     .where(dead_letters.c.job_id == sa.bindparam("job"), dead_letters.c.state == "staged")
     .values(state="open", changed_ms=sa.bindparam("now"))
 )
-# What an attempt has left that was not published.
+# Letters of an attempt that was not published.
 _DISCARD_OTHERS = sa.delete(dead_letters).where(
     dead_letters.c.warehouse == sa.bindparam("w"),
     dead_letters.c.table_key == sa.bindparam("t"),
@@ -343,7 +345,7 @@ _DISCARD_OTHERS = sa.delete(dead_letters).where(
 def open_letters(
     database: Database, job_id: str, warehouse: str, landed: Mapping[TableName, int], now_ms: int
 ) -> None:
-    """The job is published, up to these journal ids: its letters are open from now on."""
+    """Open the letters of a job that is published up to these journal ids."""
 
     def work(connection: sa.Connection) -> None:
         connection.execute(_OPEN_LETTERS, {"job": job_id, "now": now_ms})

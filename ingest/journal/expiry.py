@@ -1,4 +1,6 @@
-"""Deletes what the journal need not keep: identities, ends whose changes never came, a dropped warehouse."""
+"""Delete what the journal no longer needs: identities, ends without changes, the rows of a dropped
+warehouse.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ingest.journal.sources import expire_states
 from ingest.journal.transactions import delete_empty_transactions
 
 EXPIRED_AT_A_TIME = 200
-SILENT_ENDS_MS = 60_000  # an announced end whose changes never came is forgotten after this
+SILENT_ENDS_MS = 60_000  # an announced end without changes is deleted after this time
 _EXPIRED = (
     sa.select(digests.c.warehouse, digests.c.id)
     .where(digests.c.expires_ms <= sa.bindparam("now"))
@@ -28,10 +30,10 @@ _DELETE_DIGESTS = sa.delete(digests).where(
 
 
 def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], bool]) -> int:
-    """Delete what the journal holds of a warehouse that was dropped; how many events that were.
+    """Delete the entries of a warehouse that was dropped. Returns the number of events.
 
-    `is_gone` is asked while no append can commit. The counter stays: a new warehouse of the same name goes on
-    counting, so that its ids are above all that was ever landed.
+    `is_gone` is called while no append can commit. The counter stays: a new warehouse of the same name
+    continues it, so that its ids are above all that ever landed.
     """
 
     def work(connection: sa.Connection) -> int:
@@ -48,7 +50,7 @@ def forget_warehouse(database: Database, warehouse: str, is_gone: Callable[[], b
 
 
 def expire(database: Database, now_ms: int) -> None:
-    """Forget identities whose window is over, and announced ends whose changes never came."""
+    """Delete identities whose window is over, and announced ends whose changes never arrived."""
     while database.write(lambda connection: _expire_digests(connection, now_ms)):
         faults.reach("journal.swept-some")
     database.write(lambda connection: delete_empty_transactions(connection, now_ms - SILENT_ENDS_MS))

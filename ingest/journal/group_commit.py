@@ -48,7 +48,7 @@ from ingest.settings import JournalLimits
 
 _INSERT_ENTRY = sa.insert(entries)
 
-PENDING_READ_EVERY_S = 0.25  # how much others have appended and trimmed
+PENDING_READ_EVERY_S = 0.25  # how often to read what other processes have appended and trimmed
 
 _holds = MetricCounter(
     "calve_source_holds_total", "Requests that were refused because their changes cannot be put in order."
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class AppendedRows:
-    """What the transaction did to one warehouse, for memory to follow."""
+    """The rows that the transaction added for one warehouse; memory is updated with them after COMMIT."""
 
     head: Counter
     digests: GroupDigests | None = None
@@ -71,7 +71,7 @@ class AppendedRows:
 class GroupResult:
     answers: list[Answer]
     pending: tuple[int, int]  # events and bytes, over all warehouses
-    was_read: bool  # whether that was read, and not only reckoned
+    was_read: bool  # whether that was read from the database, and not only computed
     appended: dict[str, AppendedRows] = field(default_factory=dict)
 
 
@@ -146,7 +146,7 @@ class Appender:
         return result
 
     def _must_read_pending(self, requests: Sequence[EncodedRequest]) -> bool:
-        """Far from full, what this process knows of a moment ago is enough."""
+        """Return whether to read how much is pending: far from the limit, the last known figure is enough."""
         if time.monotonic() - self._read_s > PENDING_READ_EVERY_S:
             return True
         bound = min(bound_of(self._limits, request.priority) for request in requests)
@@ -154,7 +154,7 @@ class Appender:
         return self._pending[1] + requested_bytes > bound // 2
 
     def _refusals(self, requests: Sequence[EncodedRequest], stored_bytes: int) -> list[Answer | None]:
-        """JournalFull for each request that no longer fits; None for the others."""
+        """Return JournalFull for each request that no longer fits; None for the others."""
         answers: list[Answer | None] = []
         for request in requests:
             bound = bound_of(self._limits, request.priority)
@@ -175,7 +175,7 @@ class _OneWarehouse:
         self._now_ms = now_ms
         self._id = head.id
         self._rows: list[dict[str, Any]] = []
-        self.ledger: TransactionLedger | None = None  # if a request has a part of a source transaction
+        self.ledger: TransactionLedger | None = None  # set if a request has a part of a source transaction
         self.appended = AppendedRows(head)
 
     def append(
@@ -244,7 +244,7 @@ class _OneWarehouse:
         rows = [row for entry in request.entries if (row := self._row(entry, duplicates, text)) is not None]
         first = None
         if rows or (request.has_excluded and len(duplicates) < len(request.indexes)):
-            self._id += 1  # what is known of excluded events has an id as well
+            self._id += 1  # the identities of excluded events need an id as well
         if rows:
             first = self._id
             for row in rows:
@@ -279,7 +279,7 @@ class _OneWarehouse:
 
 
 def _indexes(indexes: Sequence[int], duplicates: set[int]) -> frozenset[int]:
-    """The events of which every part is a duplicate: one event may have become several changes."""
+    """Return the events of which every part is a duplicate: one event may have become several changes."""
     if not duplicates:
         return frozenset()
     new = {index for slot, index in enumerate(indexes) if slot not in duplicates}
@@ -314,7 +314,7 @@ class GroupCommit:
         return self._queued_bytes
 
     def submit(self, request: EncodedRequest) -> Future[AppendReceipt]:
-        """Unavailable after `close`."""
+        """Queue a request. Unavailable after `close`."""
         future: Future[AppendReceipt] = Future()
         with self._condition:
             if self._closed:
@@ -328,7 +328,7 @@ class GroupCommit:
         return future
 
     def close(self) -> None:
-        """Answers all that wait, then ends."""
+        """Commit all queued requests, then end."""
         with self._condition:
             self._closed = True
             self._condition.notify()

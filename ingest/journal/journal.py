@@ -1,10 +1,10 @@
-"""The journal of changes: an answer means that they are durable, and each is in it once.
+"""The journal of changes. A receipt means that the changes are durable, and each is stored once.
 
     journal = Journal(database, JournalLimits())
     receipt = journal.submit("main", parsed).result()
 
-Ids count the requests of a warehouse in commit order, without gaps; all that one request brought has one id.
-What has landed is trimmed. Any number of processes may use one database at a time.
+Ids number the requests of a warehouse in commit order, without gaps; all entries of one request have one id.
+Entries that have landed are trimmed. Any number of processes may use one database at a time.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from ingest.journal.sources import SourceState
 from ingest.journal.table_groups import ForbiddenRange, SharedSpan, cut_point, first_behind
 from ingest.settings import JournalLimits
 
-USAGE_AGE_S_MAX = 0.25  # others append and trim too
-FULL_AGE_S_MAX = 0.02  # before somebody is refused
-NEARLY_FULL = 0.8  # part of the bytes at which requests of the usual priority are refused
+USAGE_AGE_S_MAX = 0.25  # other processes append and trim too
+FULL_AGE_S_MAX = 0.02  # the figure must be this fresh before a request is refused
+NEARLY_FULL = 0.8  # fraction of the bytes at which requests of the usual priority are refused
 
 
 _IDENTITY = sa.select(schema.identity.c.id)
@@ -67,13 +67,13 @@ class Journal:
         self._read_s = float("-inf")
         self.on_append: Callable[[], None] = lambda: None  # called after each COMMIT
 
-    # -- in
+    # -- append
 
     def submit(self, warehouse: str, parsed: ParsedRequest, *, priority: int = 1) -> Future[AppendReceipt]:
-        """Append what a request brought; the future ends after COMMIT.
+        """Append a request; the future is done after COMMIT.
 
         Raised here, or set in the future: JournalFull (nothing stored, try later), TooLarge, Invalid and
-        Conflict (nothing stored, and a repeat is refused too), Unavailable (surely nothing stored),
+        Conflict (nothing stored, and a repeat is refused too), Unavailable (certainly nothing stored),
         CommitStateUnknown (send it again to find out).
         """
         encoded = encode_request(warehouse, parsed, priority=priority, deduplicate=self.limits.deduplicate)
@@ -96,13 +96,13 @@ class Journal:
                 raise JournalFull(pending_bytes / self.limits.bytes_max)
 
     def buffer_usage(self) -> BufferUsage:
-        """How full it is; at most a moment old."""
+        """Return how full the journal is; the figure is at most `USAGE_AGE_S_MAX` old."""
         events, stored_bytes = self._read_usage(USAGE_AGE_S_MAX)
         return BufferUsage(events, stored_bytes, self.limits.bytes_max, stored_bytes / self.limits.bytes_max)
 
     def _read_usage(self, age_s_max: float) -> tuple[int, int]:
         if time.monotonic() - self._read_s > age_s_max:
-            with self._reading:  # one look is enough for all who ask at the same moment
+            with self._reading:  # one query is enough for all callers that wait at the same moment
                 if time.monotonic() - self._read_s > age_s_max:
                     self._set_usage(pending_totals(self._database))
         return self._pending
@@ -115,29 +115,29 @@ class Journal:
         self._pending = pending
         self._read_s = time.monotonic()
 
-    # -- out
+    # -- read
 
     def pending(self, warehouse: str) -> list[Pending]:
         return pending_tables(self._database, warehouse)
 
     def head(self, warehouse: str) -> int:
-        """The newest id; 0 if nothing was ever appended."""
+        """Return the newest id; 0 if nothing was ever appended."""
         return newest_id(self._database, warehouse)
 
     def groups(self, warehouse: str) -> list[SharedSpan]:
-        """Tables that share source transactions which are in the journal."""
+        """Return the tables that share source transactions in the journal."""
         return table_groups.groups(self._database, warehouse)
 
     def shared_spans(self, warehouse: str) -> list[SharedSpan]:
-        """The same for each append."""
+        """Return the same for each append."""
         return table_groups.spans(self._database, warehouse)
 
     def first_behind(self, warehouse: str, table: TableName, after: int) -> int | None:
-        """The first id of a table behind another."""
+        """Return the first id of a table after another."""
         return first_behind(self._database, warehouse, table, after)
 
     def pending_by_sources(self, warehouse: str) -> list[tuple[TableName, str, int, int]]:
-        """Table, names of sources (see `has_source`), first id, events."""
+        """Return table, names of sources (see `has_source`), first id, events."""
         return pending_by_sources(self._database, warehouse)
 
     def border(
@@ -149,10 +149,10 @@ class Journal:
         now_ms: int,
         forbidden: Sequence[ForbiddenRange] = (),
     ) -> int:
-        """Where to cut: see `cut_point`. A table that `after` does not name has landed nothing.
+        """Return where to cut: see `cut_point`. A table that is not in `after` has landed nothing.
 
-        An announced end is not waited for where the transaction itself fills the journal: there is no room
-        for the rest of it, so its end could never come.
+        An announced end is not waited for if the transaction itself fills the journal: the rest of it could
+        not be stored, so its end could never arrive.
         """
         starts = {table: after.get(table, 0) for table in tables}
         linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
@@ -187,65 +187,67 @@ class Journal:
         events_max: int,
         bytes_max: int | None = None,
     ) -> int:
-        """How far a batch of at most this size goes: see `reading.reach`."""
+        """Return how far a batch of at most this size extends: see `entries.batch_end`."""
         return batch_end(self._database, warehouse, after, up_to, events_max, bytes_max)
 
     def size(self, warehouse: str, after: Mapping[TableName, int], up_to: int) -> tuple[int, int]:
-        """Events and bytes of these tables, each behind its own id."""
+        """Return events and bytes of these tables, each after its own id."""
         return size_between(self._database, warehouse, after, up_to)
 
     def read(
         self, warehouse: str, table: TableName, after: int, up_to: int, *, events_max: int | None = None
     ) -> Iterator[JournalEntry]:
-        """The entries of a table in (after, up_to], oldest first, without the duplicates."""
+        """Return the entries of a table in (after, up_to], oldest first, without the duplicates."""
         return read_entries(self._database, warehouse, table, after, up_to, events_max)
 
     def trim(self, warehouse: str, landed: Mapping[TableName, int]) -> None:
-        """Forget what has landed, up to the id of each table. May be repeated."""
+        """Delete what has landed, up to the id of each table. May be repeated."""
         linger_ms, wait_ms = self.limits.transaction_linger_ms, self.limits.transaction_wait_ms
         trim_entries(self._database, warehouse, landed, self._clock(), linger_ms, wait_ms)
         self._set_usage(pending_totals(self._database))
 
     def open_letters(self, job_id: str, warehouse: str, landed: Mapping[TableName, int]) -> None:
-        """A job is published, up to these ids: its dead letters are open from now on."""
+        """Open the dead letters of a job that is published up to these ids."""
         open_letters(self._database, job_id, warehouse, landed, self._clock())
 
     def warehouses(self) -> list[str]:
-        """Those of which changes are pending."""
+        """Return the warehouses that have pending changes."""
         return warehouses(self._database)
 
     def forget_warehouse(self, warehouse: str, is_gone: Callable[[], bool]) -> int:
-        """Delete what is left of a dropped warehouse: see `expiry.forget_warehouse`."""
+        """Delete the entries of a dropped warehouse: see `expiry.forget_warehouse`."""
         forgotten = forget_warehouse(self._database, warehouse, is_gone)
         self._set_usage(pending_totals(self._database))
         return forgotten
 
     @functools.cached_property
     def id(self) -> str:
-        """Of this journal; another one has another."""
+        """Return the id of this journal; each journal has its own."""
         [row] = self._database.fetch_all(_IDENTITY, {})
         return str(row[0])
 
     def trimmed(self, warehouse: str) -> int:
-        """The newest id that was deleted because it has landed."""
+        """Return the newest id that was deleted because it has landed."""
         return trimmed_to(self._database, warehouse)
 
     def sources(self, warehouse: str, limit: int = 1000) -> list[tuple[str, SourceState, int]]:
-        """(source, state, last append) of the sources that name themselves."""
+        """Return (source, state, last append) of the sources that have a name."""
         return all_states(self._database, warehouse, limit)
 
     def source(self, warehouse: str, source: str) -> SourceState:
-        """NotFound if the source has not sent changes."""
+        """Return the state of a source. NotFound if it has not sent changes."""
         return load_state(self._database, warehouse, source)
 
     def change_source(
         self, warehouse: str, source: str, change: Callable[[SourceState], SourceState]
     ) -> SourceState:
-        """Under the lock of the appends. NotFound if the source is not known."""
+        """Change the state of a source, under the lock of the appends. NotFound if the source is not
+        known.
+        """
         return change_state(self._database, warehouse, source, change, self._clock())
 
     def expire(self, now_ms: int) -> None:
-        """Forget identities whose window is over. To be called every few seconds, by any process."""
+        """Delete identities whose window is over. Called every few seconds, by any process."""
         expire(self._database, now_ms)
 
     @property
@@ -253,5 +255,5 @@ class Journal:
         return self._database
 
     def close(self) -> None:
-        """Answer all that wait, and end. The database stays open: it is the caller's."""
+        """Finish all queued appends, and end. The database stays open: it belongs to the caller."""
         self._group_commit.close()

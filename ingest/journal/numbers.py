@@ -1,4 +1,6 @@
-"""Duplicates by number: which numbers of a source the journal has seen, for ever."""
+"""Find duplicates by number: the journal keeps the numbers that it has seen of each source, without a time
+limit.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from catalog.store.statements import run_many
 from ingest.journal.encoded_request import EncodedRequest
 from ingest.journal.schema import ranges
 
-NumberRange = tuple[int, int]  # first and last, both inside
+NumberRange = tuple[int, int]  # first and last, both included
 
 
 class Ranges:
-    """Disjoint intervals in rising order; neighbours are always joined."""
+    """Disjoint intervals in ascending order; adjacent ones are always merged."""
 
     __slots__ = ("_firsts", "_lasts")
 
     def __init__(self, known: Iterable[NumberRange] = ()) -> None:
-        """`known` is in rising order."""
+        """`known` is in ascending order."""
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         for first, last in known:
@@ -31,7 +33,7 @@ class Ranges:
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def take_span(self, first: int, last: int) -> bool:
-        """Add the interval; False, and nothing is added, if any of it was known."""
+        """Add the interval. Returns False, and adds nothing, if any of it was known."""
         firsts, lasts = self._firsts, self._lasts
         at = bisect_right(firsts, last)
         if at and lasts[at - 1] >= first:
@@ -51,7 +53,7 @@ class Ranges:
         return True
 
     def take(self, numbers: Sequence[int]) -> list[int]:
-        """Add the numbers; answers at which places of the sequence there stands one that was known."""
+        """Add the numbers. Returns the indexes of those that were known."""
         repeated = []
         for start, end in runs(numbers):
             if not self.take_span(numbers[start], numbers[end - 1]):
@@ -62,7 +64,7 @@ class Ranges:
 
 
 def runs(numbers: Sequence[int]) -> list[NumberRange]:
-    """The places (start, behind the end) of the longest stretches in which each number follows the last."""
+    """Return the index ranges (start, end) of the longest runs of consecutive numbers."""
     if not numbers:
         return []
     if numbers[-1] - numbers[0] + 1 == len(numbers) and list(range(numbers[0], numbers[-1] + 1)) == numbers:
@@ -78,14 +80,14 @@ def runs(numbers: Sequence[int]) -> list[NumberRange]:
 def difference(
     before: Iterable[NumberRange], after: Iterable[NumberRange]
 ) -> tuple[list[int], list[NumberRange]]:
-    """The firsts that are no longer there, and the intervals that are new or have grown."""
+    """Return the starts of intervals that no longer exist, and the intervals that are new or have grown."""
     old, new = dict(before), dict(after)
     gone = [first for first in old if first not in new]
     return gone, [(first, last) for first, last in new.items() if old.get(first) != last]
 
 
 _of_source = (ranges.c.warehouse == sa.bindparam("w"), ranges.c.source == sa.bindparam("s"))
-# Intervals are disjoint, so of all that begin below only the last one can reach up to here.
+# Intervals are disjoint, so of all that begin below only the last one can overlap.
 _below = (
     sa.select(sa.func.max(ranges.c.first))
     .where(*_of_source, ranges.c.first < sa.bindparam("low"))
@@ -129,7 +131,7 @@ class GroupNumbers:
             self._now[source] = Ranges(found)
 
     def take(self, request: EncodedRequest) -> list[int]:
-        """The slots of the request whose numbers were seen; the others now are."""
+        """Return the slots of the request whose numbers were known, and add the others."""
         return [
             one.slots[index]
             for one in request.numbered
@@ -153,11 +155,11 @@ def _counter(request: EncodedRequest, source: str) -> str:
 
 
 def counter_name(source: str, epoch: int) -> str:
-    """Under which name the numbers of a source are kept: each epoch counts anew."""
+    """Return the name under which the numbers of a source are stored: each epoch has its own."""
     return f"{source}~{epoch}" if epoch else source
 
 
 def has_seen_any(connection: sa.Connection, warehouse: str, counter: str, low: int, high: int) -> bool:
-    """Whether one of the numbers from `low` to `high` was appended before this group."""
+    """Return whether one of the numbers from `low` to `high` was appended before this group."""
     params = {"w": warehouse, "s": counter, "low": low, "high": high}
     return any(row[1] >= low for row in connection.execute(_NEAR, params).fetchall())

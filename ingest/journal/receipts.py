@@ -1,4 +1,4 @@
-"""What the journal returns: receipts, pending tables, entries, buffer usage; and its own error."""
+"""The values that the journal returns: receipts, pending tables, entries, buffer usage; and its errors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ingest.change import Change, Reject, TableName
 
 @dataclass(frozen=True, slots=True)
 class AppendReceipt:
-    """A request is durable. `first` and `last` are its journal ids, None if all of it had been here before.
+    """A request is durable. `first` and `last` are its journal ids, None if all of it was received before.
 
-    `head` is the newest id of the warehouse at that moment: every earlier event that the
-    request repeats has this id or a lower one.
+    `head` is the newest id of the warehouse at that time: every earlier event that the request repeats has
+    this id or a lower one.
     """
 
     first: int | None
     last: int | None
-    duplicates: frozenset[int]  # event indexes of which nothing was new
-    tables: tuple[TableName, ...]  # that got something new; () stands for rejects without a table
+    duplicates: frozenset[int]  # indexes of events of which nothing was new
+    tables: tuple[TableName, ...]  # tables that got something new; () for rejects without a table
     head: int
 
 
 @dataclass(frozen=True, slots=True)
 class BufferUsage:
-    """How much waits to land, over all warehouses. `level` is pending bytes as a part of `bytes_max`."""
+    """How much waits to land, over all warehouses. `level` is pending bytes as a fraction of `bytes_max`."""
 
     pending_events: int
     pending_bytes: int
@@ -35,7 +35,7 @@ class BufferUsage:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What the journal holds of one table."""
+    """The pending entries of one table."""
 
     table: TableName
     events: int
@@ -47,7 +47,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What one request brought for one table, in order."""
+    """The changes and rejects of one request for one table, in order."""
 
     id: int
     received_ms: int
@@ -61,7 +61,7 @@ class JournalEntry:
 class JournalFull(Unavailable):
     """Nothing of the request was stored; the same request may be sent again after `retry_after_s`.
 
-    `level` says how full the journal is: pending bytes as a part of `bytes_max`.
+    `level` is how full the journal is: pending bytes as a fraction of `bytes_max`.
     """
 
     status = 429
@@ -76,7 +76,7 @@ class JournalFull(Unavailable):
 
 
 class BatchChanged(Conflict):
-    """Nothing of the request was stored."""
+    """Another body was stored under the same name. Nothing of the request was stored."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class BatchChanged(Conflict):
 
 
 class SourceHeld(Conflict):
-    """Nothing of the request was stored: its changes cannot be put in order."""
+    """The changes cannot be put in order. Nothing of the request was stored."""
 
     def __init__(self, warehouse: str, source: str, reason: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The tables of the journal and their version, and which errors are about bad data."""
+"""The SQL tables of the journal and their version, and which database errors are caused by the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 VERSION = 5
-LOCK = 4205339  # of PostgreSQL, for those who migrate at the same time
+LOCK = 4205339  # advisory lock of PostgreSQL, for concurrent migrations
 
 metadata = sa.MetaData()
 
@@ -28,13 +28,14 @@ counters = sa.Table(
     sa.Column("id", sa.BigInteger, nullable=False),
     sa.Column("events", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
-    sa.Column("trimmed_id", sa.BigInteger, nullable=False, server_default="0"),  # the newest that has landed
+    # the newest id that has landed
+    sa.Column("trimmed_id", sa.BigInteger, nullable=False, server_default="0"),
 )
 
-# Another journal has another id: a catalog knows by it whether this is the one that it has landed from.
+# Each journal has its own id, by which the catalog recognises the journal from which it has landed.
 identity = sa.Table("journal_identity", metadata, sa.Column("id", Text, primary_key=True))
 
-# What is known of each source, as JSON (`SourceState`): its epoch, its newest position, why it is held.
+# The state of each source, as JSON (`SourceState`): its epoch, its newest position, why it is held.
 sources = sa.Table(
     "journal_sources",
     metadata,
@@ -46,7 +47,7 @@ sources = sa.Table(
     sa.Index("journal_sources_by_age", "updated_ms"),
 )
 
-# What one request brought for one table. All tables of a request share its id.
+# The events of one request for one table. All tables of a request share its id.
 entries = sa.Table(
     "journal_entries",
     metadata,
@@ -60,7 +61,7 @@ entries = sa.Table(
     sa.Column("blob", sa.LargeBinary, nullable=False),
     sa.Column("sources", Text),  # their names, each between two 0x1F
     sa.Column("epochs", Text),  # JSON: [source, origin, epoch] of changes that are not in the first epoch
-    # Answers what is pending without a look at the blobs.
+    # Tells what is pending without reading the blobs.
     sa.Index(
         "journal_entries_pending",
         "warehouse",
@@ -73,7 +74,8 @@ entries = sa.Table(
     ),
 )
 
-# The numbers seen of each source that counts its events; kept for ever, which is one row while it has no gap.
+# The numbers seen of each source that numbers its events; kept without a limit: one row while there is no
+# gap.
 ranges = sa.Table(
     "journal_ranges",
     metadata,
@@ -95,7 +97,7 @@ digests = sa.Table(
     sa.Index("journal_marks_by_expiry", "expires_ms"),
 )
 
-# Source transactions that are spread over several requests, or may turn out to be.
+# Source transactions that extend over several requests, or may.
 transactions = sa.Table(
     "journal_transactions",
     metadata,
@@ -107,11 +109,11 @@ transactions = sa.Table(
     sa.Column("ended", sa.Integer, nullable=False),
     sa.Column("followed", sa.Integer, nullable=False),
     sa.Column("is_open", sa.Integer, nullable=False),
-    sa.Column("first_id", sa.BigInteger, nullable=False),  # 0: its end came before its first change
+    sa.Column("first_id", sa.BigInteger, nullable=False),  # 0: its end arrived before its first change
     sa.Column("last_id", sa.BigInteger, nullable=False),
     sa.Column("tables", Text, nullable=False),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
-    sa.Column("announced", sa.Integer, nullable=False, server_default="0"),  # its beginning was
+    sa.Column("announced", sa.Integer, nullable=False, server_default="0"),  # its beginning was announced
     sa.Index("journal_transactions_open", "warehouse", "is_open", "source"),
     sa.Index("journal_transactions_by_id", "warehouse", "last_id"),
 )
@@ -145,8 +147,8 @@ dead_letters = sa.Table(
     sa.Column("state", Text, nullable=False),
     sa.Column("replaced", sa.LargeBinary),
     sa.Column("changed_ms", sa.BigInteger, nullable=False),
-    sa.Column("change", sa.LargeBinary),  # in the journal's own encoding, where the event could be read
-    sa.Column("context", Text),  # JSON: how the request was read that brought the event
+    sa.Column("change", sa.LargeBinary),  # in the journal's encoding, if the event could be parsed
+    sa.Column("context", Text),  # JSON: how the request was parsed
     sa.Column("job_id", Text),  # of the batch that staged it
     sa.Index("journal_dead_letters_by_place", "warehouse", "table_key", "journal_id", "ordinal", unique=True),
     sa.Index("journal_dead_letters_by_age", "warehouse", "journal_id", "ordinal", "id"),
@@ -155,7 +157,7 @@ dead_letters = sa.Table(
 
 _KEEP_GROUPS = "keep groups"
 
-# What leads from each version to the next.
+# The statements that lead from each version to the next.
 _UPGRADES = {
     1: (
         "ALTER TABLE journal_transactions ADD COLUMN announced INTEGER NOT NULL DEFAULT 0",
@@ -167,7 +169,7 @@ _UPGRADES = {
         "ALTER TABLE journal_dead_letters ADD COLUMN context TEXT",
         "ALTER TABLE journal_dead_letters ADD COLUMN job_id TEXT",
     ),
-    # The groups of version 3 were for ever. What of them waits now goes together once more.
+    # The groups of version 3 had no end. Tables of a group with pending changes are joined once more.
     3: (
         (
             "CREATE TABLE journal_shared (warehouse TEXT NOT NULL, last_id BIGINT NOT NULL,"
@@ -191,7 +193,7 @@ _UPGRADES = {
 
 
 def migrate(database: Database) -> tuple[int, int]:
-    """Bring the journal to this program's version. Answers (before, after). Safe to run by many at once."""
+    """Migrate the journal to this program's version. Returns (before, after). Safe to run concurrently."""
     tune(database)
 
     def work(connection: sa.Connection) -> tuple[int, int]:
@@ -238,13 +240,13 @@ def _keep_groups(connection: sa.Connection) -> None:
 
 
 def version(database: Database) -> int:
-    """The version the journal is at; 0 where there is none."""
+    """Return the version of the journal; 0 if there is none."""
     with database.engine.connect() as connection:
         return _version(connection)
 
 
 def require_current(database: Database) -> None:
-    """Raise SchemaMismatch unless the journal is exactly of this program's version."""
+    """Raise SchemaMismatch unless the journal has exactly this program's version."""
     found = version(database)
     _refuse_newer(found)
     if found < VERSION:
@@ -254,7 +256,9 @@ def require_current(database: Database) -> None:
 
 
 def tune(database: Database) -> None:
-    """SQLite on Debian overwrites what is deleted with zeros; here that would write every blob once more."""
+    """Turn off `secure_delete`: SQLite on Debian overwrites deleted data with zeros, which would write every
+    blob once more.
+    """
     if database.is_sqlite and not sa.event.contains(database.engine, "connect", _keep_deleted):
         sa.event.listen(database.engine, "connect", _keep_deleted)
 
@@ -264,7 +268,7 @@ def _keep_deleted(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _store_compressed_as_it_is(connection: sa.Connection) -> None:
-    """PostgreSQL would try to compress the blobs once more."""
+    """Store the blobs uncompressed: PostgreSQL would try to compress them again."""
     if connection.dialect.name == "postgresql":
         for table, column in ((entries, "blob"), (digests, "marks")):
             connection.execute(sa.text(f"ALTER TABLE {table.name} ALTER {column} SET STORAGE EXTERNAL"))
@@ -285,10 +289,10 @@ def _version(connection: sa.Connection) -> int:
 
 
 # PostgreSQL: a value that a column cannot hold, a constraint, a row or a name that is too large. Every other
-# state says something about the server (a failover, a full disk, a shutdown): the request may be sent again.
+# state concerns the server (a failover, a full disk, a shutdown): the request may be sent again.
 _BAD_DATA = ("22", "23", "54")
 
-# Errors of any Python driver by which it refuses values before it sends them.
+# Errors with which a Python driver refuses values before it sends them.
 _REFUSALS = frozenset({"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"})
 
 
@@ -297,11 +301,11 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def is_about_data(error: Exception) -> bool:
-    """Whether the transaction surely did nothing, and would not do better at another time."""
+    """Return whether the transaction certainly did nothing, and would fail again."""
     if isinstance(error, CommitStateUnknown):
         return False
     cause = root_cause(error)
-    cause = getattr(cause, "orig", None) or cause  # SQLAlchemy wraps the driver's
+    cause = getattr(cause, "orig", None) or cause  # SQLAlchemy wraps the driver's error
     state = getattr(cause, "sqlstate", None)
     if state is not None:
         return bool(state.startswith(_BAD_DATA))

@@ -1,4 +1,4 @@
-"""Lists and changes what the journal remembers of a source, when a person asks."""
+"""List and change the state of a source in the journal, on request of an operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALL = (
 
 
 def all_states(database: Database, warehouse: str, limit: int) -> list[tuple[str, SourceState, int]]:
-    """(source, state, last append)."""
+    """Return (source, state, last append) of each source."""
     rows = database.fetch_all(_ALL, {"w": warehouse, "limit": limit})
     return [(row[0], decode_state(row[1]), row[2]) for row in rows]
 
@@ -44,7 +44,7 @@ def change_state(
     change: Callable[[SourceState], SourceState],
     now_ms: int,
 ) -> SourceState:
-    """Under the lock of the appends. NotFound if the source is not known."""
+    """Change the state, under the lock of the appends. NotFound if the source is not known."""
 
     def work(connection: sa.Connection) -> SourceState:
         connection.execute(_LOCK, {"w": warehouse}).fetchone()
@@ -59,5 +59,5 @@ def change_state(
 
 
 def new_history(state: SourceState, now_ms: int, reason: str) -> SourceState:
-    """An epoch that a person begins: names and servers that were known belong to earlier ones."""
+    """Begin an epoch on request: known names and servers belong to earlier epochs."""
     return replace(begin_epoch(state, now_ms, reason), names={}, origins={})

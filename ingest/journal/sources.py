@@ -35,20 +35,20 @@ FORGET_AT_A_TIME = 4_000
 
 
 class DeduplicationWindow:
-    """Of one warehouse. `read_to` is the journal id up to which every append's marks are in here."""
+    """The identities of one warehouse. `read_to` is the journal id up to which all appends are included."""
 
     def __init__(self, digests_max: int) -> None:
         self.read_to = 0
         self.is_loaded = False
         self._digests_max = digests_max
-        self._known: dict[bytes, int] = {}  # -> until when
+        self._known: dict[bytes, int] = {}  # -> when it expires
         self._oldest: deque[tuple[int, list[bytes]]] = deque()
 
     def __len__(self) -> int:
         return len(self._known)
 
     def known(self, digests: set[bytes], now_ms: int) -> set[bytes]:
-        """Those of them that are in here and not over."""
+        """Return those that are known and not expired."""
         return {digest for digest in self._known.keys() & digests if self._known[digest] > now_ms}
 
     def add(self, digests: Iterable[bytes], expires_ms: int) -> None:
@@ -58,7 +58,9 @@ class DeduplicationWindow:
             self._oldest.append((expires_ms, added))
 
     def forget(self, now_ms: int) -> int:
-        """Drop some of what is over; answers how many had to go before their time, because of too many."""
+        """Remove some expired identities. Returns how many were removed early, because there were too
+        many.
+        """
         early = left = 0
         while self._oldest and left < FORGET_AT_A_TIME:
             expires_ms, digests = self._oldest[0]
@@ -91,7 +93,7 @@ _INSERT_DIGESTS = sa.insert(digests)
 
 @dataclass(frozen=True, slots=True)
 class StoredDigests:
-    """What one append brought."""
+    """The identities of one append."""
 
     journal_id: int
     expires_ms: int
@@ -113,7 +115,7 @@ class GroupDigests:
         self._window = window
         self._now_ms = now_ms
         self._new: set[bytes] = set()
-        self._others: list[StoredDigests] = []  # appended by other processes since this one looked last
+        self._others: list[StoredDigests] = []  # appended by other processes since the last read
         after = window.read_to
         while True:
             params = {"w": warehouse, "after": after, "now": now_ms}
@@ -124,7 +126,7 @@ class GroupDigests:
             after = rows[-1].journal_id
 
     def take(self, request: EncodedRequest) -> list[int]:
-        """The slots of the request whose identities were seen; the others now are."""
+        """Return the slots of the request whose identities were known, and add the others."""
         if not request.digests:
             return []
         distinct = set(request.digests)
@@ -143,7 +145,7 @@ class GroupDigests:
         return repeated
 
     def is_changed(self, request: EncodedRequest) -> bool:
-        """Whether a request of the same name was here with another body; else its name is known from now."""
+        """Return whether a request with the same name had another body; otherwise add its name."""
         if request.batch is None:
             return False
         name, body = request.batch
@@ -178,7 +180,7 @@ class GroupDigests:
 
 
 def load_window(database: Database, warehouse: str, window: DeduplicationWindow, now_ms: int) -> None:
-    """Before the first append: what was seen in the last minutes, without holding anybody up."""
+    """Load the identities of the last minutes before the first append, so that no append waits for it."""
     if window.is_loaded:
         return
     while not window.is_loaded:
@@ -198,23 +200,23 @@ def split_digests(blob: bytes) -> list[bytes]:
     return [blob[at : at + DIGEST_BYTES] for at in range(0, len(blob), DIGEST_BYTES)]
 
 
-# -- epochs: one history of a source each
+# -- epochs
 
-CLOCK_ERROR_MS = 60_000  # times of a log are not exactly in the order of its positions
+CLOCK_ERROR_MS = 60_000  # times in a log are not exactly in the order of its positions
 HISTORY_MAX = 20  # epochs of a source that are shown
 ORIGINS_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What the journal remembers of a source."""
+    """The state of a source in the journal."""
 
     epoch: int = 0
     names: Mapping[str, int] = field(default_factory=dict)  # of epochs that the producer has named
     origins: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[int, str] = field(default_factory=dict)  # epoch -> position
     time_ms: int | None = None
-    may_fall: bool = False  # its owner says that falling positions are no other history
+    may_fall: bool = False  # decreasing positions do not begin another epoch
     held: str | None = None
     held_ms: int | None = None
     history: tuple[Mapping[str, Any], ...] = ()
@@ -230,8 +232,8 @@ class Hold:
 def assign(
     run: Run, state: SourceState, now_ms: int, name: str | None = None
 ) -> tuple[int, SourceState] | Hold:
-    """The epoch of the changes, and what is known of the source then. `name` is the epoch that the producer
-    has named.
+    """Return the epoch of the changes, and the new state of the source. `name` is the epoch that the producer
+    names.
     """
     before, epoch = state.epoch, state.epoch
     if name is not None:
@@ -252,7 +254,9 @@ def _of_name(name: str, state: SourceState, now_ms: int) -> tuple[int, SourceSta
 
 
 def _of_origin(run: Run, state: SourceState, now_ms: int) -> tuple[int, SourceState]:
-    """Another server has another log. What an earlier one sent again stays in the earlier epoch."""
+    """Another server has another log. Changes that an earlier server sends again stay in the earlier
+    epoch.
+    """
     known = state.origins.get(run.origin)
     if known is None:
         falls = bool(run.high) and run.low <= state.newest.get(state.epoch, "")
@@ -268,7 +272,7 @@ def _of_origin(run: Run, state: SourceState, now_ms: int) -> tuple[int, SourceSt
 
 
 def _why_held(run: Run, state: SourceState) -> str | None:
-    """Of changes that would be in the current epoch."""
+    """Return why changes in the current epoch are held; None if they are not."""
     newest = state.newest.get(state.epoch, "")
     if state.may_fall or run.may_fall or state.time_ms is None or run.oldest_ms is None:
         return None
@@ -290,7 +294,7 @@ def _seen(run: Run, state: SourceState, epoch: int) -> SourceState:
 
 
 def begin_epoch(state: SourceState, now_ms: int, reason: str) -> SourceState:
-    """From now on, positions count anew. The epochs before it stay known."""
+    """Begin an epoch. The epochs before it stay known."""
     epoch = state.epoch + 1
     begun = {"epoch": epoch, "began-ms": now_ms, "reason": reason}
     return replace(
@@ -310,7 +314,7 @@ def _bounded(given: dict[str, int]) -> dict[str, int]:
 
 # -- the states of sources in SQL
 
-KEPT_MS = 30 * 24 * 3600 * 1000  # a source in its first epoch that is silent for so long is forgotten
+KEPT_MS = 30 * 24 * 3600 * 1000  # a source in its first epoch is deleted after this time without changes
 _SOME = sa.select(sources.c.source, sources.c.state).where(
     sources.c.warehouse == sa.bindparam("w"), among(sources.c.source, "names")
 )
@@ -319,12 +323,12 @@ _SET = sa.text(
     " VALUES (:w, :s, :state, :epoch, :now) ON CONFLICT (warehouse, source)"
     " DO UPDATE SET state = excluded.state, epoch = excluded.epoch, updated_ms = excluded.updated_ms"
 )
-# A later epoch must be remembered: without it, new changes would sort before those that have landed.
+# A later epoch is kept: without it, new changes would sort before those that have landed.
 _EXPIRE = sa.delete(sources).where(sources.c.epoch == 0, sources.c.updated_ms < sa.bindparam("before"))
 
 
 class SourceStates:
-    """The sources of one group commit, in one warehouse. Under the lock of the head."""
+    """The sources of one group commit, in one warehouse. The counter is locked."""
 
     def __init__(self, connection: sa.Connection, warehouse: str, names: Collection[str]) -> None:
         self._connection = connection
@@ -333,14 +337,14 @@ class SourceStates:
         self._now = dict(self._before)
 
     def assign(self, request: EncodedRequest, now_ms: int) -> SourceHeld | None:
-        """Set the epochs of a request; or why nothing of it may be stored."""
+        """Set the epochs of a request, or return why nothing of it may be stored."""
         request.epochs = {}
         states = dict(self._now)
         for run in request.runs:
             state = states.get(run.source, SourceState())
             found = assign(run, state, now_ms, request.epoch)
             if isinstance(found, Hold) and run.is_counted and not self._is_repeated(run, state):
-                # Requests of one source may arrive in another order than its numbers.
+                # Requests of one source may arrive in another order than their numbers.
                 found = assign(replace(run, may_fall=True), state, now_ms, request.epoch)
             if isinstance(found, Hold):
                 self._now[run.source] = replace(state, held=found.reason, held_ms=now_ms)
@@ -352,7 +356,7 @@ class SourceStates:
         return None
 
     def _is_repeated(self, run: Run, state: SourceState) -> bool:
-        """Whether the source has sent one of these numbers before."""
+        """Return whether the source has sent one of these numbers before."""
         counter = counter_name(run.source, state.epoch)
         return has_seen_any(self._connection, self._warehouse, counter, int(run.low, 16), int(run.high, 16))
 

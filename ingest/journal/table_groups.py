@@ -1,6 +1,6 @@
-"""Tables that share source transactions, for as long as these have not landed, and where a batch may end.
+"""Tables that share source transactions which have not landed, and the ids at which a batch may end.
 
-A row of `shared` says that some transactions between two ids touch these tables. It is written with the
+A row of `shared` means that some transactions between two ids contain these tables. It is written with the
 transactions, and deleted when all of them have landed: a transaction over all tables joins them for one
 batch, not for ever. A batch ends at an id that splits no source transaction.
 """
@@ -20,7 +20,7 @@ from catalog.store.statements import run_many
 from ingest.change import TableName, table_key, table_name
 from ingest.journal.schema import entries, shared, transactions
 
-SETS_MAX = 64  # of one append; more are joined
+SETS_MAX = 64  # of one append; more are merged
 ROWS_AT_A_TIME = 1_000
 
 Tables = frozenset[str]  # their keys
@@ -47,7 +47,7 @@ _DELETE = sa.delete(shared).where(
 
 @dataclass(frozen=True, slots=True)
 class SharedSpan:
-    """Source transactions between two ids touch these tables."""
+    """Source transactions between two ids contain these tables."""
 
     tables: frozenset[TableName]
     first_id: int
@@ -55,7 +55,7 @@ class SharedSpan:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """One span for each set of tables; if these are many, for each group of sets that are connected."""
+    """Return one span for each set of tables; if there are many, one for each group of connected sets."""
     found: dict[Tables, tuple[int, int]] = {}
     for tables, first, last in spans:
         known = found.get(tables, (first, last))
@@ -81,7 +81,7 @@ def _connected(spans: Sequence[Span]) -> list[Span]:
 
 
 def components(sets: Iterable[frozenset[TableName]]) -> list[frozenset[TableName]]:
-    """Tables that are connected by these sets, each table in one of the results."""
+    """Return the groups of tables that are connected by these sets; each table is in one group."""
     joined: list[frozenset[TableName]] = []
     for tables in sets:
         touched = [one for one in joined if not one.isdisjoint(tables)]
@@ -91,7 +91,7 @@ def components(sets: Iterable[frozenset[TableName]]) -> list[frozenset[TableName
 
 
 def store(connection: sa.Connection, warehouse: str, spans: Iterable[Span]) -> None:
-    """Inside an append."""
+    """Store spans inside an append."""
     rows = [
         {
             "warehouse": warehouse,
@@ -106,17 +106,17 @@ def store(connection: sa.Connection, warehouse: str, spans: Iterable[Span]) -> N
 
 
 def groups(database: Database, warehouse: str) -> list[SharedSpan]:
-    """One for each set of tables, over all ids that have not been trimmed."""
+    """Return one span for each set of tables, over all ids that have not been trimmed."""
     return [_span(row) for row in database.fetch_all(_GROUPS, {"w": warehouse})]
 
 
 def spans(database: Database, warehouse: str) -> list[SharedSpan]:
-    """One for each append."""
+    """Return one span for each append."""
     return [_span(row) for row in database.fetch_all(_SPANS, {"w": warehouse})]
 
 
 def oldest(database: Database, warehouse: str, up_to: int) -> list[tuple[Tables, int, int]]:
-    """Rows that end at or before an id: tables, last id, ordinal."""
+    """Return the rows that end at or before an id: tables, last id, ordinal."""
     rows = database.fetch_all(_OLDEST, {"w": warehouse, "up_to": up_to})
     return [(frozenset(orjson.loads(row[0])), row[1], row[2]) for row in rows]
 
@@ -139,7 +139,7 @@ def _tables(text: str) -> frozenset[TableName]:
 
 @dataclass(slots=True)
 class SourceTransaction:
-    """One transaction of one source, as far as it was seen."""
+    """One transaction of one source, as far as it has arrived."""
 
     source: str
     transaction: str
@@ -147,11 +147,11 @@ class SourceTransaction:
     expected: int | None = None
     ended: bool = False
     followed: bool = False
-    first_id: int = 0  # 0: only its end was seen
+    first_id: int = 0  # 0: only its end has arrived
     last_id: int = 0
     tables: set[str] = field(default_factory=set)
     updated_ms: int = 0
-    announced: bool = False  # its beginning was, so its end will be
+    announced: bool = False  # its beginning was announced, so its end will be
     is_stored: bool = False
     is_changed: bool = False
 
@@ -162,13 +162,13 @@ class SourceTransaction:
         return not (self.ended or self.followed)
 
     def is_open_at(self, now_ms: int, linger_ms: int, wait_ms: int = 0) -> bool:
-        """`wait_ms` is for one whose end is sure to come, `linger_ms` for the others."""
+        """`wait_ms` applies if its end was announced to come, `linger_ms` otherwise."""
         silence_ms = max(linger_ms, wait_ms) if self.announced and not self.ended else linger_ms
         return self.is_open and now_ms - self.updated_ms < silence_ms
 
     @property
     def must_be_kept(self) -> bool:
-        """While it may grow, or could be cut in two."""
+        """Return whether it may grow, or could be cut in two."""
         return self.is_open or self.first_id != self.last_id
 
 
@@ -204,13 +204,13 @@ _UP_TO = (
 def transactions_between(
     database: Database, warehouse: str, after: int, up_to: int
 ) -> list[SourceTransaction]:
-    """Those of which a part may lie in (after, up_to]."""
+    """Return the transactions that may have a part in (after, up_to]."""
     rows = database.fetch_all(_BETWEEN, {"w": warehouse, "after": after, "up_to": up_to})
     return [transaction_of(row) for row in rows]
 
 
 def transactions_up_to(database: Database, warehouse: str, last_id: int) -> list[SourceTransaction]:
-    """Those that end at or before an id; the oldest, if they are many."""
+    """Return the transactions that end at or before an id; only the oldest, if there are many."""
     return [transaction_of(row) for row in database.fetch_all(_UP_TO, {"w": warehouse, "up_to": last_id})]
 
 
@@ -235,13 +235,13 @@ def transaction_of(row: Any) -> SourceTransaction:
 
 ForbiddenRange = tuple[
     int, int | None
-]  # a cut at an id inside (both ends included) is not allowed; None: no end yet
+]  # no cut is allowed at an id inside (both ends included); None: no end yet
 
 
 def forbidden_cuts(
     found: Iterable[SourceTransaction], tables: frozenset[str], now_ms: int, linger_ms: int, wait_ms: int = 0
 ) -> list[ForbiddenRange]:
-    """The cuts that transactions which touch these tables do not allow."""
+    """Return the ranges in which transactions of these tables allow no cut."""
     spans: list[ForbiddenRange] = []
     for one in found:
         if one.first_id == 0 or tables.isdisjoint(one.tables):
@@ -254,7 +254,7 @@ def forbidden_cuts(
 
 
 def cut_at_or_below(up_to: int, spans: Iterable[ForbiddenRange]) -> int:
-    """The largest id that is not behind `up_to` and allowed."""
+    """Return the largest allowed id that is not after `up_to`."""
     border = up_to
     for first, last in sorted(spans, key=lambda span: span[0], reverse=True):
         if first <= border and (last is None or border <= last):
@@ -263,7 +263,9 @@ def cut_at_or_below(up_to: int, spans: Iterable[ForbiddenRange]) -> int:
 
 
 def cut_at_or_above(up_to: int, spans: Iterable[ForbiddenRange]) -> int | None:
-    """The smallest id that is not before `up_to` and allowed; None if something there has no end yet."""
+    """Return the smallest allowed id that is not before `up_to`; None if a transaction there has no
+    end yet.
+    """
     border = up_to
     for first, last in sorted(spans, key=lambda span: span[0]):
         if first > border:
@@ -292,11 +294,12 @@ def cut_point(
     wait_ms: int = 0,
     forbidden: Sequence[ForbiddenRange] = (),
 ) -> int:
-    """Where to cut these tables, each of which has landed up to the id in `after`.
+    """Return where to cut these tables, each of which has landed up to the id in `after`.
 
-    The largest id up to `up_to` that splits no source transaction, and is in none of the `forbidden` ranges.
-    If that leaves nothing to take although a transaction is complete, the smallest id behind `up_to` that
-    does: a transaction larger than a batch goes whole. The least of `after` if nothing may be cut.
+    The result is the largest id up to `up_to` that splits no source transaction and is in none of the
+    `forbidden` ranges. If that leaves nothing although a transaction is complete, it is the smallest such id
+    after `up_to`: a transaction larger than a batch is landed as a whole. It is the least of `after` if
+    nothing may be cut.
     """
     nothing = min(after.values(), default=0)
     starts = {table_key(table): start for table, start in after.items()}
@@ -319,7 +322,7 @@ def cut_point(
 
 
 def _firsts(database: Database, warehouse: str, starts: Mapping[str, int]) -> Iterator[int]:
-    """The next id of each table."""
+    """Return the next id of each table."""
     for key, after in starts.items():
         row = database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": after})
         if row is not None and row[0] is not None:
@@ -343,9 +346,9 @@ def _forbidden(
 def landed_transactions(
     database: Database, warehouse: str, up_to: int, now_ms: int, linger_ms: int, wait_ms: int = 0
 ) -> list[SourceTransaction]:
-    """Source transactions that end at or before an id, are complete, and have nothing left in the journal.
+    """Return source transactions that end at or before an id, are complete, and have no entries left.
 
-    Only among the oldest: what a table that does not land holds back may wait for it.
+    Only the oldest are examined: what a table that does not land holds back may wait for it.
     """
     rows = transactions_up_to(database, warehouse, up_to)
     left = _left(database, warehouse, (one.tables for one in rows))
@@ -357,14 +360,14 @@ def landed_transactions(
 
 
 def landed_groups(database: Database, warehouse: str, up_to: int) -> list[tuple[frozenset[str], int, int]]:
-    """Rows of table groups that end at or before an id and have nothing left in the journal."""
+    """Return rows of table groups that end at or before an id and have no entries left."""
     rows = oldest(database, warehouse, up_to)
     left = _left(database, warehouse, (tables for tables, _, _ in rows))
     return [row for row in rows if not _waits(row[0], row[1], left)]
 
 
 def _left(database: Database, warehouse: str, sets: Iterable[Collection[str]]) -> dict[str, int | None]:
-    """The first id that the journal has of each table."""
+    """Return the first id of each table in the journal."""
     keys = {key for tables in sets for key in tables}
     found = {key: database.fetch_one(_NEXT, {"w": warehouse, "t": key, "after": 0}) for key in keys}
     return {key: row[0] if row is not None else None for key, row in found.items()}
@@ -375,6 +378,6 @@ def _waits(tables: Collection[str], last_id: int, left: Mapping[str, int | None]
 
 
 def first_behind(database: Database, warehouse: str, table: TableName, after: int) -> int | None:
-    """The first id of a table behind another."""
+    """Return the first id of a table after another."""
     row = database.fetch_one(_NEXT, {"w": warehouse, "t": table_key(table), "after": after})
     return row[0] if row is not None else None

@@ -1,14 +1,15 @@
 """Source transactions over several requests: which are complete, and which ids they span. Pure.
 
-A request is never cut in two, so a transaction that begins and ends inside one needs no record. One is
-complete when its end was announced and all that it announced is there; or when its last change said so; or
-when the same source went on to another transaction. If its announced size says that changes are missing, only
-silence ends it: a transaction of which nothing more came for a while is taken as it is. Where its beginning
-was announced its end will be, so the silence has to be much longer: the source may have crashed, and goes on
-when somebody starts it again.
+A request is never split, so a transaction that begins and ends inside one needs no record. A transaction is
+complete when its end was announced and all announced changes have arrived; or when its last change is marked;
+or when the same source goes on to another transaction. If its announced size shows that changes are missing,
+only a timeout ends it: a transaction without new changes for a while is landed as it is. If its beginning was
+announced, its end will be, so the timeout is much longer: the source may have crashed, and continues when it
+is started again.
 
-Debezium's borders do not say whose they are. An end without a source is that of the open transaction with the
-same id; what comes before the first change is kept under NOBODY until a source turns up with the transaction.
+Debezium's transaction boundaries do not name the source. An end without a source belongs to the open
+transaction with the same id. Boundaries that arrive before the first change are kept under the source ""
+until a source sends the transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNKNOWN_SOURCE = ""
 
 
 class TransactionLedger:
-    """The transactions that the requests of one group commit touch, in one warehouse."""
+    """The transactions that the requests of one group commit contain, in one warehouse."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, SourceTransaction]] = {}
@@ -41,7 +42,7 @@ class TransactionLedger:
         self._claimed: list[SourceTransaction] = []
 
     def learn(self, stored: Iterable[SourceTransaction]) -> None:
-        """What the database has of the sources in question: the open ones, and those that are touched."""
+        """Add the transactions that the database has of these sources: open ones, and those of this group."""
         for row in stored:
             self._known.setdefault(row.source, {})[row.transaction] = row
 
@@ -53,7 +54,7 @@ class TransactionLedger:
         now_ms: int,
         begins: Sequence[TransactionBegin] = (),
     ) -> None:
-        """Note a request. `steps` are those of its changes that are new, in order; they got `journal_id`."""
+        """Add a request. `steps` are its new changes, in order; they got `journal_id`."""
         for begin in begins:
             self._begin(begin, now_ms)
         newest: dict[str, str] = {}
@@ -100,10 +101,10 @@ class TransactionLedger:
         row = self._row(begin.source, begin.transaction, now_ms)
         row.announced = True
         if begin.source == UNKNOWN_SOURCE and not row.received:
-            row.ended, row.expected = False, None  # what was known under this id is of another transaction
+            row.ended, row.expected = False, None  # the known row with this id belongs to another transaction
 
     def _claim(self, row: SourceTransaction) -> None:
-        """What is known of the transaction from events that named no source."""
+        """Add what is known of the transaction from events that named no source."""
         unclaimed = self._known.get(UNKNOWN_SOURCE, {}).get(row.transaction)
         if unclaimed is None or unclaimed.received:
             return
@@ -114,7 +115,7 @@ class TransactionLedger:
         self._claimed.append(unclaimed)
 
     def _source_of(self, end: TransactionEnd) -> str:
-        """Of several open transactions with this id, the one of this size that was heard of last."""
+        """Return, of several open transactions with this id, the one of this size that was updated last."""
         if end.source != UNKNOWN_SOURCE:
             return end.source
         rows = (rows[end.transaction] for rows in self._known.values() if end.transaction in rows)
@@ -126,7 +127,7 @@ class TransactionLedger:
         return UNKNOWN_SOURCE if meant is None else meant.source
 
     def _follow(self, source: str, newest: str) -> None:
-        """A source that goes on to another transaction is done with all others."""
+        """End all other transactions of a source that goes on to another one."""
         for transaction, row in self._known[source].items():
             if transaction == newest:
                 row.followed = False
@@ -138,15 +139,15 @@ class TransactionLedger:
         self._known[source] = {key: row for key, row in rows.items() if row.is_stored or row.must_be_kept}
 
     def shared(self) -> list[tuple[frozenset[str], int, int]]:
-        """Sets of tables that met in one transaction, with its first id and its last."""
+        """Return sets of tables that are in one transaction, with its first id and its last."""
         return self._shared
 
     def kept(self) -> list[SourceTransaction]:
-        """Rows to write."""
+        """Return the rows to write."""
         return [row for row in self._rows() if row.is_changed and row.must_be_kept]
 
     def gone(self) -> list[SourceTransaction]:
-        """Rows to delete."""
+        """Return the rows to delete."""
         done = [row for row in self._rows() if not row.must_be_kept]
         return [row for row in (*done, *self._claimed) if row.is_stored]
 
@@ -162,7 +163,7 @@ _of_source = (transactions.c.warehouse == sa.bindparam("w"), transactions.c.sour
 _TOUCHED = sa.select(*TRANSACTION_COLUMNS).where(
     *_of_source, sa.or_(transactions.c.is_open == 1, among(transactions.c.transaction, "names"))
 )
-# Those that a record which does not say whose it is can mean, and such records themselves.
+# Transactions that a record without a source can refer to, and such records themselves.
 _OF_ANY_SOURCE = sa.select(*TRANSACTION_COLUMNS).where(
     transactions.c.warehouse == sa.bindparam("w"),
     transactions.c.is_open == 1,
@@ -192,7 +193,7 @@ _EMPTY = sa.delete(transactions).where(
 
 
 def touched_by(requests: Iterable[EncodedRequest]) -> dict[str, set[str]]:
-    """The transactions that requests have a part of, by source."""
+    """Return the transactions of which requests have a part, by source."""
     touched: dict[str, set[str]] = {}
     for request in requests:
         for step in request.steps:
@@ -207,10 +208,10 @@ def touched_by(requests: Iterable[EncodedRequest]) -> dict[str, set[str]]:
 def load_transactions(
     connection: sa.Connection, warehouse: str, touched: Mapping[str, Collection[str]]
 ) -> Iterable[SourceTransaction]:
-    """For each source, the rows of the transactions named, and those that are open.
+    """Load, for each source, the rows of the named transactions, and those that are open.
 
-    The source "" is anybody: what is open of the transactions named, of all sources. And what came in its
-    name belongs to the source that turns up with the transaction.
+    The source "" stands for any: it loads what is open of the named transactions, of all sources. Rows that
+    were stored under "" belong to the source that sends the transaction.
     """
     everything = frozenset[str]().union(*touched.values())
     if UNKNOWN_SOURCE in touched:
@@ -250,7 +251,7 @@ def delete_unchanged_transactions(
 
 
 def delete_empty_transactions(connection: sa.Connection, before_ms: int) -> None:
-    """Those of which only the end was seen, and long ago."""
+    """Delete transactions of which only the end has arrived, long ago."""
     connection.execute(_EMPTY, {"before_ms": before_ms})
 
 

@@ -1,1 +1,1 @@
-"""Landing: batches are cut, leased to workers as jobs, and published."""
+"""Cut batches, lease them to workers as jobs, and publish them."""

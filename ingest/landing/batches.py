@@ -1,8 +1,8 @@
-"""Which table groups are due, and up to which journal id the next batch goes.
+"""Choose the table groups that are due, and the journal ids at which their next batch begins and ends.
 
-Tables that share source transactions are published together: they are one table group. A group is due when
-enough changes are pending, or when the oldest has waited long enough. While a worker is busy its next batch
-grows, so a slow merge makes batches larger and not the lag longer.
+Tables that share source transactions form a table group and are published together. A group is due when
+enough changes are pending, or when the oldest has waited long enough. While a worker is busy, its next batch
+grows: a slow merge makes batches larger, and the lag stays bounded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PendingGroup:
     events: int
     stored_bytes: int
     oldest_ms: int
-    flush_requested: bool  # somebody asked for it now
+    flush_requested: bool  # a flush was requested
 
     def is_due(self, thresholds: Thresholds, now_ms: int) -> bool:
         return (
@@ -50,7 +50,7 @@ def pending_groups(
     flush_requested: Mapping[TableName, int],
     landed: Mapping[TableName, int],
 ) -> list[PendingGroup]:
-    """The lanes that have something to land, the one that has waited longest first."""
+    """Return the table groups that have something to land, the one that has waited longest first."""
     leader = {table: min(group) for group in groups for table in group}
     gathered: dict[TableName, list[Pending]] = {}
     for row in waiting:
@@ -76,11 +76,11 @@ def choose(
     now_ms: int,
     alone: Collection[TableName] = (),
 ) -> tuple[PendingGroup, ...]:
-    """The lanes of the next job; nothing if none is due.
+    """Return the table groups of the next job; none if none is due.
 
-    Small lanes go together, due or not, because each publish has a fixed price; a large one goes alone, so
-    that the small ones do not wait for it. So does a lane with a table in `alone`, because its last job
-    failed: it must not make another job fail.
+    Small groups share a job, due or not, because each publish has a fixed cost. A large group gets its own
+    job, so that small ones do not wait for it. A group with a table in `alone` also gets its own job: its
+    last job failed, and it must not make another fail.
     """
     free = [group for group in found if not _is_any(group, busy)]
     first = next((group for group in free if group.is_due(thresholds, now_ms)), None)
@@ -104,7 +104,7 @@ def _is_any(group: PendingGroup, tables: Collection[TableName]) -> bool:
 
 
 def wait_ms(found: Sequence[PendingGroup], thresholds: Thresholds, now_ms: int) -> int | None:
-    """How long until the first lane is due; None if nothing waits."""
+    """Return how long until the first group is due; None if nothing waits."""
     if not found:
         return None
     return max(0, min(group.oldest_ms for group in found) + thresholds.freshness_ms - now_ms)
@@ -112,19 +112,19 @@ def wait_ms(found: Sequence[PendingGroup], thresholds: Thresholds, now_ms: int) 
 
 # -- cutting batches
 
-STAGING_LEASE_S = 20.0  # kept alive while the files are written; after a crash its tables wait so long
+STAGING_LEASE_S = 20.0  # extended while the files are written; after a crash its tables wait this long
 BACK_OFF_S_MAX = 10.0
-WRITE_PUT_OFF_S_MAX = 60.0  # each try costs a Spark job
-JOB_MS, JOB_SHARE = 500.0, 0.2  # what is assumed before the first, and how much each one counts
-BUSY_S = 0.25  # the tables that wait are in jobs: their end wakes those who wait for the next
-PRESTAGED_EVENTS_MAX = 50_000  # what is staged ahead holds up other tables no longer than this takes
+WRITE_PUT_OFF_S_MAX = 60.0  # each attempt costs a Spark job
+JOB_MS, JOB_SHARE = 500.0, 0.2  # the assumed duration before the first job, and the weight of each new one
+BUSY_S = 0.25  # the waiting tables are in jobs: the end of a job wakes the requests that wait for the next
+PRESTAGED_EVENTS_MAX = 50_000  # a prestaged batch delays other tables for no longer than this takes
 
 
 class BatchCutter:
-    """Cuts by the newest rows each time.
+    """Cuts batches from the newest rows of the journal.
 
-    A requested flush is kept in this process only. Every replica that receives the request also cuts, and the
-    freshness target covers what a restart loses.
+    A requested flush is kept in this process only. Every replica that receives the request also cuts, and
+    after a restart the freshness target applies.
     """
 
     def __init__(
@@ -143,30 +143,33 @@ class BatchCutter:
         self._jobs = jobs
         self._given = thresholds
         self._flush_requested: dict[tuple[str, TableName], int] = {}
-        self._backing_off: dict[tuple[str, TableName], tuple[int, float]] = {}  # times failed, until when
+        # failures, and the time until which it waits
+        self._backing_off: dict[tuple[str, TableName], tuple[int, float]] = {}
         self._lock = threading.Lock()
-        self._job_ms = JOB_MS  # how long a batch takes from its cut to its publish, lately
-        self.next_due_s: dict[str, float] = {}  # when the first free lane of a warehouse is due, if known
+        self._job_ms = JOB_MS  # recent time from the cut of a batch to its publish
+        self.next_due_s: dict[str, float] = {}  # when the first free group of a warehouse is due, if known
 
     @property
     def thresholds(self) -> Thresholds:
-        """A batch is cut so early that it is visible in time, as far as the last ones tell."""
+        """Return the thresholds with which a batch is cut early enough to be visible in time, by recent
+        durations.
+        """
         left_ms = max(0, self._given.freshness_ms - round(self._job_ms))
         return replace(self._given, freshness_ms=left_ms)
 
     def took(self, job_ms: float) -> None:
-        """A batch was published so long after it was cut."""
+        """Record the time from the cut of a batch to its publish."""
         self._job_ms += JOB_SHARE * (job_ms - self._job_ms)
 
     def request_flush(self, warehouse: str, tables: Collection[TableName] | None) -> None:
-        """Cut what is pending as soon as a worker asks."""
+        """Cut what is pending as soon as a worker requests a job."""
         for row in self._journal.pending(warehouse):
             if tables is None or row.table in tables:
                 with self._lock:
                     self._flush_requested[warehouse, row.table] = row.last_id
 
     def waiting(self, warehouse: str, limited: Mapping[TableName, int] | None = None) -> list[PendingGroup]:
-        """The groups, without what must wait. `limited` is what `limits` says."""
+        """Return the groups, without changes that must wait. `limited` is the result of `limits`."""
         landed = self._landed(warehouse)
         if limited is None:
             limited = self.limits(warehouse)
@@ -192,8 +195,8 @@ class BatchCutter:
         return pending_groups(pending, components(shared), flush_requested, landed)
 
     def limits(self, warehouse: str) -> dict[TableName, int]:
-        """How far each table may land that is paused, in a resync, or could not be staged a moment ago, or
-        that shares source transactions with one; others have no limit.
+        """Return how far each table may land that is paused, in a resync, or could not be staged a moment
+        ago, or that shares source transactions with such a table; others have no limit.
         """
         rows = self._tables.all(warehouse)
         landed = {table: row.landed_id for table, row in rows.items()}
@@ -210,7 +213,9 @@ class BatchCutter:
         return limits(held, self._journal.shared_spans(warehouse)) if held else {}
 
     def _before_resyncs(self, warehouse: str, landed: Mapping[TableName, int]) -> dict[TableName, int]:
-        """What came before a resync lands before it. Its own changes wait for its end."""
+        """Return the limits of tables in a resync: earlier changes land before it, and its own changes wait
+        for its end.
+        """
         found = {}
         for table, resync in self._running(warehouse).items():
             first = self._journal.first_behind(warehouse, table, landed.get(table, 0))
@@ -231,7 +236,7 @@ class BatchCutter:
         landed: Mapping[TableName, int],
         limited: Mapping[TableName, int],
     ) -> bool:
-        """Whether a table has something within its limit."""
+        """Return whether a table has something to land within its limit."""
         if table not in limited:
             return True
         first = self._journal.first_behind(warehouse, table, landed.get(table, 0))
@@ -241,10 +246,10 @@ class BatchCutter:
         return wait_ms(self.waiting(warehouse), self.thresholds, _now_ms())
 
     def cut(self, warehouse: str, worker: str) -> BatchRange | None:
-        """Claim the next batch; None if nothing is due or another was quicker.
+        """Claim the next batch. None if nothing is due or another process claimed it first.
 
-        The head is read before the tables. Nothing behind it is cut, so each source transaction in the batch
-        has all its tables in the lane. A transaction that arrives after the head was read is left whole.
+        The head is read before the tables. Nothing after it is cut, so each source transaction in the batch
+        has all its tables in the group. A transaction that arrives after the head was read is left whole.
         """
         head = self._journal.head(warehouse)
         limited = self.limits(warehouse)
@@ -265,7 +270,7 @@ class BatchCutter:
         if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
             return None
         ranges: dict[TableName, tuple[int, int]] = {}
-        # Read again: the job that held these tables before may have landed since.
+        # Read again: the job that had these tables before may have landed meanwhile.
         landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
         bytes_max = self.thresholds.batch_bytes_max
         for group in chosen:
@@ -277,8 +282,8 @@ class BatchCutter:
         return BatchRange(job_id, warehouse, ranges)
 
     def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> BatchRange | None:
-        """What waits behind a batch that is being landed, up to `after`, once it is enough for a batch of its
-        own. Claims nothing. The head is read first, as in `batch_range`.
+        """Return what waits after a batch that is being landed, up to `after`, once it is enough for its own
+        batch. Claims nothing. The head is read first, as in `cut`.
         """
         enough, head = self.thresholds, self._journal.head(warehouse)
         limited = self.limits(warehouse)
@@ -299,8 +304,8 @@ class BatchCutter:
     def back_off(
         self, batch_range: BatchRange, only: TableName | None = None, rest_s_max: float = BACK_OFF_S_MAX
     ) -> None:
-        """These could not be staged or written. The others go first for a while, longer each time, and until
-        these have landed, each of their lanes is a job of its own.
+        """Record that these tables could not be staged or written. Others go first for a while, longer each
+        time, and until these have landed, each of their groups gets its own job.
         """
         for table in batch_range.ranges if only is None else (only,):
             times = self._backing_off.get((batch_range.warehouse, table), (0, 0.0))[0] + 1
@@ -328,12 +333,12 @@ class BatchCutter:
         events_max: int,
         bytes_max: int,
     ) -> dict[TableName, tuple[int, int]]:
-        """From where to where; nothing if an open source transaction is in the way, or one that ends behind
-        the head: it may touch a table that the lane does not have.
+        """Return the range of each table. Empty if an open source transaction is in the way, or one that ends
+        after the head: it may contain a table that is not in the group.
         """
         after = {table: landed[table] for table in group.tables}
         up_to = self._journal.reach(warehouse, after, head, events_max=events_max, bytes_max=bytes_max)
-        # A resync that has ended goes whole.
+        # A resync that has ended is landed as a whole.
         whole = [
             (resync.begin_id + 1, resync.end_id - 1)
             for table, resync in self._running(warehouse).items()
@@ -341,7 +346,7 @@ class BatchCutter:
         ]
         border = self._journal.border(warehouse, group.tables, after, up_to, _now_ms(), whole)
         if border <= min(after.values()) and up_to < head:
-            # One source transaction is larger than a batch: it goes whole.
+            # A source transaction that is larger than a batch is landed as a whole.
             border = self._journal.border(warehouse, group.tables, after, head, _now_ms(), whole)
         if border > head:
             return {}

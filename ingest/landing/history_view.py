@@ -1,6 +1,7 @@
-"""The view `<table>__history` over the changes table: versions of rows, from when until when each was valid.
+"""The view `<table>__history` over the changes table: the versions of each row, with the time in which each
+was valid.
 
-`Housekeeping` keeps the views of all tables that have the setting `history-view`: it creates them, gives them
+`Housekeeping` maintains the views of all tables that have the setting `history-view`: it creates them, adds
 new columns, and drops them when the changes table is gone.
 """
 
@@ -25,7 +26,7 @@ from ingest.store.tables import CHANGES_SUFFIX, LandedTable
 
 HISTORY_SUFFIX = "__history"
 VALID_FROM, VALID_TO = "_valid_from", "_valid_to"
-_OWN = "calve.history-of"  # a property of the view: whose history it is
+_OWN = "calve.history-of"  # a property of the view: the table whose history it shows
 _DIGEST = "calve.history-digest"
 _PRINCIPAL = "calve"
 _QUOTES = {"spark": "`", "trino": '"'}
@@ -41,10 +42,10 @@ _log = logging.getLogger(__name__)
 def history_sql(
     dialect: str, table: str, columns: Sequence[str], key: Sequence[str], names: Mapping[str, str]
 ) -> str:
-    """The query of the view. `table` is the changes table, `names` are its columns about changes.
+    """Return the query of the view. `table` is the changes table, `names` are its columns about changes.
 
-    Versions of a key are in the order of their positions, if all are of one source and have one; else in the
-    order of their commits. They are valid from the time of the source, if all have one, else from the commit.
+    Versions of a key are in the order of their positions, if all have one and are of one source; else in the
+    order of their commits. They are valid from the time at the source, if all have one, else from the commit.
     A version ends with the next one, with a delete, or with a truncate.
     """
     mark = _QUOTES[dialect]
@@ -85,15 +86,15 @@ def history_sql(
 
 
 class HistoryViews:
-    """Several servers may do the same: a view that another has changed is left as it is."""
+    """Maintains the views. Several servers may do this: a view that another has changed is left as it is."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._failed: dict[tuple[str, TableName], str] = {}  # what was logged
+        self._failed: dict[tuple[str, TableName], str] = {}  # reasons that were logged
 
     def keep(self, warehouse: str, landed: LandedTable) -> None:
-        """Create, change or drop the view of a table, as its settings and its changes table say. Conflict if
-        its name is taken.
+        """Create, change or drop the view of a table, by its settings and its changes table. Conflict if
+        another table or view has its name.
         """
         table, settings = landed.table, landed.settings
         state = CurrentState(
@@ -132,7 +133,7 @@ class HistoryViews:
                 self._note(warehouse, row.table, error.message)
 
     def _note(self, warehouse: str, table: TableName, reason: str) -> None:
-        """Once for each reason."""
+        """Log each reason once."""
         if self._failed.get((warehouse, table)) != reason:
             self._failed[warehouse, table] = reason
             name = ".".join(table)
@@ -144,7 +145,7 @@ class HistoryViews:
     def _request(
         self, state: CurrentState, table: TableName, settings: TableSettings
     ) -> dict[str, Any] | None:
-        """The view as a CreateViewRequest without its name. None without a changes table or a key."""
+        """Return the view as a CreateViewRequest without its name. None without a changes table or a key."""
         namespace, changes_name = Namespace(table[:-1]).key, table[-1] + CHANGES_SUFFIX
         changes = _schema(state, namespace, changes_name)
         mirror = _schema(state, namespace, table[-1])
@@ -197,7 +198,7 @@ def _schema(state: CurrentState, namespace: str, name: str) -> dict[str, Any] | 
 
 
 def _ids(given: Any) -> list[int]:
-    """All field ids in a schema, however deep."""
+    """Return all field ids in a schema, at any depth."""
     if isinstance(given, list):
         return [number for part in given for number in _ids(part)]
     if not isinstance(given, dict):

@@ -1,7 +1,7 @@
-"""How far each table may land while others wait. Pure.
+"""Compute how far each table may land while others wait. Pure.
 
-A source transaction is visible as a whole. If one of its tables waits, the transaction waits, and each other
-table that it touches may land only what is before it.
+A source transaction becomes visible as a whole. If one of its tables waits, the transaction waits, and each
+other table in it may land only what is before it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ingest.change import TableName
 
 
 class Span(Protocol):
-    """Source transactions between two ids touch these tables."""
+    """Source transactions between two ids contain these tables."""
 
     @property
     def tables(self) -> frozenset[TableName]: ...
@@ -24,7 +24,7 @@ class Span(Protocol):
 
 
 def limits(held: Mapping[TableName, int], spans: Iterable[Span]) -> dict[TableName, int]:
-    """The last journal id that each table may land; a table that is not in the result has no limit.
+    """Return the last journal id that each table may land; a table that is not in the result has no limit.
 
     `held` are the tables that wait, with the id up to which they may land.
     """

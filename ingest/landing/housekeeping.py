@@ -26,7 +26,7 @@ JOBS_MAX = 1000
 def unfinished_work(
     warehouses: Collection[str], journal: Journal, tables: LandingTables, jobs: Jobs
 ) -> str | None:
-    """None if every acknowledged change is visible."""
+    """Describe the acknowledged changes that are not visible; None if there are none."""
     events, waiting_tables, unfinished = 0, 0, 0
     for warehouse in warehouses:
         landed = tables.all(warehouse)
@@ -51,13 +51,13 @@ def unfinished_work(
 EVERY_S = 5.0
 STAGED_EVERY_S = 3600.0
 STAGED_FOR_MS = 24 * 3600 * 1000
-EXPIRES_FOR_S = 1800.0  # after the last append; longer than identities are remembered by default
+EXPIRES_FOR_S = 1800.0  # after the last append; longer than the default lifetime of identities
 
 _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """A thread of the server. Several servers may do the same: everything here can be repeated."""
+    """A thread of the server. Several servers may run it: every step can be repeated."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Housekeeping:
             _log.info(found)
 
     def once(self) -> None:
-        """One round."""
+        """Run one round."""
         names = [warehouse.name for warehouse in self._catalog.warehouses.all()]
         heads = {name: self._journal.head(name) for name in names}
         if heads != self._heads:
@@ -135,7 +135,7 @@ class Housekeeping:
                 self.delete_abandoned(name, time.time_ns() // 1_000_000 - STAGED_FOR_MS)
 
     def delete_abandoned(self, warehouse: str, before_ms: int) -> None:
-        """Staged files from before that time which no unfinished job has."""
+        """Delete staged files from before that time which no unfinished job has."""
         folder = staged_folder(self._catalog.warehouse(warehouse).root)
         by_job: dict[str, list[str]] = {}
         for location in self._catalog.files.unchanged_since(folder, before_ms):
@@ -146,7 +146,7 @@ class Housekeeping:
                 self._catalog.files.remove_empty_directory(f"{folder}/{job_id}")
 
     def _forget_dropped(self, names: Collection[str]) -> None:
-        """Changes of a warehouse that was dropped can never land, and would fill the journal for ever."""
+        """Delete changes of a dropped warehouse: they can never land, and would fill the journal."""
         for name in self._journal.warehouses():
             if name in names or self._exists(name):
                 continue
@@ -161,11 +161,11 @@ class Housekeeping:
         return any(found.name == warehouse for found in self._catalog.warehouses.all())
 
     def _sweep_letters(self) -> None:
-        """Open or delete the dead letters of a job that ended while the server crashed."""
+        """Open or delete the dead letters of a job that ended during a crash of the server."""
         letters = self._journal.dead_letters
         for job_id, warehouse, table, journal_id in letters.staged():
             state = self._jobs.state(job_id)
-            if state is None:  # the row of a published job goes after a day
+            if state is None:  # the row of a published job is deleted after a day
                 key = () if table == UNROUTED else table
                 state = "done" if self._tables.one(warehouse, key).landed_id >= journal_id else "discarded"
             if state == "done":
@@ -174,7 +174,7 @@ class Housekeeping:
                 letters.discard(job_id)
 
     def _trim(self, warehouse: str) -> None:
-        """A crash between a publish and its trim leaves entries that have landed."""
+        """Trim entries that have landed: a crash between a publish and its trim leaves them."""
         landed = self._tables.all(warehouse)
         left = {
             row.table: landed[row.table].landed_id

@@ -1,7 +1,8 @@
 """The jobs of workers: lease, extend, fail, publish.
 
-A publish is one SQL transaction: the tables' new pointers, how far each has landed, the watermarks, and the
-end of the job. After a crash it has happened completely or not at all, and a repeat finds out which.
+A publish is one SQL transaction: it sets the new metadata of the tables, how far each has landed and the
+watermarks, and ends the job. After a crash it has happened completely or not at all, and a repeat finds out
+which.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class OtherJobs(Protocol):
 
 
 class JobService:
-    """What the routes for workers call."""
+    """The operations behind the routes for workers."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class JobService:
         journal.on_append = self._appended
 
     def _appended(self) -> None:
-        """Wake those who wait for a job, unless it is known already when the next is due."""
+        """Wake the requests that wait for a job, unless the next due time is already known."""
         if all(due_s <= time.monotonic() for due_s in list(self._cutter.next_due_s.values())):
             self.wakeup.wake()
 
@@ -95,8 +96,8 @@ class JobService:
     def lease(
         self, worker: str, warehouses: Collection[str], about: dict[str, Any], principal: str
     ) -> dict[str, Any] | None:
-        """The next job for this worker, if there is one: a batch with the tables that it writes to, else a
-        job of maintenance. A worker says `maintenance`: `also` or `only`; else it gets no job of that kind.
+        """Return the next job for this worker, if there is one: a batch with the tables that it writes to,
+        else another job. A worker sets `maintenance` to `also` or `only` to get maintenance jobs.
         """
         self._notice(worker, about)
         maintains = about.get("maintenance")
@@ -129,7 +130,7 @@ class JobService:
             job = self._staging.next_job(worker, [name for name in pending if name in warehouses])
         if job is None:
             return None
-        self.wakeup.wake()  # another request may have stood aside while this batch was staged
+        self.wakeup.wake()  # another request may have waited while this batch was staged
         return self._with_states(job, principal)
 
     def _with_states(self, job: dict[str, Any], principal: str) -> dict[str, Any] | None:
@@ -140,12 +141,12 @@ class JobService:
             return None
 
     def states(self, job_id: str, epoch: int, principal: str) -> list[dict[str, Any]]:
-        """The tables of a leased job as they are by now, for a worker that must do it again."""
+        """Return the tables of a leased job as they are now, for a worker that must process it again."""
         job = job_description(self._held(job_id, epoch), epoch)
         return list(with_states(self._catalog, principal, job)["tables"])
 
     def pause_s(self) -> float:
-        """How long a request for a job should wait before it looks again, unless it is woken."""
+        """Return how long a request for a job waits before it checks again, unless it is woken."""
         due_s = list(self._cutter.next_due_s.values())
         left_s = min(due_s, default=float("inf")) - time.monotonic()
         return min(max(left_s, 0.0), PAUSE_S_MAX)
@@ -158,27 +159,27 @@ class JobService:
     def _take_over(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         for job_id, epoch, state in self._jobs.due():
             if state == "staging":
-                self._jobs.forget(job_id, epoch)  # its process is gone; the journal has the changes
+                self._jobs.forget(job_id, epoch)  # its process has ended; the journal has the changes
                 continue
             job = self._jobs.get(job_id)
             if job is None or job.warehouse not in warehouses:
                 continue
             if job_description(job, epoch).get("kind") != "commit":
-                self._jobs.discard(job)  # a step of maintenance whose worker is gone: this frees the table
+                self._jobs.discard(job)  # a maintenance job whose worker has ended: this frees the table
                 continue
             if self._jobs.take(job_id, epoch, worker, LEASE_S):
                 return job_description(job, epoch + 1)
         return None
 
     def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
-        """How long the lease now lasts; LostLease if it is lost."""
+        """Extend a lease. Returns its new duration; LostLease if it is lost."""
         if not self._jobs.extend(job_id, epoch, progress, LEASE_S):
             raise LostLease(job_id, epoch)
         return LEASE_S
 
     def fail(self, job_id: str, epoch: int, error: str, *, retry: bool = True) -> None:
-        """Take a job back. One that fails again and again, or cannot succeed as it is, is cut anew: its
-        tables may not be any more what they were when it was staged, and the journal still has it all.
+        """Take a job back. A job that fails repeatedly, or cannot succeed, is cut anew: its tables may have
+        changed since it was staged, and the journal still has all changes.
         """
         job = self._held(job_id, epoch)
         self._metrics.failed("write")
@@ -204,10 +205,10 @@ class JobService:
     def publish(
         self, job_id: str, epoch: int, work: Work, principal: str, metrics: dict[str, Any]
     ) -> int | None:
-        """Make the batch visible and end its job; answers the number. A repeat answers the same."""
+        """Make the batch visible and end its job. Returns the number. A repeat returns the same."""
         job = self.get(job_id)
         if job.state == "done" and job.epoch == epoch:
-            self._after(job, PublishPlan.decode(job.landing))  # a crash may have come between
+            self._after(job, PublishPlan.decode(job.landing))  # the server may have crashed before this step
             return job.number
         job = self._held(job_id, epoch)
         landing = PublishPlan.decode(job.landing)
@@ -235,12 +236,13 @@ class JobService:
                 )
             faults.reach("job.finished")
 
-        # The journal forgets what is published: until the disk has the new files, the journal must have it.
+        # After the publish the journal is trimmed, so the new files must be on disk first.
         self._catalog.files.sync(self._catalog.warehouse(job.warehouse).root)
         try:
             number = work.publish(self._catalog, job.warehouse, principal, in_transaction)
         except Conflict:
-            # Two requests for the same publish may run at the same time, if the answer to the first was lost.
+            # Two requests for the same publish may run at the same time, if the response to the first was
+            # lost.
             job = self.get(job_id)
             if job.state != "done" or job.epoch != epoch:
                 raise
@@ -254,7 +256,7 @@ class JobService:
         return number
 
     def _after(self, job: Job, landing: PublishPlan) -> None:
-        """What may be lost: the journal forgets what landed, and the staged files go."""
+        """Trim the journal and delete the staged files. A crash may skip this: housekeeping repeats it."""
         self.wakeup.wake()  # the tables are free for their next batch
         for step in landing.steps:
             self._failures.pop((job.warehouse, step.table), None)
@@ -291,18 +293,18 @@ def job_description(job: Job, epoch: int) -> dict[str, Any]:
     return answer | {"epoch": epoch}
 
 
-# -- what a worker gets: a new table or column is described as it will be, and nothing of it is stored. The
-# worker sends the requirements and updates back with its publish.
+# -- the description that a worker gets. A new table or column is described as it will be; nothing is stored.
+# The worker sends the requirements and updates back with its publish.
 
-# What grows with the age of a table, and no worker needs.
+# Fields that grow with the age of a table and that no worker needs.
 _HISTORY = ("snapshot-log", "metadata-log", "statistics", "partition-statistics")
 State = dict[str, Any]
 
 
 def with_states(catalog: Catalog, principal: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    """The job with the states of its tables instead of the requests that lead to them.
+    """Return the job with the states of its tables instead of the requests that lead to them.
 
-    CommitFailed or AlreadyExists if a request does not fit the table any more: the job must be cut again.
+    CommitFailed or AlreadyExists if a request no longer fits the table: the job must be cut again.
     """
     state = CurrentState(catalog.database, catalog.entries, job["warehouse"], catalog.documents)
     return {**job, "tables": [_with_states(catalog, state, principal, table) for table in job["tables"]]}
@@ -332,8 +334,8 @@ def _with_states(
 
 
 def _ensure_namespace(catalog: Catalog, state: CurrentState, principal: str, namespace: Namespace) -> None:
-    """Not in the SQL transaction of the publish: two batches that need the same new namespace would wait for
-    each other.
+    """Create a namespace outside the SQL transaction of the publish: two batches that need the same new one
+    would wait for each other.
     """
     for depth in range(1, len(namespace.levels) + 1):
         level = Namespace(namespace.levels[:depth])
@@ -341,7 +343,7 @@ def _ensure_namespace(catalog: Catalog, state: CurrentState, principal: str, nam
             try:
                 namespaces.create(catalog, state, WriteContext(principal), level, {})
             except AlreadyExists:
-                continue  # another batch made it meanwhile
+                continue  # another batch created it meanwhile
 
 
 def _state(catalog: Catalog, state: CurrentState, identifier: Identifier, requests: list[Any]) -> State:
@@ -371,8 +373,8 @@ def _described(metadata: Mapping[str, Any], requirements: list[Any], updates: li
 
 # -- what a worker publishes
 
-Place = tuple[tuple[str, ...], str]  # namespace and name of a table
-Snapshots = Mapping[Place, int | None]
+TableRef = tuple[tuple[str, ...], str]  # namespace and name of a table
+Snapshots = Mapping[TableRef, int | None]
 
 
 class Work(Protocol):
@@ -380,12 +382,12 @@ class Work(Protocol):
         """The current snapshot of each table after the publish."""
         ...
 
-    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[Place, Snapshot]:
+    def rows(self, catalog: Catalog, warehouse: str) -> Mapping[TableRef, Snapshot]:
         """The rows of each table to which the publish adds a snapshot."""
         ...
 
     def publish(
         self, catalog: Catalog, warehouse: str, principal: str, in_transaction: InTransaction
     ) -> int | None:
-        """Make it visible and run `in_transaction`, in one SQL transaction; the number."""
+        """Publish and run `in_transaction`, in one SQL transaction. Returns the number."""
         ...

@@ -1,6 +1,7 @@
-"""Stage the next batch that is due as a job, and the one after it early.
+"""Stage the next batch that is due as a job, and the one after it in advance.
 
-One batch is cut at a time in this process, although several slots of a worker may ask at the same moment.
+One batch is cut at a time in this process, although several slots of a worker may request one at the same
+time.
 
 A table is in one job at a time, because a batch builds on the result of the one before it. That result is
 mostly known: the same columns, a higher journal id, newer watermarks. So while a worker writes one batch, the
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that was leased here, as far as a next batch may build on it."""
+    """A job that was leased here, with what the next batch may build on."""
 
     job_id: str
     warehouse: str
@@ -59,7 +60,7 @@ class PrestagedBatch:
 
 
 class Prestaging:
-    """At most one batch waits at a time. `running` are jobs that may get a successor."""
+    """At most one batch is prestaged at a time. `running` are jobs that may get a successor."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -68,7 +69,7 @@ class Prestaging:
         self.waiting: PrestagedBatch | None = None
 
     def begun(self, batch_range: BatchRange, batch: StagedBatch) -> None:
-        """A job was leased; what it says of its tables is what the next batch can build on."""
+        """Record a leased job and its tables, which the next batch can build on."""
         known = {_name(table): table for table in batch.tables}
         steps = {step.table: step for step in batch.steps if _is_plain(known.get(step.table))}
         if steps:
@@ -82,16 +83,16 @@ class Prestaging:
             self._running.pop(job_id, None)
 
     def running(self, warehouses: Collection[str]) -> list[RunningJob]:
-        """Those that are still being landed."""
+        """Return the jobs that are still being landed."""
         with self._lock:
             found = [one for one in self._running.values() if one.warehouse in warehouses]
         for one in found:
             if self._jobs.state(one.job_id) not in ("leased", "ready"):
-                self.ended(one.job_id)  # published through another server, or given up
+                self.ended(one.job_id)  # published through another server, or given back
         return [one for one in found if one.job_id in self._running]
 
     def take(self, warehouses: Collection[str]) -> tuple[PrestagedBatch | None, PrestagedBatch | None]:
-        """(the batch whose turn it is, the one whose turn will never come)."""
+        """Return (the prestaged batch that can be used now, the one that can never be used)."""
         one = self.waiting
         if one is None or one.batch_range.warehouse not in warehouses:
             return None, None
@@ -107,7 +108,7 @@ def _name(table: dict[str, Any]) -> TableName:
 
 
 def _is_plain(table: dict[str, Any] | None) -> bool:
-    """Whether the job leaves the table as it is, but for its rows."""
+    """Return whether the job changes only rows of the table."""
     return table is not None and not table["requests"] and table["rejects"] is None and bool(table["events"])
 
 
@@ -137,7 +138,7 @@ class JobStaging:
         self.staging_error: dict[tuple[str, TableName], str] = {}
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """The next batch that is due, as a job that this worker holds."""
+        """Return the next batch that is due, as a job that this worker has leased."""
         if not self._busy.acquire(blocking=False):
             return None
         try:
@@ -182,12 +183,12 @@ class JobStaging:
         return self._leased(batch_range, batch)
 
     def _conversion_job(self, warehouse: str, worker: str, needed: NeedsConversion) -> dict[str, Any] | None:
-        """A job in the lane of the table. Its changes stay in the journal and are staged again after it; the
-        other tables of the batch need not wait.
+        """Return a job that converts columns. The changes stay in the journal and are staged again after it;
+        the other tables of the batch do not wait.
         """
         job_id = uuid.uuid4().hex
         if not self._jobs.begin(job_id, warehouse, worker, [needed.table], LEASE_S):
-            return None  # another server was quicker
+            return None  # another server claimed it first
         described = {
             "id": job_id,
             "kind": CONVERT,
@@ -231,7 +232,7 @@ class JobStaging:
     # -- a batch that was staged while the one before it was landed
 
     def _prestaged_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """The batch that waited for a job, now that this is published."""
+        """Return the prestaged batch as a job, once the job before it is published."""
         due, void = self.prestaging.take(warehouses)
         if void is not None:
             self._delete(void.batch.files)
@@ -241,7 +242,7 @@ class JobStaging:
         if not self._jobs.begin(
             batch_range.job_id, batch_range.warehouse, worker, list(batch_range.ranges), STAGING_LEASE_S
         ):
-            self._delete(due.batch.files)  # another server was quicker
+            self._delete(due.batch.files)  # another server claimed it first
             return None
         if self._is_still_current(due):
             return self._leased(batch_range, due.batch)
@@ -252,7 +253,7 @@ class JobStaging:
     def _is_still_current(self, due: PrestagedBatch) -> bool:
         try:
             return self._process.is_current(due.batch_range, due.batch)
-        except CatalogError as error:  # the staging process died, or a database: it is cut again
+        except CatalogError as error:  # the staging process or a database failed: it is cut again
             _log.warning("what was staged ahead is lost", extra={"reason": error.message})
             return False
         except BaseException:
@@ -260,7 +261,7 @@ class JobStaging:
             raise
 
     def _prestage_next(self, warehouses: Collection[str]) -> None:
-        """Nothing else is due: stage what waits behind a job that is being landed, if it is much."""
+        """Stage what waits after a job that is being landed, if it is much and nothing else is due."""
         if self.prestaging.waiting is not None:
             return
         for running in self.prestaging.running(warehouses):
@@ -272,18 +273,18 @@ class JobStaging:
             try:
                 batch = self._process.prestage(batch_range, running.expected(batch_range.ranges))
             except CatalogError as error:
-                # Its turn will come, and then it fails or succeeds by itself.
+                # It is staged again when it is due, and then fails or succeeds by itself.
                 _log.info("not staged ahead", extra={"reason": error.message})
                 batch = None
             if batch is None:
-                self.prestaging.ended(running.job_id)  # not again behind this one
+                self.prestaging.ended(running.job_id)  # do not try again after this job
             else:
                 self.prestaging.waiting = PrestagedBatch(batch_range, batch, running)
             return
 
     @contextlib.contextmanager
     def _kept(self, batch_range: BatchRange) -> Iterator[None]:
-        """The claim on the tables lasts as long as their files take."""
+        """Extend the claim on the tables while their files are written."""
         over = threading.Event()
 
         def keep() -> None:
@@ -341,7 +342,7 @@ class LandingMetrics:
 
 
 class Wakeup:
-    """`wake` may be called from any thread; `wait` from any event loop."""
+    """Wakes waiting requests. `wake` may be called from any thread; `wait` from any event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -350,7 +351,7 @@ class Wakeup:
 
     @property
     def count(self) -> int:
-        """How often it was called. Read it before a look: what happens after it is not missed."""
+        """Return how often `wake` was called. Read it before a check, so that no later event is missed."""
         return self._count
 
     def wake(self) -> None:
@@ -362,7 +363,7 @@ class Wakeup:
                 loop.call_soon_threadsafe(event.set)
 
     async def wait(self, count: int, timeout_s: float) -> None:
-        """Until it was called more often than this, or the time is over."""
+        """Wait until `wake` was called more often than `count`, or the timeout is over."""
         mine = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             if self._count != count:

@@ -1,7 +1,7 @@
-"""Whether the journal and the catalog's database belong together, and are of the same time.
+"""Check that the journal and the catalog's database belong together and are equally recent.
 
-The catalog's database remembers the id of the journal and its head at each publish. Another journal, or an
-older copy of this one, would count from ids that have landed: new changes would be deleted as landed.
+The catalog's database stores the id of the journal and its head at each publish. Another journal, or an older
+copy of this one, would continue with ids that have landed: new changes would be deleted as landed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Of one warehouse: what is wrong, and up to which id changes have landed."""
+    """What is wrong in one warehouse, and up to which id changes have landed."""
 
     warehouse: str
     reason: str
@@ -52,7 +52,9 @@ class Mismatch:
 def find_mismatches(
     database: Database, journal: Journal, tables: LandingTables, warehouses: Collection[str]
 ) -> list[Mismatch]:
-    """What a person must decide about. An empty journal in place of a lost one is set to count on."""
+    """Return the problems that the operator must decide about. An empty journal in place of a lost one
+    continues its ids.
+    """
     found = []
     for warehouse in warehouses:
         # In this order: other servers may publish and trim meanwhile.
@@ -61,7 +63,7 @@ def find_mismatches(
         row = database.fetch_one(_ONE, {"w": warehouse})
         known_id, known_head = (str(row[0]), int(row[1])) if row is not None else (None, 0)
         top, head = max(landed, known_head), journal.head(warehouse)
-        # Without a row, what landed was landed by a version that remembered no journal.
+        # Without a row, an older version landed the changes and stored no journal id.
         is_foreign = known_id != journal.id if known_id is not None else bool(landed) and not head
         reason = None
         if is_foreign:
@@ -89,7 +91,7 @@ def _begin(database: Database, journal: Journal, warehouse: str, top: int) -> No
 
 
 def adopt(database: Database, journal: Journal, mismatch: Mismatch) -> None:
-    """Go on with this journal. Changes that it holds land behind all that has landed."""
+    """Continue with this journal. Its changes land after all that has landed."""
     if mismatch.is_foreign:
         shift_ids(journal.database, mismatch.warehouse, mismatch.known_head)
     raise_counter(journal.database, mismatch.warehouse, mismatch.known_head)

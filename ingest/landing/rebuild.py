@@ -1,7 +1,8 @@
-"""Rebuilds of mirrors from their changes tables: when one can be done, and the jobs for workers.
+"""Rebuild mirrors from their changes tables: check whether it is possible, and create the jobs for workers.
 
-A rebuild has the lane of its table, as a batch does. From its request on nothing lands in the table; changes
-are acknowledged and wait. The publish replaces all rows of the mirror in one commit and ends the request.
+A rebuild occupies the lane of its table, as a batch does. From its request on, nothing lands in the table;
+changes are acknowledged and wait. The publish replaces all rows of the mirror in one commit and ends the
+request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables, Tabl
 KIND = "rebuild"
 LEASE_S = 30.0
 LOOK_EVERY_S = 1.0
-ATTEMPTS_MAX = 4  # failures in a row before a person has to look
+ATTEMPTS_MAX = 4  # consecutive failures before an operator has to act
 REST_S = 2.0  # after the first failure; twice as long after each further one
 RESYNC = "resync it from its source, or drop the mirror and its changes table and load it anew"
 Metadata = Mapping[str, Any]
@@ -58,12 +59,13 @@ class Rebuilds:
         self.wake = wake
         self._looked_s = 0.0
         self._lock = threading.Lock()
-        self._failures: dict[tuple[str, TableName], tuple[int, float]] = {}  # times, not before
+        # failures, and the earliest time of the next attempt
+        self._failures: dict[tuple[str, TableName], tuple[int, float]] = {}
 
     # -- requests
 
     def request(self, warehouse: str, table: TableName, why: str, *, is_needed: bool = False) -> None:
-        """CannotRebuild says why not, and what to do instead."""
+        """Request a rebuild. CannotRebuild says why it is not possible, and what to do instead."""
         reason = self.why_not(warehouse, table)
         if reason is not None:
             raise CannotRebuild(reason)
@@ -74,7 +76,7 @@ class Rebuilds:
 
     def set_settings(self, warehouse: str, table: TableName, settings: TableSettings) -> None:
         """Set the settings of a table. If its mirror does not fit them, it is rebuilt before anything else
-        lands; CannotRebuild if it cannot be, and then nothing is set.
+        lands. CannotRebuild if that is not possible; then nothing is set.
         """
         landed, mirror = self._tables.one(warehouse, table), self._mirrors.one(warehouse, table)
         why = _why_rebuild(landed, settings) if landed.number is not None else None
@@ -93,8 +95,8 @@ class Rebuilds:
         self.wake()
 
     def why_not(self, warehouse: str, table: TableName, settings: TableSettings | None = None) -> str | None:
-        """Why the mirror of a table cannot be rebuilt from its changes table; None if it can. `settings` are
-        those that the table is going to have.
+        """Return why the mirror of a table cannot be rebuilt from its changes table; None if it can.
+        `settings` are the new settings of the table.
         """
         label, mirror = ".".join(table), self._mirrors.one(warehouse, table)
         if mirror is None:
@@ -116,14 +118,14 @@ class Rebuilds:
         return None
 
     def state(self, warehouse: str, table: TableName) -> dict[str, Any]:
-        """The mirror as `GET …/ingest` shows it."""
+        """Return the mirror as `GET …/ingest` shows it."""
         mirror = self._mirrors.one(warehouse, table)
         if mirror is None:
             return {}
         return shown(mirror, self._progress(warehouse, table) if mirror.rebuild is not None else None)
 
     def _progress(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
-        """How far the job is that rebuilds the table; None if none runs."""
+        """Return the progress of the job that rebuilds the table; None if none runs."""
         job_id = self._jobs.of_table(warehouse, table)
         job = self._jobs.get(job_id) if job_id is not None else None
         if job is None or job.state != "leased" or job.kind != KIND:
@@ -134,7 +136,7 @@ class Rebuilds:
     # -- jobs
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """A rebuild whose table no other job has. None if there is none."""
+        """Return a rebuild whose table is in no other job. None if there is none."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -151,7 +153,7 @@ class Rebuilds:
         return None
 
     def fail(self, job: Job, error: str, *, retry: bool) -> None:
-        """Free the table. It is tried again in a while, unless another try cannot help."""
+        """Free the table. The rebuild is tried again later, unless another attempt cannot succeed."""
         if not self._jobs.discard(job):
             raise LostLease(job.id, job.epoch)
         (step,) = PublishPlan.decode(job.landing).steps
@@ -189,7 +191,7 @@ class Rebuilds:
         return description | {"epoch": 1}
 
     def _describe(self, job_id: str, warehouse: str, table: TableName) -> tuple[dict[str, Any], PublishPlan]:
-        """The job as a worker gets it, and what its publish sets. The lane is ours by now."""
+        """Return the job as a worker gets it, and what its publish sets. The tables are claimed already."""
         reason = self.why_not(warehouse, table)
         if reason is not None:
             raise CannotRebuild(reason)
@@ -235,7 +237,7 @@ class Rebuilds:
         return job, PublishPlan(commit_us, [], [step])
 
     def _key(self, landed: LandedTable, mirror: Metadata | None) -> Key:
-        """Today's key."""
+        """Return the current key."""
         if landed.settings.key:
             return Key(tuple(landed.settings.key), SETTING)
         if landed.known_key:
@@ -263,7 +265,7 @@ def _why_rebuild(landed: LandedTable, settings: TableSettings) -> str | None:
 
 
 def shown(mirror: Mirror, progress: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A mirror as JSON."""
+    """Return a mirror as JSON."""
     state = "none" if mirror.rebuild is None else "requested" if progress is None else "running"
     return {
         "key": list(mirror.key) or None,
@@ -290,7 +292,7 @@ def rebuilt_table(
     changes: Metadata,
     key: tuple[str, ...],
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns of a rebuilt mirror, and the catalog requests that create it or give it the key."""
+    """Return the columns of a rebuilt mirror, and the catalog requests that create it or set its key."""
     from ingest.staging.targets import (
         TABLE_PROPERTIES,
         commit_table,
@@ -300,10 +302,10 @@ def rebuilt_table(
     )
     from ingest.types.schema_plan import partition_spec, plan, with_identifiers
 
-    told, stamp = set(settings.names.values()), settings.names["commit-timestamp"]
+    added_names, stamp = set(settings.names.values()), settings.names["commit-timestamp"]
     source = current_schema(changes)
     assert source is not None
-    types = {field["name"]: field["type"] for field in source["fields"] if field["name"] not in told}
+    types = {field["name"]: field["type"] for field in source["fields"] if field["name"] not in added_names}
     missing = [column for column in key if column not in types]
     if missing:
         raise CannotRebuild(
@@ -329,7 +331,7 @@ def rebuilt_table(
 
 
 def _has_rows(changes: Metadata, rows: int) -> bool:
-    """Whether the changes table has as many rows as batches have written."""
+    """Return whether the changes table has as many rows as batches have written."""
     current = changes.get("current-snapshot-id")
     for snapshot in changes.get("snapshots") or ():
         if snapshot["snapshot-id"] == current:

@@ -1,4 +1,4 @@
-"""Resync of a table: its source sends it again as a whole, and what the source no longer has is deleted."""
+"""Resync of a table: the source sends all rows again, and rows that the source no longer has are deleted."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ class ResyncService:
         self._lifetime_ms = int(lifetime_s * 1000)
 
     def begin(self, warehouse: str, table: TableName) -> Resync:
-        """From now on, the changes of the table wait for the end. Conflict if a resync cannot work."""
+        """Begin a resync: from now on, the changes of the table wait for its end. Conflict if a resync cannot
+        work.
+        """
         self._require_mirror(warehouse, table)
         resync = self._resyncs.begin(warehouse, table, self._journal.head(warehouse))
-        # A batch that was cut before the row above could be seen ends at or before this id.
+        # A batch that was cut before the row above became visible ends at or before this id.
         self._resyncs.begin_later(warehouse, resync, self._journal.head(warehouse))
         return self._resyncs.known(warehouse, table)
 
     def end(self, warehouse: str, table: TableName) -> Resync:
-        """All rows have been acknowledged. May be repeated."""
+        """End a resync after all rows have been acknowledged. May be repeated."""
         resync = self._resyncs.known(warehouse, table)
         if resync.state == "open":
             request = ParsedRequest("resync", 1, [marker(resync, table)])
@@ -51,7 +53,9 @@ class ResyncService:
         return resync
 
     def abort(self, warehouse: str, table: TableName) -> Resync:
-        """The changes that waited land as if there had been no resync. Conflict if it has been published."""
+        """Abort a resync: the changes that waited land as if there had been none. Conflict if it has been
+        published.
+        """
         resync = self._resyncs.known(warehouse, table)
         self._resyncs.give_up(warehouse, resync, "aborted", "it was aborted by a request")
         found = self._resyncs.known(warehouse, table)
@@ -60,18 +64,18 @@ class ResyncService:
         return found
 
     def load(self, warehouse: str, table: TableName) -> Resync:
-        """The last one of the table."""
+        """Return the last resync of the table."""
         return self._resyncs.known(warehouse, table)
 
     def progress(self, warehouse: str, resync: Resync) -> tuple[int, int]:
-        """Events and bytes that wait for the end."""
+        """Return the events and bytes that wait for the end."""
         if not resync.is_running:
             return 0, 0
         head = self._journal.head(warehouse)
         return self._journal.size(warehouse, {resync.table: resync.begin_id}, head)
 
     def mark(self, warehouse: str, changes: Sequence[Change]) -> None:
-        """Rows of a load that belong to an open resync are events of their own."""
+        """Give rows of a load that belong to an open resync their own identity."""
         running = self._resyncs.running(warehouse)
         for change in changes if running else ():
             resync = running.get(change.table)
@@ -79,14 +83,14 @@ class ResyncService:
                 mark_read(change, resync.generation)
 
     def loaded(self, warehouse: str, tables: Collection[TableName]) -> None:
-        """A producer says that it has sent the last row of these tables."""
+        """End the resyncs of tables whose last row a producer has announced."""
         running = self._resyncs.running(warehouse)
         for table in tables:
             if table in running and running[table].state == "open":
                 self.end(warehouse, table)
 
     def expire(self, warehouse: str, now_ms: int) -> None:
-        """Give up resyncs that take too long, or that fill the journal."""
+        """Expire resyncs that take too long, or that fill the journal."""
         for table, resync in self._resyncs.running(warehouse).items():
             if resync.state != "open":
                 continue

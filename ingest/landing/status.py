@@ -1,7 +1,7 @@
 """The status of landing: what is visible, what is pending, which workers are alive.
 
 A worker's row is written when it requests a job. A supervisor is the process that starts a worker beside a
-server; its row names that worker and says why it does not run, or has no reason while it runs.
+server; its row names that worker and the reason why it does not run, if there is one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ READY = "starting: the worker is ready, and has not asked for work yet"
 NO_WORKER = "not running: no worker has asked for work in the last minute, start one with `calve worker`"
 _SUPERVISOR = "supervisor "
 
-Row = tuple[str, int, dict[str, Any]]  # name, last seen in ms, what it said
+Row = tuple[str, int, dict[str, Any]]  # name, last seen in ms, facts
 
 
 def supervisor_row(origin: str, worker: str | None, reason: str | None) -> tuple[str, dict[str, Any]]:
-    """The name and the content of a supervisor's row; `origin` tells supervisors apart."""
+    """Return the name and the content of a supervisor's row; `origin` identifies the supervisor."""
     return f"{_SUPERVISOR}{origin}", {"worker": worker, "reason": reason}
 
 
 def shown_workers(rows: Iterable[Row], now_ms: int) -> list[dict[str, Any]]:
-    """The workers of the last minutes, as /status shows them."""
+    """Return the workers of the last minutes, as /status shows them."""
     rows = list(rows)
     ended = {about.get("worker") for about in _supervisors(rows, now_ms) if about.get("reason")}
     return [
@@ -52,7 +52,7 @@ def shown_workers(rows: Iterable[Row], now_ms: int) -> list[dict[str, Any]]:
 
 
 def worker_state(rows: Iterable[Row], now_ms: int) -> str:
-    """`ok` if a worker runs, else why none does and what to do."""
+    """Return `ok` if a worker runs, else why none does and what to do."""
     rows = list(rows)
     if any(worker["alive"] for worker in shown_workers(rows, now_ms)):
         return OK
@@ -60,12 +60,12 @@ def worker_state(rows: Iterable[Row], now_ms: int) -> str:
     reasons = [about["reason"] for about in supervisors if about.get("reason")]
     if reasons:
         return str(reasons[0])
-    # Its supervisor says that the worker is ready; its first request for work is on the way.
+    # Its supervisor reports that the worker is ready; its first request for a job is about to arrive.
     return READY if any(about.get("worker") for about in supervisors) else NO_WORKER
 
 
 def _supervisors(rows: list[Row], now_ms: int) -> list[dict[str, Any]]:
-    """What supervisors said in the last minute; one that still has a reason repeats it."""
+    """Return the reports of supervisors in the last minute; one with a reason repeats it."""
     recent = [row for row in rows if row[0].startswith(_SUPERVISOR) and abs(now_ms - row[1]) < GONE_MS]
     return [about for _, _, about in sorted(recent, key=lambda row: -row[1])]
 
@@ -76,7 +76,7 @@ def _supervisors(rows: list[Row], now_ms: int) -> list[dict[str, Any]]:
 class LandingStatus:
     """Queries the database each time, so its methods may block: call them in threads, not on the event loop.
 
-    They raise `Unavailable` if the database does not answer.
+    They raise `Unavailable` if the database does not respond.
     """
 
     def __init__(
@@ -100,19 +100,19 @@ class LandingStatus:
         self._job_service = job_service
 
     def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, int]:
-        """The journal id up to which each table is visible; 0 where nothing ever landed.
+        """Return the journal id up to which each table is visible; 0 if nothing ever landed.
 
         Every change and every dead letter of the table up to that id is in a snapshot that all engines see.
-        The id never falls. It may be smaller than the journal's head where nothing of the table is pending.
+        The id never decreases. It may be smaller than the journal's head if nothing of the table is pending.
         """
         return {table: row.landed_id for table, row in self._tables.some(warehouse, tables).items()}
 
     def rows(self, warehouse: str, tables: Collection[TableName]) -> Mapping[TableName, LandedTable]:
-        """The newest publish of each table."""
+        """Return the newest publish of each table."""
         return self._tables.some(warehouse, tables)
 
     def waiting_up_to(self, warehouse: str, journal_id: int) -> list[TableName]:
-        """Tables with changes at or below this id that are not visible yet."""
+        """Return tables with changes at or below this id that are not visible yet."""
         rows = self._tables.all(warehouse)
         return [
             waiting.table
@@ -129,8 +129,8 @@ class LandingStatus:
         self._job_service.wakeup.wake()
 
     def explain_table(self, warehouse: str, table: TableName) -> dict[str, Any]:
-        """The settings, and where they are known the schema and the key that rows were landed by. The table
-        need not exist yet.
+        """Return the settings, and, if they are known, the schema and the key by which rows were landed. The
+        table need not exist yet.
         """
         landed = self._tables.one(warehouse, table)
         settings = landed.settings
@@ -150,7 +150,7 @@ class LandingStatus:
         }
 
     def status(self, warehouse: str) -> dict[str, Any]:
-        """Jobs, workers, watermarks, lag and dead letters, as JSON."""
+        """Return jobs, workers, watermarks, lag and dead letters, as JSON."""
         now_ms = time.time_ns() // 1_000_000
         rows = self._tables.all(warehouse)
         pending = {row.table: row for row in self._journal.pending(warehouse)}
@@ -158,7 +158,7 @@ class LandingStatus:
         for mark in self._tables.watermarks(warehouse):
             shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
             marks.setdefault(mark.table, {})[mark.source] = shown
-        # What waited may have been landed through another server since.
+        # Changes that were waiting may have landed through another server meanwhile.
         failed = {
             table: why
             for table, why in self._job_service.staging_error(warehouse).items()
@@ -212,7 +212,7 @@ class LandingStatus:
         }
 
     def readiness(self) -> dict[str, str]:
-        """Whether a worker lands changes. Without one they are still accepted and kept."""
+        """Return whether a worker lands changes. Without one they are still accepted and stored."""
         return {"worker": worker_state(self._jobs.workers(), time.time_ns() // 1_000_000)}
 
     def _stalled(
@@ -233,7 +233,7 @@ def _paused(pause: Pause) -> dict[str, Any]:
 
 
 def _mirror(mirror: Mirror | None) -> dict[str, Any]:
-    """The key of a mirror, doubts about it, and when and why it was rebuilt."""
+    """Return the key of a mirror, doubts about it, and when and why it was rebuilt."""
     if mirror is None:
         return {}
     found: dict[str, Any] = {"key": list(mirror.key), "key-reason": mirror.key_reason}
@@ -257,7 +257,7 @@ def _held(
     pending: Pending | None,
     resync: Resync | None,
 ) -> dict[str, Any]:
-    """Why changes of a table wait, if they have to; and its last resync."""
+    """Return why changes of a table wait, if they do, and its last resync."""
     if resync is not None:
         shown: dict[str, Any] = {"state": resync.state, "generation": resync.generation}
         shown |= {"changed-ms": resync.changed_ms}
@@ -274,7 +274,7 @@ def _held(
 
 
 def _written(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By which way each table was written lately: by Spark `tasks`, or by `merge` and why."""
+    """Return how each table was last written: by Spark `tasks`, or by `merge` with the reason."""
     found: dict[str, dict[str, Any]] = {}
     for job in jobs:
         tables = orjson.loads(job["progress"]).get("tables") if job["state"] == "done" else None
@@ -286,7 +286,7 @@ def _written(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _converting(jobs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The tables whose columns are being converted, and how far that is. Their changes wait."""
+    """Return the tables whose columns are being converted, with the progress. Their changes wait."""
     found: dict[str, dict[str, Any]] = {}
     for job in jobs:
         progress = orjson.loads(job["progress"])
