@@ -1,1 +1,1 @@
-"""Sources under control: which of their tables and columns are stored, and what is paused."""
+"""Rules and pauses of sources: which of their tables and columns are stored, and which do not land."""

@@ -1,4 +1,4 @@
-"""Sources over HTTP: list them, set what of them is stored, pause and resume them."""
+"""Sources over HTTP: list them, set their rules, pause and resume them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SourceTable(BaseModel):
 
 
 class Source(BaseModel):
-    """More fields may be added."""
+    """A source. More fields may be added."""
 
     name: str
     state: str = Field(description="running or paused")
@@ -120,7 +120,7 @@ def list_sources(
     page_token: Annotated[str | None, Query(alias="pageToken")] = None,
     page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
 ) -> Any:
-    """The sources by name: those that have rules, are paused, or have sent changes."""
+    """List the sources by name: those that have rules, are paused, or have sent changes."""
     found = [facts for name, facts in overview.all(warehouse).items() if name > (page_token or "")]
     page = [_shown(facts) for facts in found[:page_size]]
     return {"sources": page, "next_page_token": page[-1]["name"] if len(found) > page_size else None}
@@ -128,7 +128,7 @@ def list_sources(
 
 @router.get(_PATH, operation_id="loadSource", response_model=Source)
 def load_source(overview: OverviewOf, warehouse: ReaderWarehouse, source: SourceOf) -> Any:
-    """One source: its rules, and how far it has landed."""
+    """Load one source: its rules, and how far it has landed."""
     return _shown(_known(overview, warehouse, source))
 
 
@@ -157,7 +157,7 @@ def pause_source(
     source: SourceOf,
     body: Annotated[PauseRequest | None, Body()] = None,
 ) -> Any:
-    """Pause a source: its changes are acknowledged and kept in the journal, and none of them lands until it
+    """Pause a source: its changes are acknowledged and stored in the journal, and none of them lands until it
     is resumed. A table that other sources feed too lands up to the first change that waits. A batch that is
     being landed is finished.
     """
@@ -167,7 +167,7 @@ def pause_source(
 
 @router.post(_PATH + "/resume", operation_id="resumeSource", response_model=Source)
 def resume_source(store: StoreOf, overview: OverviewOf, warehouse: WriterWarehouse, source: SourceOf) -> Any:
-    """Land what has waited, and what comes."""
+    """Resume a source: its waiting changes land."""
     facts = _known(overview, warehouse, source)
     store.resume_source(warehouse, source)
     facts.pause = None

@@ -1,4 +1,4 @@
-"""Columns that are dropped or hashed: nothing of their values goes on to the journal. Pure.
+"""Drop or hash columns, so that their values do not reach the journal. Pure.
 
 A hash is HMAC-SHA256 of the value's text with a secret salt, as 64 hexadecimal digits. Equal values have
 equal hashes, so a hashed column can be joined and can be a key. Null stays null.
@@ -17,11 +17,11 @@ from ingest.sources.rules import ROW_ID, TableRules
 
 HIDDEN = "***"
 UNREADABLE = b'"***"'
-TEXT_CHARS_MIN = 3  # shorter texts are in every sentence
+TEXT_CHARS_MIN = 3  # shorter texts occur in almost every sentence
 
 
 def hashed(value: Any, salt: bytes) -> str | None:
-    """None for null."""
+    """Return the hash of a value; None for null."""
     return None if value is None else hmac.digest(salt, _bytes(value), "sha256").hex()
 
 
@@ -32,8 +32,8 @@ def _bytes(value: Any) -> bytes:
 
 
 def hide(change: Change, rules: TableRules, salt: bytes) -> Change:
-    """The change without the dropped columns and with hashes for the hashed ones. Refused if that is not
-    possible.
+    """Return the change without the dropped columns and with hashes for the hashed ones. Refused if that is
+    not possible.
     """
     dropped_key = [column for column in change.key or () if column in rules.dropped]
     if dropped_key:
@@ -54,7 +54,7 @@ def hide(change: Change, rules: TableRules, salt: bytes) -> Change:
 
 
 def _values(change: Change, rules: TableRules) -> set[str]:
-    """The texts that must not be seen."""
+    """Return the texts that must not be stored."""
     rows = [row for row in (change.before, change.after) if row is not None]
     found = (row[column] for row in rows for column in rules.hidden if column in row)
     return {_bytes(value).decode("utf-8", "replace") for value in found if value is not None}
@@ -67,7 +67,7 @@ def _require_no_value_in_row_id(change: Change, rules: TableRules, values: set[s
     for row in (change.before, change.after):
         for column, value in (row or {}).items():
             if column not in rules.hidden and str(value) == row_id:
-                return  # the row is named by a column that everybody may see
+                return  # the row is identified by a column that is not hidden
     raise Refused(
         "hidden-row-id",
         f"`{ROW_ID}` has the value of a column that the rules of the source hide: "
@@ -92,7 +92,7 @@ def _row_id(change: Change, rules: TableRules, salt: bytes) -> str | None:
 
 
 def _identity(identity: str, values: set[str], salt: bytes) -> str:
-    """Some producers name an event by values of its row. A repeat of the event has the same hash."""
+    """Hash an identity that contains hidden values. A repeat of the event has the same hash."""
     is_telling = any(value and value in identity for value in values)
     return hashed(identity, salt) or "" if is_telling else identity
 
@@ -110,7 +110,9 @@ def _declared(declared: Declared | None, rules: TableRules) -> Declared | None:
 
 
 def hide_content(reject: Reject, salt: bytes) -> Reject:
-    """An event that could not be read may have any column anywhere: only the names of its fields are kept."""
+    """Keep only the names of the fields of an event that could not be parsed: any field may have a hidden
+    value.
+    """
     texts: set[str] = set()
     try:
         outline = original_of(_outline(decode(reject.original), texts))
@@ -127,7 +129,7 @@ def hide_content(reject: Reject, salt: bytes) -> Reject:
 
 
 def _outline(value: Any, texts: set[str]) -> Any:
-    """The value with `***` for each text and number, which are added to `texts`."""
+    """Return the value with `***` for each text and number, which are added to `texts`."""
     if isinstance(value, dict):
         return {name: _outline(item, texts) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What is known of the sources of a warehouse: rules, pauses, how far each has landed."""
+"""Collect the facts about the sources of a warehouse: rules, pauses, how far each has landed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Of a source that counts its events."""
+    """The numbers of a source that numbers its events."""
 
     count: int
     last: int
@@ -52,7 +52,7 @@ class SourceOverview:
         self._store = store
 
     def all(self, warehouse: str) -> dict[str, SourceFacts]:
-        """Every source that has rules, is paused, has sent a change, or counts its events."""
+        """Return every source that has rules, is paused, has sent a change, or numbers its events."""
         return gathered(
             self._store.rules(warehouse).by_source,
             self._store.pauses(warehouse).sources,
@@ -66,7 +66,7 @@ class SourceOverview:
 
 
 def _pending(rows: Sequence[tuple[TableName, str, int, int]]) -> dict[str, int]:
-    """Events by source. An entry with several sources counts for each of them."""
+    """Return the pending events by source. An entry with several sources counts for each of them."""
     found: dict[str, int] = {}
     for _, names, _, events in rows:
         for name in names.split(SEPARATOR):

@@ -1,14 +1,16 @@
-"""Patterns for table names: `*` stands for any characters. Pure.
+"""Match table names with patterns, in which `*` stands for any characters. Pure.
 
-Matching takes time in proportion to the lengths of both texts. Patterns are set by users and names are sent
-by producers, so a regular expression could be made slow.
+Matching takes time in proportion to the lengths of both texts. Users set patterns and producers send names,
+so a regular expression could be made slow on purpose.
 """
 
 from __future__ import annotations
 
 
 def matched(pattern: str, name: str) -> list[str] | None:
-    """What each `*` stands for, each as short as possible but the last; None if the name does not match."""
+    """Return the text that each `*` matches, each as short as possible except the last; None if the name does
+    not match.
+    """
     first, *parts = pattern.split("*")
     if not parts:
         return [] if name == pattern else None
@@ -28,6 +30,6 @@ def matched(pattern: str, name: str) -> list[str] | None:
 
 
 def filled(pattern: str, parts: list[str]) -> str:
-    """The pattern with its `*` replaced by these texts, in order."""
+    """Return the pattern with its `*` replaced by these texts, in order."""
     first, *rest = pattern.split("*")
     return first + "".join(part + piece for part, piece in zip(parts, rest, strict=False))

@@ -18,7 +18,7 @@ from ingest.sources.patterns import filled, matched
 
 RULES_MAX = 1000  # of each kind
 PATTERN_CHARS_MAX = 1000
-ROW_ID = "rowId"  # stands for the name that a producer gives to a row, among the columns
+ROW_ID = "rowId"  # the producer's id of a row, in a list of columns
 
 Columns = tuple[tuple[str, tuple[str, ...]], ...]  # pattern of tables, names of columns
 
@@ -33,7 +33,7 @@ class SourceRules:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SourceRules:
-        """From JSON. Invalid names the rule that cannot be used."""
+        """Parse JSON. Invalid names the rule that cannot be used."""
         return cls(
             _patterns("include", given.get("include", ())),
             _patterns("exclude", given.get("exclude", ())),
@@ -58,9 +58,9 @@ class SourceRules:
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """What the rules of a source say of one table."""
+    """The rules of a source for one table."""
 
-    table: TableName  # as it is called in the lake
+    table: TableName  # its name in the warehouse
     is_excluded: bool
     dropped: frozenset[str]
     hashed: frozenset[str]

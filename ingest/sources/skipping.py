@@ -1,4 +1,4 @@
-"""Skip changes of a table that cannot land: they become dead letters, and the table goes on behind them."""
+"""Skip changes of a table that cannot land: they become dead letters, and later changes can land."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Skipping:
         self._store = store
 
     def skip(self, warehouse: str, table: TableName, up_to: int | None) -> tuple[int, int]:
-        """How many events were skipped, and up to which journal id. Conflict if the table is not paused.
+        """Skip changes. Returns the number of events, and the journal id up to which they were skipped.
+        Conflict if the table is not paused.
 
-        The letters are stored first and opened last: after a crash between, housekeeping opens or deletes
-        them, by how far the table has landed.
+        The letters are stored first and opened last. After a crash between the two, housekeeping opens or
+        deletes them, depending on how far the table has landed.
         """
         from ingest.change import original_of
         from ingest.journal.dead_letters import change_as_json

@@ -1,4 +1,4 @@
-"""The rules and pauses of sources: kept in SQL, and applied to what a request brings."""
+"""The rules and pauses of sources: stored in SQL, and applied to each request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXCLUDED = "the rules of the source exclude its table"
 
 @dataclass(frozen=True, slots=True)
 class WarehouseRules:
-    """The rules of all sources of a warehouse, by the name of the source as SQL has it."""
+    """The rules of all sources of a warehouse, by the name of the source in SQL."""
 
     by_source: Mapping[str, SourceRules] = field(default_factory=dict)
     salt: bytes = b""
@@ -52,8 +52,8 @@ NO_RULES = WarehouseRules()
 
 
 def apply(parsed: ParsedRequest, rules: WarehouseRules) -> ParsedRequest:
-    """The request as it may be stored. Excluded changes are kept without their rows: they have been received,
-    and a source that counts its changes or announces the size of a transaction counts them too.
+    """Return the request as it may be stored. Excluded changes are kept without their rows: they have been
+    received, and a source that numbers its changes or announces the size of a transaction counts them too.
     """
     if not _concerns(parsed, rules):
         return parsed
@@ -74,7 +74,9 @@ def apply(parsed: ParsedRequest, rules: WarehouseRules) -> ParsedRequest:
 
 
 def hide_columns(changes: Sequence[Change], rules: WarehouseRules) -> list[Change]:
-    """Changes of events that a person has fixed, or that were stored before the rules were set."""
+    """Hide columns in changes of events that a user has fixed, or that were stored before the rules
+    were set.
+    """
     found = []
     for change in changes:
         own = rules.of(change.source)
@@ -87,7 +89,7 @@ def _concerns(parsed: ParsedRequest, rules: WarehouseRules) -> bool:
     if not rules.by_source:
         return False
     if parsed.columns is not None and parsed.columns.size == parsed.events:
-        return rules.of(parsed.columns.same["source"]) is not None  # the columns stay columns if not
+        return rules.of(parsed.columns.same["source"]) is not None  # otherwise the columns stay columns
     return True
 
 
@@ -171,7 +173,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """What is paused in a warehouse. Sources by their name in SQL."""
+    """The paused sources and tables of a warehouse. Sources by their name in SQL."""
 
     sources: dict[str, Pause]
     tables: dict[TableName, Pause]
@@ -185,7 +187,7 @@ class SourceStore:
         self._lock = threading.Lock()
 
     def rules(self, warehouse: str) -> WarehouseRules:
-        """At most a second old."""
+        """Return the rules; at most a second old."""
         known = self._known.get(warehouse)
         now_s = self._clock()
         if known is not None and now_s - known[0] < AGE_S_MAX:
@@ -197,7 +199,7 @@ class SourceStore:
         return found
 
     def set_rules(self, warehouse: str, source: str, rules: SourceRules) -> None:
-        """All sources of a warehouse have one salt, so that their hashes can be joined."""
+        """Set the rules. All sources of a warehouse share one salt, so that their hashes can be joined."""
 
         def work(connection: sa.Connection) -> None:
             with self._lock:
@@ -210,7 +212,7 @@ class SourceStore:
         self._known.pop(warehouse, None)
 
     def delete_rules(self, warehouse: str, source: str) -> None:
-        """NoSuchSource if it has none."""
+        """Delete the rules of a source. NoSuchSource if it has none."""
         where = {"w": warehouse, "s": name_key(source)}
         deleted = self._database.write(lambda connection: connection.execute(_DELETE, where).rowcount)
         self._known.pop(warehouse, None)
@@ -242,7 +244,7 @@ class SourceStore:
         self._resume(warehouse, "table", table_key(table))
 
     def _pause(self, warehouse: str, kind: Kind, name: str, reason: str) -> None:
-        """A pause that is repeated gets the new reason, and keeps its time."""
+        """Pause. A repeated pause gets the new reason, and keeps its time."""
         values = {"w": warehouse, "k": kind, "n": name, "reason": reason, "now": _now_ms()}
         self._database.write(lambda connection: connection.execute(_PAUSE, values))
 
@@ -253,7 +255,7 @@ class SourceStore:
     # -- lifetime
 
     def forget_others(self, existing: Callable[[], Collection[str]]) -> None:
-        """Delete what is left of warehouses that were dropped."""
+        """Delete the rows of warehouses that were dropped."""
 
         def work(connection: sa.Connection) -> None:
             for table in (landing_sources, landing_pauses):

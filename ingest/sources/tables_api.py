@@ -1,4 +1,4 @@
-"""Tables under control, over HTTP: pause, resume, skip what cannot land."""
+"""Control the landing of a table over HTTP: pause, resume, skip changes that cannot land."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def pause_table(
     identifier: TableDep,
     body: Annotated[PauseRequest | None, Body()] = None,
 ) -> Any:
-    """Pause a table: its changes are acknowledged and wait, as does each source transaction that touches it.
-    Other tables go on. A batch that is being landed is finished.
+    """Pause a table: its changes are acknowledged and wait, as does each source transaction that contains it.
+    Other tables continue. A batch that is being landed is finished.
     """
     table = _name(identifier)
     store.pause_table(warehouse, table, (body or PauseRequest.model_validate({})).reason)
@@ -66,7 +66,7 @@ def pause_table(
 
 @router.post(_PATH + "/resume", operation_id="resumeTable", response_model=TableControl)
 def resume_table(store: StoreOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
-    """Land what has waited, and what comes."""
+    """Resume a table: its waiting changes land."""
     table = _name(identifier)
     store.resume_table(warehouse, table)
     return _shown(store, warehouse, table)
@@ -84,8 +84,8 @@ def skip_changes(
     identifier: TableDep,
     body: Annotated[SkipRequest | None, Body()] = None,
 ) -> Any:
-    """Make dead letters of the changes that wait first, so that the table goes on behind them. The table must
-    be paused. They can be fixed and replayed.
+    """Turn the oldest waiting changes into dead letters, so that later changes can land. The table must be
+    paused. The letters can be fixed and replayed.
     """
     up_to = body.up_to if body is not None else None
     skipped, landed_id = skipping.skip(warehouse, _name(identifier), up_to)

@@ -1,1 +1,1 @@
-"""Staging: a range of the journal becomes typed Parquet files and the description of a job."""
+"""Turn a range of the journal into typed Parquet files and the description of a job."""

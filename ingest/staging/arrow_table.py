@@ -1,4 +1,6 @@
-"""Changes to the Arrow table that a worker reads: the row columns, typed, then the reserved columns."""
+"""Convert changes to the Arrow table that a worker reads: the typed row columns, then the reserved
+columns.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,19 @@ from ingest.types.schema_plan import ROW_ID, STAGING_PREFIX, Column, SchemaPlan
 from ingest.types.values import json_text, json_texts
 
 ROWS_AT_A_TIME = 128
-COLUMNS_AT_A_TIME = 64  # a wide table's values are not all listed at once
+COLUMNS_AT_A_TIME = 64  # limits the memory for the values of a wide table
 
 _Apart = Callable[[Row], tuple[Any, ...]]
 
 
 def columns_of(rows: Sequence[Row], names: Sequence[str]) -> Iterator[list[Any]]:
-    """The values of each of the columns, None where a row lacks it."""
+    """Return the values of each of the columns, None where a row lacks it."""
     for first in range(0, len(names), COLUMNS_AT_A_TIME):
         yield from _some(rows, names[first : first + COLUMNS_AT_A_TIME])
 
 
 def _some(rows: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
-    if len(names) == 1:  # itemgetter would answer no tuple
+    if len(names) == 1:  # itemgetter with one name returns no tuple
         return [[row.get(names[0]) for row in rows]]
     apart: _Apart = itemgetter(*names)
     nulls: Row = dict.fromkeys(names)
@@ -53,7 +55,9 @@ _TIME_MS_MAX = LONG_END // 1_000 - 1
 
 
 def change_metadata(changes: Sequence[Change], fallback_ids: Sequence[str]) -> dict[str, pa.Array]:
-    """`fallback_ids[row]` names an event that has neither identity nor number."""
+    """Return the reserved columns. `fallback_ids[row]` identifies an event that has neither identity nor
+    number.
+    """
     return {
         "operation": text_column([change.operation for change in changes]),
         "source_timestamp": time_column([change.time_ms for change in changes]),
@@ -76,7 +80,7 @@ def time_column(times_ms: list[int | None]) -> pa.Array:
 
 
 def _time_us(time_ms: int | None) -> int | None:
-    """A clock that is beyond all time says nothing."""
+    """Return the time in microseconds; None if it is out of range."""
     return None if time_ms is None or abs(time_ms) > _TIME_MS_MAX else int(time_ms) * 1_000
 
 
@@ -91,7 +95,7 @@ def event_ids(changes: Sequence[Change], fallback_ids: Sequence[str]) -> pa.Arra
 
 
 def _numbered(changes: Sequence[Change]) -> pa.Array | None:
-    """`source:number` of each, if they are all numbers of one source."""
+    """Return `source:number` of each change, if all have numbers of one source."""
     numbers, sources = [change.number for change in changes], [change.source for change in changes]
     if set(map(type, numbers)) != {int} or sources.count(sources[0]) != len(sources):
         return None
@@ -111,7 +115,7 @@ def _event_id(change: Change, row: int, fallback_ids: Sequence[str]) -> str | No
 
 
 def text_column(values: Sequence[str | None]) -> pa.Array:
-    """Facts about a change are no reason to refuse it: what is not Unicode becomes an escape."""
+    """Return a text column. Text that is not Unicode is escaped: it is no reason to refuse a change."""
     size = len(values)
     if size and values[0] == values[-1] and values.count(values[0]) == size:
         return pa.repeat(text_column_one_by_one(values[:1])[0], size)
@@ -127,7 +131,7 @@ def text_column_one_by_one(values: Sequence[str | None]) -> pa.Array:
 
 
 def before_column(changes: Sequence[Change], rejects: dict[int, str]) -> pa.Array:
-    """JSON of the rows as they were. One that cannot be written is a reject."""
+    """Return the rows before the changes as JSON. A row that cannot be written is a reject."""
     rows = [change.before for change in changes]
     if not any(rows) and rows.count(None) == len(rows):
         return pa.nulls(len(rows), pa.string())
@@ -167,10 +171,10 @@ def arrow_table(
     partial_inserts: Collection[int] = (),
     roots: Roots = _NO_ROOTS,
 ) -> tuple[pa.Table, Rejects]:
-    """The table, and the reason of each change, by its row number, that is not in it.
+    """Return the table, and the reason, by row number, of each change that is not in it.
 
-    The changes are in order. `fallback_ids[row]` names an event that has neither identity nor number. Of the
-    inserts in `partial_inserts`, a missing column counts as absent (a key that moved), not as null.
+    The changes are in order. `fallback_ids[row]` identifies an event that has neither identity nor number.
+    For the inserts in `partial_inserts`, a missing column is absent (a key that moved), not null.
     """
     rejects: Rejects = {}
     staging = _RowColumns(changes, plan, key)
@@ -197,7 +201,7 @@ def arrow_table(
 
 
 class _RowColumns:
-    """The changes as rows, and what each of them declares."""
+    """The changes as rows, and the declared types of each."""
 
     def __init__(self, changes: Sequence[Change], plan: SchemaPlan, key: Sequence[str]) -> None:
         self.changes = changes
@@ -218,7 +222,7 @@ class _RowColumns:
         return array
 
     def _typed(self, column: Column, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-        """All at once, or in groups by how the changes declare the column."""
+        """Convert all values at once, or in groups by how the changes declare the column."""
         encodings = [encoding_of(declared, column.name) for declared in self.declarations]
         different = set(encodings) or {None}
         if len(different) == 1:
@@ -246,7 +250,7 @@ class _RowColumns:
         return values
 
     def check_keys(self, arrays: Mapping[str, pa.Array], rejects: Rejects) -> None:
-        """Every change but a truncate needs its whole key."""
+        """Check that every change except a truncate has its whole key."""
         for name in self.key:
             array = arrays.get(name)
             if array is not None and not array.null_count:
@@ -267,7 +271,7 @@ class _RowColumns:
                 rejects.setdefault(row, f'column "{column.name}": null, but the table requires a value')
 
     def absent(self, arrays: Mapping[str, pa.Array], partial_inserts: Collection[int]) -> pa.Array:
-        """For updates and partial inserts: the columns that their row does not mention."""
+        """Return, for updates and partial inserts, the columns that their row does not have."""
         found: list[list[str] | None] = [None] * len(self.rows)
         names = self._perhaps_absent(arrays)
         if names:
@@ -288,7 +292,7 @@ class _RowColumns:
         return None if kept is None else tuple(kept)
 
     def _perhaps_absent(self, arrays: Mapping[str, pa.Array]) -> list[str]:
-        """A column that has a value wherever there is a row is absent from none; and no key column is."""
+        """Return the columns that may be absent: not those with a value in every row, and no key column."""
         operations = [change.operation for change in self.changes]
         nulls = len(operations) - sum(map(operations.count, _WITH_ROW))
         return [
@@ -298,7 +302,7 @@ class _RowColumns:
         ]
 
     def _keeping(self, partial_inserts: Collection[int]) -> list[int]:
-        """The changes that keep what they do not mention."""
+        """Return the changes that keep the values they do not mention."""
         return [
             index
             for index, change in enumerate(self.changes)
@@ -306,7 +310,7 @@ class _RowColumns:
         ]
 
     def roots(self, roots: Roots, rejects: Rejects) -> dict[str, pa.Array]:
-        """The columns `root_<key>`, typed like the key."""
+        """Return the columns `root_<key>`, typed like the key."""
         found: dict[str, pa.Array] = {}
         for column in self.plan.columns:
             if column.name not in self.key:
@@ -326,7 +330,7 @@ def _named(change: Change) -> Any:
 
 
 def _key_value(change: Change, name: str, *, from_row_id: bool) -> Any:
-    """A key value that the row itself does not have: what is certain of `before` is the key."""
+    """Return a key value that is not in the row itself; in `before`, the key is certain."""
     if change.operation == "truncate":
         return None
     rows = (change.before, change.after) if change.operation == "delete" else (change.after, change.before)

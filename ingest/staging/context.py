@@ -1,4 +1,4 @@
-"""What staging works on: the batch range, the context, the staged batch. Plain data, light to import."""
+"""The data that staging works on: the batch range, the context, the staged batch. Light to import."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ingest.journal.journal import Journal
 from ingest.settings import StagedOptions
 from ingest.store.tables import LandingTables, TableAdvance
 
-UNROUTED: TableName = ("default", "unrouted")  # where events are kept that name no table
+UNROUTED: TableName = ("default", "unrouted")  # the table for events that name no table
 
 
 @dataclass(frozen=True, slots=True)
 class StagingContext:
-    """What staging stands on: the catalog for schemas and files, the journal, the landing rows."""
+    """The objects that staging needs: the catalog for schemas and files, the journal, the landing rows."""
 
     catalog: Catalog
     journal: Journal
@@ -28,7 +28,7 @@ class StagingContext:
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """Which part of the journal goes into a job: for each table, after which id and up to which."""
+    """The part of the journal that a job lands: for each table, after which id and up to which."""
 
     job_id: str
     warehouse: str
@@ -37,30 +37,30 @@ class BatchRange:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the batch before will leave behind once it is published."""
+    """The expected state of the tables after the previous batch is published."""
 
     commit_us: int
     steps: Mapping[TableName, TableAdvance]
 
 
 class CannotStage(CatalogError):
-    """One table of a cut keeps it from being staged; the others could go without it."""
+    """One table prevents a batch from being staged; the others could be staged without it."""
 
     def __init__(self, message: str, table: TableName = ()) -> None:
         super().__init__(message)
         self.table = table
 
     def __reduce__(self) -> tuple[type[CannotStage], tuple[str, TableName]]:
-        return CannotStage, (self.message, self.table)  # it crosses from one process to another
+        return CannotStage, (self.message, self.table)  # the exception is pickled to another process
 
 
 class NeedsConversion(Exception):
     """Columns of a table must be converted before its changes can land. `tables` are the names of the mirror
-    and the changes table; `columns` are the types to try of each column, as in the job's description.
+    and the changes table; `columns` are the candidate types of each column, as in the job's description.
     """
 
     def __init__(self, table: TableName, tables: list[str], columns: dict[str, Any]) -> None:
-        super().__init__(table, tables, columns)  # it crosses from one process to another
+        super().__init__(table, tables, columns)  # the exception is pickled to another process
         self.table, self.tables, self.columns = table, tables, columns
 
 
@@ -70,8 +70,8 @@ class StagedBatch:
     steps: list[TableAdvance]
     commit_us: int
     files: list[str]
-    state_digest: str = ""  # of the table states that it was staged for
+    state_digest: str = ""  # digest of the table states for which it was staged
 
 
 class CannotPrestage(Exception):
-    """The table would have to change, or something to be put aside: that is for when its turn has come."""
+    """The batch needs more than rows (a new column, a dead letter), so it is staged when it is due."""

@@ -1,8 +1,8 @@
-"""The changes of a resync in the order in which they replace the rows of a mirror. Pure.
+"""Order the changes of a resync, which replace the rows of a mirror. Pure.
 
-The mirror is emptied; then come the rows that the source sent again, and the changes that streamed meanwhile.
-A row that was read has the place that its position says. Without a position it is older than every change of
-its key: the change came behind the beginning of the resync, and the row may have been read before it.
+The mirror is emptied; then come the rows that the source sent again, and the changes that arrived meanwhile.
+A row that was read is ordered by its position. Without a position it is older than every change of its key:
+the change arrived after the beginning of the resync, and the row may have been read before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARKER = "calve-resync:"
 
 
 def marker(resync: Resync, table: TableName) -> Change:
-    """What the end of a resync appends to the journal. It empties the mirror."""
+    """Return the change that the end of a resync appends to the journal. It empties the mirror."""
     return Change(0, table, "truncate", identity=f"{_MARKER}{resync.generation}:{resync.began_ms}")
 
 
@@ -26,7 +26,7 @@ def is_marker(change: Change) -> bool:
 
 
 def mark_read(change: Change, generation: int) -> None:
-    """The identity of a row that is read again: an earlier load may have had the same row at the same
+    """Return the identity of a row that is read again: an earlier load may have had the same row at the same
     position.
     """
     if change.operation == "read" and change.identity:
@@ -36,7 +36,9 @@ def mark_read(change: Change, generation: int) -> None:
 def in_generation(
     arrived: Sequence[ArrivedChange], known: Mapping[str, str], begin_id: int
 ) -> list[ArrivedChange]:
-    """`arrived` has the marker; `known` are the newest positions that the table shows."""
+    """Return the changes in order. `arrived` has the marker; `known` are the newest positions of the
+    table.
+    """
     before = [item for item in arrived if item.journal_id <= begin_id]
     since = [item for item in arrived if item.journal_id > begin_id and not is_marker(item.change)]
     marked = [item for item in arrived if is_marker(item.change)]

@@ -1,7 +1,7 @@
-"""The changes of tables that are acknowledged and not published, by key, in the memory of a server process.
+"""Acknowledged changes that are not yet published, by key, in the memory of a server process.
 
-The journal in SQL stays the truth: each look reads what came since the last one. A key is compared as text
-here, so what is found for a key may be more than its changes, and never less.
+The journal in SQL is authoritative: each call reads what was appended since the last one. Keys are compared
+as text here, so the result for a key may include other changes, but never misses one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ingest.change import Change, Row, TableName
 from ingest.identity import ArrivedChange, old_key
 from ingest.journal.journal import Journal
 
-EVENTS_MAX = 20_000  # of one table; a table with more is not looked at
+EVENTS_MAX = 20_000  # of one table; a table with more is not read
 TOGETHER_MAX = 2_000  # changes that are folded for one row
 TABLES_MAX = 64
 
@@ -25,15 +25,15 @@ _CERTAIN: dict[str, tuple[type, ...]] = {"int": (int,), "long": (int,), "string"
 
 @dataclass(slots=True)
 class _Table:
-    """The changes behind `after`, up to `up_to`, in order of arrival."""
+    """The changes after `after`, up to `up_to`, in the order of arrival."""
 
     types: Mapping[str, str]  # of the key columns
     after: int
     up_to: int
     changes: list[ArrivedChange] = field(default_factory=list)
     of_key: dict[KeyText, list[ArrivedChange]] = field(default_factory=dict)
-    of_any: list[ArrivedChange] = field(default_factory=list)  # their key is not known as text
-    is_entangled: bool = False  # some change concerns rows of other keys: they are folded together
+    of_any: list[ArrivedChange] = field(default_factory=list)  # changes whose key is not known as text
+    is_entangled: bool = False  # a change concerns rows of other keys: all are folded together
 
     def add(self, item: ArrivedChange) -> None:
         self.changes.append(item)
@@ -49,7 +49,7 @@ class _Table:
 
 
 class TooManyChanges(Exception):
-    """More changes wait than are looked at for one row."""
+    """More changes are pending than are folded for one row."""
 
 
 class PendingChanges:
@@ -66,8 +66,8 @@ class PendingChanges:
         key: KeyText,
         span: tuple[int, int],
     ) -> list[ArrivedChange]:
-        """Copies of the changes between two journal ids that must be known for the row of a key, in order of
-        arrival. `types` are those of the key columns. TooManyChanges if they are too many.
+        """Return copies of the changes between two journal ids that affect the row of a key, in the order of
+        arrival. `types` are those of the key columns. TooManyChanges if there are too many.
         """
         with self._lock:
             known = self._read(warehouse, table, types, span)
@@ -80,7 +80,7 @@ class PendingChanges:
         return [replace(item, change=replace(item.change)) for item in found]
 
     def forget(self, warehouse: str, table: TableName) -> None:
-        """What was read may have gaps: the journal was trimmed meanwhile."""
+        """Forget the changes of a table, which may have gaps: the journal was trimmed meanwhile."""
         with self._lock:
             self._tables.pop((warehouse, table), None)
 
@@ -116,7 +116,7 @@ def _arrival(item: ArrivedChange) -> tuple[int, int]:
 
 
 def _key_text(change: Change, types: Mapping[str, str]) -> KeyText | None:
-    """None if a value has no certain text, or is missing."""
+    """Return the key as text; None if a value is missing or has several text forms."""
     row: Row = {**(change.before or {}), **(change.after or {})}
     values = [row.get(column) for column in types]
     if any(
@@ -128,6 +128,6 @@ def _key_text(change: Change, types: Mapping[str, str]) -> KeyText | None:
 
 
 def _may_be_halves(found: Sequence[ArrivedChange]) -> bool:
-    """Whether a delete and an insert may be a key change that the producer sent in two."""
+    """Return whether a delete and an insert may be a key change that the producer sent as two events."""
     operations = [item.change.operation for item in found]
     return "delete" in operations and len(operations) > 1

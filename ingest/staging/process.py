@@ -1,8 +1,8 @@
-"""Staging in a process of its own, so that typing a large batch never delays an acknowledgement.
+"""Run staging in a separate process, so that typing a large batch never delays an acknowledgement.
 
-The child is started at the first batch and again if it dies; a batch whose child died is cut again. A batch
-range becomes typed Parquet files, dead letters, and the description of a job. The same range gives the same
-files; a retry of the job reads the same bytes.
+The child process is started at the first batch and again if it dies; a batch whose child died is cut again. A
+batch range becomes typed Parquet files, dead letters, and the description of a job. The same range gives the
+same files; a retry of the job reads the same bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _context: StagingContext | None = None
 
 
 class StagingProcess:
-    """`open_context` runs in the child and must be importable."""
+    """Runs staging in a child process. `open_context` runs in the child and must be importable."""
 
     def __init__(self, open_context: Callable[[], StagingContext]) -> None:
         self._open_context_with = open_context
@@ -50,11 +50,13 @@ class StagingProcess:
         return self._done(_stage, batch_range)
 
     def prestage(self, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
-        """None if the batch must wait: its table would change, or a change would become a dead letter."""
+        """Stage a batch in advance. None if it must wait: its table would change, or a change would become a
+        dead letter.
+        """
         return self._done(_prestage, batch_range, expected)
 
     def is_current(self, batch_range: BatchRange, batch: StagedBatch) -> bool:
-        """Whether a prestaged batch equals what `stage` would write now."""
+        """Return whether a prestaged batch equals what `stage` would write now."""
         return self._done(_is_current, batch_range, batch)
 
     def _done(self, work: Callable[..., T], *given: object) -> T:
@@ -87,14 +89,16 @@ def _begin(open_context: Callable[[], StagingContext]) -> None:
     global _context  # noqa: PLW0603 - the one thing this process has
     threading.Thread(target=_end_with_the_server, name="parent", daemon=True).start()
     _context = open_context()
-    # A batch is hundreds of thousands of objects, none of them in a cycle: looking for one takes longer than
-    # half of the typing.
+    # A batch has hundreds of thousands of objects without cycles: garbage collection takes longer than half
+    # of the typing.
     gc.freeze()
     gc.set_threshold(1_000_000, 10, 10)
 
 
 def _end_with_the_server() -> None:
-    """A killed server cannot stop its child, which would wait for the next batch for ever."""
+    """End with the server: a killed server cannot stop its child, which would wait for the next batch for
+    ever.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -118,18 +122,18 @@ def _open_context() -> StagingContext:
     return _context
 
 
-# What does the work is heavy to import: only this process imports it.
+# These modules are heavy to import, so only this process imports them.
 
 
 def stage(context: StagingContext, batch_range: BatchRange) -> StagedBatch:
-    """Write the files of a job and say what it consists of."""
+    """Write the files of a job and return its description."""
     from ingest.staging.targets import table_states
 
     return _staged(context, batch_range, table_states(context, batch_range), prestaging=False)
 
 
 def prestage(context: StagingContext, batch_range: BatchRange, expected: Expected) -> StagedBatch | None:
-    """The same for a batch whose predecessor is still being landed; None if it has to wait for that."""
+    """The same for a batch whose predecessor is still being landed; None if it must wait."""
     from ingest.staging.targets import table_states
 
     try:
@@ -139,7 +143,7 @@ def prestage(context: StagingContext, batch_range: BatchRange, expected: Expecte
 
 
 def is_current(context: StagingContext, batch_range: BatchRange, batch: StagedBatch) -> bool:
-    """Whether a batch that was staged ahead is what `stage` would make of this cut now."""
+    """Return whether a prestaged batch equals what `stage` would produce for this range now."""
     from ingest.staging.targets import digest, table_states
 
     return digest(table_states(context, batch_range)) == batch.state_digest
@@ -148,7 +152,7 @@ def is_current(context: StagingContext, batch_range: BatchRange, batch: StagedBa
 def _staged(
     context: StagingContext, batch_range: BatchRange, found: dict[TableName, TableState], *, prestaging: bool
 ) -> StagedBatch:
-    """If it fails, its files and dead letters are deleted: the next attempt has another id."""
+    """Stage the tables. On failure, files and dead letters are deleted: the next attempt has another id."""
     from ingest.staging.table import TableStaging
     from ingest.staging.targets import digest
 
@@ -174,9 +178,9 @@ def _stage_one(one: TableStaging, table: TableName, span: tuple[int, int], batch
     try:
         one.stage(table, span, batch)
     except (Unavailable, CannotPrestage, NeedsConversion):
-        raise  # the storage or a database: it is the same for every table; or the table's own job comes first
+        raise  # a storage or database error affects every table; NeedsConversion starts the table's own job
     except CatalogError as error:
         raise CannotStage(f"{'.'.join(table)}: {error.message}", table) from error
-    except Exception as error:  # one table must not hold up those that it was cut with
+    except Exception as error:  # one table must not delay the tables that it was cut with
         what = f"{type(error).__name__}: {error}"
         raise CannotStage(f"{'.'.join(table)}: unexpected {what[:300]}", table) from error

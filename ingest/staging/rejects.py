@@ -1,8 +1,8 @@
-"""Changes that cannot land, or wait for a dead letter: letters for the journal, rows for the rejects table.
-Pure.
+"""Handle changes that cannot land, or wait for a dead letter: letters for the journal, rows for the rejects
+table. Pure.
 
-A change waits only if the owner of the table has set `after-reject: wait`. It becomes a dead letter too, and
-a replay brings it back after the one that it waited for.
+A change waits only if the table has the setting `after-reject: wait`. It becomes a dead letter too, and a
+replay appends it after the one that it waited for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REJECTS_ARROW = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RejectedChange:
-    """One event that does not land, with its place in the journal."""
+    """One event that does not land, with its position in the journal."""
 
     journal_id: int
     ordinal: int
@@ -66,7 +66,7 @@ def not_appendable(changes: Sequence[Change]) -> dict[int, str]:
 
 
 def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
-    """The rows of `<table>__rejects`."""
+    """Return the rows of `<table>__rejects`."""
     columns: dict[str, list[Any]] = {
         "_rejected_at": [commit_us] * len(letters),
         "_reason": [letter.reason for letter in letters],
@@ -82,8 +82,8 @@ def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
 def dead_letters(
     job: tuple[str, str], table: TableName, refused: Sequence[RejectedChange], key: Sequence[str], now_ms: int
 ) -> list[DeadLetter]:
-    """`job` is a warehouse and the id of a job. The same event is the same letter, however often it is
-    staged. It is opened when the job is published.
+    """Return the dead letters of a batch. `job` is a warehouse and the id of a job. The same event gives the
+    same letter, however often it is staged. It is opened when the job is published.
     """
     warehouse, job_id = job
     return [
@@ -110,7 +110,7 @@ def dead_letters(
 
 
 def key_text(change: Change | None, key: Sequence[str]) -> str | None:
-    """The key of a change as text that can be compared; None if it has none."""
+    """Return the key of a change as text that can be compared; None if it has none."""
     if change is None or not key:
         return None
     row = change.after if change.after is not None else change.before
@@ -126,10 +126,10 @@ def blocked_changes(
     key: Sequence[str],
     from_id: int,
 ) -> dict[JournalPosition, str]:
-    """The changes that wait, with the reason. `failed` are those of the batch that cannot land themselves.
+    """Return the changes that wait, with the reason. `failed` are changes of the batch that cannot land.
 
-    `letters` are those that are open; the ones of this very batch (behind `from_id`), which an earlier
-    attempt to stage it has left, say nothing.
+    `letters` are those that are open; letters of this batch itself (after `from_id`), which an earlier
+    attempt left, are ignored.
     """
     returning = {replayed_letter(item.change) for item in ordered}
     known: dict[str, list[DeadLetter]] = {}
@@ -153,7 +153,7 @@ def blocked_changes(
 
 
 def keys_of(change: Change, key: Sequence[str]) -> set[str]:
-    """The rows that a change is about: two if it changes the key."""
+    """Return the rows that a change concerns: two if it changes the key."""
     moved_from = old_key(change, key)
     former = (
         None
@@ -164,7 +164,7 @@ def keys_of(change: Change, key: Sequence[str]) -> set[str]:
 
 
 def comparable_key(change: Change, key: Sequence[str]) -> str | None:
-    """The key for comparing: a producer's name for the row is text, where the row has a number."""
+    """Return the key for comparisons: a producer's id of the row is text, where the row may have a number."""
     text = key_text(change, key)
     if text is not None:
         return _comparable(text)
@@ -176,7 +176,7 @@ def _comparable(text: str) -> str:
 
 
 def _before(change: Change, letters: Sequence[DeadLetter]) -> DeadLetter | None:
-    """The first letter that stands before this change."""
+    """Return the first letter that is before this change."""
     own = replayed_letter(change)
     for letter in letters:
         if change.source == letter.source and change.position and letter.position:

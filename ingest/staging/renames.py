@@ -1,4 +1,6 @@
-"""Columns that the source has renamed: earlier changes get the new name, the table keeps the field. Pure."""
+"""Apply column renames of the source: earlier changes get the new name, and the table keeps the
+field. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Renames = list[tuple[str, str]]  # (old name, new name), in order
 
 
 def without_renames(ordered: list[ArrivedChange]) -> tuple[list[ArrivedChange], Renames]:
-    """The changes of rows, with the names that their columns have after all renames, and the renames."""
+    """Return the changes of rows, with the column names after all renames, and the renames."""
     kept: list[ArrivedChange] = []
     renames: Renames = []
     if not any(item.change.operation == "rename" for item in ordered):
@@ -46,7 +48,7 @@ def renamed_key(key: Key, renames: Renames) -> Key:
 
 
 def renamed_schema(schema: dict[str, Any] | None, renames: Renames) -> dict[str, Any] | None:
-    """The schema with the new names. A name that a column has already is not taken."""
+    """Return the schema with the new names. A new name that another column has is not used."""
     if schema is None:
         return None
     fields = list(schema["fields"])
@@ -66,7 +68,9 @@ def plan_renamed(
     renames: Renames,
     known: Key,
 ) -> TablePlan:
-    """The plan of a table with the new names. `tables` are the mirror and the changes table as they are."""
+    """Return the plan of a table with the new names. `tables` are the mirror and the changes table as they
+    are.
+    """
     mirror, beside = (with_names(one, renames) for one in tables)
     found = plan_table(table, settings, mirror, beside, changes, known)
     found.requests += rename_requests(found, tables, renames)
@@ -74,7 +78,7 @@ def plan_renamed(
 
 
 def with_names(table: Metadata | None, renames: Renames) -> Metadata | None:
-    """The metadata of a table as if its columns had the new names already."""
+    """Return the metadata of a table as if its columns had the new names already."""
     schema = renamed_schema(current_schema(table), renames)
     if table is None or schema is None:
         return None
@@ -85,8 +89,8 @@ def with_names(table: Metadata | None, renames: Renames) -> Metadata | None:
 def rename_requests(
     plan: TablePlan, tables: Sequence[Metadata | None], renames: Renames
 ) -> list[CatalogRequest]:
-    """The commits that rename columns, of the mirror and the changes table as they are. A commit of the plan
-    that sets a schema has the new names already.
+    """Return the commits that rename columns of the mirror and the changes table. A commit of the plan that
+    sets a schema has the new names already.
     """
     found = []
     for name, table in zip((plan.mirror, plan.changes), tables, strict=True):

@@ -1,4 +1,4 @@
-"""Stage one table of a batch: order its changes, type them, set aside what does not fit, write Parquet."""
+"""Stage one table of a batch: order its changes, type them, reject what does not fit, write Parquet."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ from ingest.types.schema_plan import policy_violations
 
 
 class TableStaging:
-    """`prestaging`: while the batch before is being landed. Then nothing is done but to write files."""
+    """Stages one table. `prestaging`: the previous batch is being landed, so only files may be written."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class TableStaging:
         raise Conflict(rebuilt_instead(self._context, self._range.warehouse, self._state, reason))
 
     def _require_types(self, found: TablePlan) -> None:
-        """Columns are converted by a job of their own, and the changes wait for it."""
+        """Raise NeedsConversion if columns must be converted first: the changes wait for that job."""
         columns = {name: one.described() for name, one in found.plan.conversions.items()}
         if columns and self._prestaging:
             raise CannotPrestage
@@ -190,7 +190,7 @@ class TableStaging:
         described: dict[str, Any],
         batch: StagedBatch,
     ) -> list[ArrivedChange]:
-        """Type the changes, put aside what does not fit, write the rest."""
+        """Type the changes, reject those that do not fit, write the others."""
         changes = [item.change for item in ordered]
         bad = dict(policy_violations(changes, found.plan))
         if found.append_only:
@@ -219,9 +219,9 @@ class TableStaging:
     def _typed(
         self, found: TablePlan, ordered: list[ArrivedChange], reasons: dict[JournalPosition, tuple[str, str]]
     ) -> tuple[list[ArrivedChange], pa.Table, bool]:
-        """The changes that land, key changes in two, and as Arrow; whether rows moved to another key.
+        """Return the changes that land, key changes as two, and as Arrow; whether rows moved to another key.
 
-        What does not fit is added to `reasons`. A key change is refused as a whole.
+        Adds to `reasons` the changes that do not fit. A key change is refused as a whole.
         """
         while True:
             pieces = _pieces([item for item in ordered if journal_position(item) not in reasons], found.key)
@@ -234,7 +234,7 @@ class TableStaging:
     def _held(
         self, found: TablePlan, ordered: list[ArrivedChange], failed: set[JournalPosition]
     ) -> dict[JournalPosition, str]:
-        """What waits for an earlier change of its row, if the owner of the table wants that."""
+        """Return the changes that wait for an earlier change of their row, by the setting of the table."""
         if self._settings.after_reject != "wait" or not found.key:
             return {}
         kept, where = self._context.journal.dead_letters, (self._range.warehouse, found.table)
@@ -262,7 +262,7 @@ class TableStaging:
             "counts": counts,
             "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
             "has-moves": has_key_changes,
-            # The rows of a resync replace all that the table shows, so there is nothing to compare with.
+            # The rows of a resync replace all rows of the table, so there is nothing to compare with.
             "late": not goes_on and self._state.resync is None and is_late(changes, self._state.watermarks),
             "first-load": first_load,
             "guessed": is_guess(found.key_reason),
@@ -308,9 +308,9 @@ class TableStaging:
 
 
 def prepared(arrived: list[ArrivedChange], state: TableState) -> list[ArrivedChange]:
-    """The changes under the settings of their table."""
+    """Return the changes after the settings of their table are applied."""
     _name_sources([item.change for item in arrived])
-    # A marker is not under the policies. That of a resync that was given up means nothing.
+    # The policies do not apply to a marker. The marker of an aborted resync is ignored.
     markers = [item for item in arrived if item.change.operation == "truncate" and is_marker(item.change)]
     if not markers:
         return under_policies(arrived, state.landed.settings)
@@ -319,7 +319,7 @@ def prepared(arrived: list[ArrivedChange], state: TableState) -> list[ArrivedCha
 
 
 def _name_sources(changes: Sequence[Change]) -> None:
-    """Sources as SQL can store them: a producer may put any text into its name."""
+    """Replace the names of sources by those in SQL: a producer may use any text."""
     names = {source: name_key(source) for source in {change.source for change in changes}}
     if any(source != name for source, name in names.items()):
         for change in changes:
@@ -333,7 +333,7 @@ def _leave_counts_out(changes: Sequence[Change]) -> None:
 
 
 def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[int, str], bool]:
-    """The changes as Arrow, those that do not fit, and whether rows moved to another key."""
+    """Return the changes as Arrow, those that do not fit, and whether rows moved to another key."""
     rows = [item.change for item in kept]
     unnamed = any(not row.identity and row.number is None for row in rows)
     roots = key_changes(rows, [column.name for column in found.plan.columns], found.key)
@@ -349,7 +349,7 @@ def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[
 
 
 def _pieces(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange]:
-    """The changes, with a delete and an insert in place of each update that changes the key."""
+    """Return the changes, with a delete and an insert in place of each update that changes the key."""
     if not any(old_key(item.change, key) for item in kept):
         return kept
     return [
@@ -360,12 +360,12 @@ def _pieces(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange
 
 
 def _event_id(item: ArrivedChange) -> str:
-    """The name of an event that has none of its own."""
+    """Return an id for an event that has none."""
     return f"{item.journal_id}.{item.ordinal}"
 
 
 def under_policies(arrived: Sequence[ArrivedChange], settings: TableSettings) -> list[ArrivedChange]:
-    """The changes as they land. Invalid if a truncate has to wait for a decision."""
+    """Apply the policies of a table. Invalid if a truncate waits for a decision."""
     if settings.truncate != "apply":
         arrived = _without_truncates(arrived, settings)
     if settings.deletes == "soft":
@@ -381,7 +381,7 @@ def _without_truncates(arrived: Sequence[ArrivedChange], settings: TableSettings
 
 
 def _soft(change: Change) -> Change:
-    """A delete becomes an update that says so; every other column keeps its value."""
+    """Turn a delete into an update that marks the row as deleted; every other column keeps its value."""
     if change.operation in ("truncate", "rename"):
         return change
     is_delete = change.operation == "delete"

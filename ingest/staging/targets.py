@@ -1,7 +1,6 @@
-"""The tables that a batch lands in: their state, their key and columns, and the catalog requests that make
-them.
+"""The tables that a batch lands in: their state, key and columns, and the catalog requests that create them.
 
-For a batch that is staged while the one before it is being landed, the state of a table is the expected one;
+For a batch that is staged while the previous one is being landed, the state of a table is the expected one;
 `digest` shows later whether that was right.
 """
 
@@ -40,8 +39,8 @@ _WRITE_PROPERTIES = {
     "write.delete.granularity": "file",
     "write.target-file-size-bytes": str(128 * 2**20),
 }
-# Each commit writes the whole document, so files that are never deleted grow with the square of time. The
-# history can rebuild every version, so time travel needs none of them.
+# Each commit writes the whole document, so without deletion the files would grow with the square of time. The
+# history can restore every version, so time travel needs none of them.
 METADATA_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -77,9 +76,7 @@ def commit_table(table: TableName, body: Mapping[str, Any]) -> CatalogRequest:
 
 
 def set_missing_properties(table: TableName, metadata: Mapping[str, Any]) -> list[CatalogRequest]:
-    """Give a table that was made without them the properties that bound its metadata files. What its owner
-    has set stays.
-    """
+    """Set the properties that limit the metadata files of a table, unless its owner has set them."""
     known = metadata.get("properties") or {}
     missing = {name: value for name, value in METADATA_PROPERTIES.items() if name not in known}
     if not missing:
@@ -100,13 +97,15 @@ def create_table_body(
     partition: dict[str, Any] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A CreateTableRequest. `partition` comes from `partition_spec`."""
+    """Return a CreateTableRequest. `partition` comes from `partition_spec`."""
     body: dict[str, Any] = {"name": name, "schema": schema, "properties": dict(properties or {})}
     return body | ({"partition-spec": partition} if partition else {})
 
 
 def schema_updates(existing_metadata: Mapping[str, Any], new_schema: dict[str, Any]) -> dict[str, Any]:
-    """A CommitTableRequest that makes `new_schema` the current one, if no other writer changed the schema."""
+    """Return a CommitTableRequest that makes `new_schema` the current one. It fails if the schema has
+    changed.
+    """
     return {
         "requirements": [
             {"type": "assert-table-uuid", "uuid": existing_metadata["table-uuid"]},
@@ -144,7 +143,7 @@ CHANGE_TYPES = {
 
 @dataclass(slots=True)
 class TablePlan:
-    """`mirror` and `changes` are table names, None where there is none."""
+    """`mirror` and `changes` are table names, None where there is no such table."""
 
     table: TableName
     key: tuple[str, ...]
@@ -165,7 +164,7 @@ def plan_table(
     changes: Sequence[Change],
     known: Key | None = None,
 ) -> TablePlan:
-    """`mirror` and `changes_table`: the tables as they are. `known`: the key that rows were landed by."""
+    """`mirror` and `changes_table`: the tables as they are. `known`: the key by which rows were landed."""
     reason = reserved(table[-1])
     if reason is not None:
         raise Invalid(f"the table is reserved: {reason}")
@@ -227,7 +226,7 @@ def _last_column_id(metadata: Metadata | None) -> int:
 def _of_same_columns(
     main: SchemaPlan, table: TableName, existing: Metadata | None, extra: Sequence[tuple[str, str]]
 ) -> SchemaPlan:
-    """The plan of the changes table: it has the columns of the mirror."""
+    """Return the plan of the changes table: it has the columns of the mirror."""
     declared = Declared({column.name: column.type for column in main.columns})
     like = [Change(0, table, "insert", after={}, declared=declared)]
     return plan(
@@ -264,26 +263,26 @@ def _ensure(
 _ACCEPT = 'or set {"mirror-changed": "accept"} with PUT .../ingest to go on with it as it is'
 _AFTER_DROP = f"undrop it, or drop its changes table too to begin anew, {_ACCEPT}"
 _AFTER_ROLLBACK = f"set it to its newest snapshot again, {_ACCEPT}"
-# The parts of a table's metadata that a batch is made for.
+# The parts of a table's metadata that a batch depends on.
 _SHAPE = ("table-uuid", "format-version", "schemas", "current-schema-id", "last-column-id")
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
     landed: LandedTable
-    watermarks: dict[str, str]  # the newest position of each source that the table shows
+    watermarks: dict[str, str]  # the newest position of each source in the table
     mirror: Metadata | None
     changes: Metadata | None
     is_empty: bool  # no rows were ever in the mirror
     has_namespace: bool
     has_rejects: bool
-    resync: Resync | None = None  # that this batch ends
+    resync: Resync | None = None  # the resync that this batch ends
 
 
 def table_states(
     context: StagingContext, batch_range: BatchRange, expected: Expected | None = None
 ) -> dict[TableName, TableState]:
-    """For each table of the cut: as it is, or as the batch before it is expected to leave it."""
+    """Return the state of each table of the batch, or the state expected after the previous batch."""
     landed = context.tables.some(batch_range.warehouse, batch_range.ranges.keys())
     marks: dict[TableName, dict[str, str]] = {}
     for mark in context.tables.watermarks(batch_range.warehouse):
@@ -316,9 +315,9 @@ def _table_state(state: CurrentState, landed: LandedTable, marks: dict[str, str]
 
 
 def why_paused(state: TableState) -> str | None:
-    """Why nothing may be landed into a mirror: it is not the one that the last batch left. None if it is.
+    """Return why nothing may land in a mirror: it is not the one that the last batch left. None if it is.
 
-    Later snapshots of others do not count, so compaction goes on. An expired snapshot cannot be found.
+    Later snapshots of other writers are allowed, such as compaction. An expired snapshot cannot be found.
     """
     if state.landed.rebuild is not None:
         return f"the mirror is going to be rebuilt: {state.landed.rebuild}"
@@ -327,7 +326,7 @@ def why_paused(state: TableState) -> str | None:
     if known is None or settings.mirror_changed == "accept" or settings.mode == "changes":
         return None
     if mirror is None:
-        # Without its changes table, too, the table begins anew.
+        # If its changes table is missing too, the table begins anew.
         return None if state.changes is None else f"the mirror was dropped: {_AFTER_DROP}"
     current = mirror.get("current-snapshot-id")
     if current in (None, -1):
@@ -344,7 +343,7 @@ def why_paused(state: TableState) -> str | None:
 
 
 def metadata_of(context: StagingContext, warehouse: str, table: TableName) -> Metadata | None:
-    """The document of a table as it is now; None if there is no table of that name."""
+    """Return the current metadata document of a table; None if there is no table of that name."""
     catalog = context.catalog
     state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
     return _metadata(state, Namespace(table[:-1]).key, table[-1])
@@ -363,7 +362,7 @@ def _is_table(state: CurrentState, namespace: str, name: str) -> bool:
 
 
 def _expected_state(table_state: TableState, table: TableName, expected: Expected) -> TableState:
-    """As the batch before will leave it: it changes rows, and no columns."""
+    """Return the state after the previous batch, which changes rows but no columns."""
     step = expected.steps[table]
     landed = replace(
         table_state.landed, landed_id=step.to_id, commit_us=expected.commit_us, load_key=step.load_key
@@ -375,8 +374,8 @@ def _expected_state(table_state: TableState, table: TableName, expected: Expecte
 
 
 def digest(found: Mapping[TableName, TableState]) -> str:
-    """The same if staging would give the same."""
-    # Not orjson: the name of a source may be half of a surrogate pair.
+    """Return a digest that is equal if staging would produce the same files."""
+    # Not orjson: the name of a source may contain a surrogate.
     text = json.dumps([_digest_input(table, found[table]) for table in sorted(found)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Stage changes in memory, for one row: the same steps as for a batch, and no files."""
+"""Stage changes of one row in memory, with the same steps as for a batch, and without files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def stage_in_memory(
     span: tuple[int, int],
     arrived: list[ArrivedChange],
 ) -> tuple[dict[str, Any], pa.Table | None]:
-    """The description of the table as in a job, and its staged rows. CannotPrestage if the changes need more
-    than rows: new columns, or something that is refused.
+    """Return the description of the table as in a job, and its staged rows. CannotPrestage if the changes
+    need more than rows: new columns, or a reject.
     """
     table = state.landed.table
     staging = _InMemory(context, BatchRange("", warehouse, {table: span}), 0, state, prestaging=True)

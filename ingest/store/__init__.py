@@ -1,1 +1,1 @@
-"""The rows of landing in SQL: tables, settings, watermarks, jobs, claims, workers."""
+"""The SQL tables of landing: tables, settings, watermarks, jobs, claims, workers."""

@@ -17,7 +17,7 @@ from ingest.change import TableName
 from ingest.store.schema import claims, jobs, workers
 from ingest.store.tables import TableAdvance, key_of, name_of
 
-KEPT_MS = 3600 * 1000  # how long a finished job can be looked at: one a second has a description of some KB
+KEPT_MS = 3600 * 1000  # how long a finished job is kept: one job a second has a description of some KB
 SWEEP_EVERY_MS = 60_000
 RETRY_MS_MAX = 30_000
 
@@ -93,7 +93,7 @@ _KEEP_STAGING = (
     .where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
     .values(lease_ends_ms=sa.bindparam("until"))
 )
-# Only while it is being staged: another process may have staged it to the end meanwhile.
+# Only while it is being staged: another process may have finished staging it meanwhile.
 _FORGET = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "staging")
 _DISCARD = sa.delete(jobs).where(_by_id, jobs.c.epoch == sa.bindparam("e"), jobs.c.state == "leased")
 _RELEASE = sa.delete(claims).where(claims.c.job_id == sa.bindparam("j"))
@@ -116,7 +116,7 @@ _WORKERS = sa.select(workers).order_by(workers.c.worker)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One row. `description` is what a worker gets, `landing` what its publish sets."""
+    """One row. `description` is what a worker gets, `landing` is what its publish sets."""
 
     id: str
     warehouse: str
@@ -136,12 +136,12 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Empty if it lands a batch."""
+        """Return the kind of the job; empty if it lands a batch."""
         return str(orjson.loads(self.description).get("kind") or "")
 
 
 class LostLease(CommitFailed):
-    """The job is not held under this epoch, and nothing will be published under it any more."""
+    """The job is not leased under this epoch, and nothing will be published under it any more."""
 
     type = "LostLeaseException"
 
@@ -163,7 +163,7 @@ class Jobs:
         return Job(*row) if row is not None else None
 
     def state(self, job_id: str) -> str | None:
-        """None if there is no such job (any more)."""
+        """Return the state; None if there is no such job."""
         row = self._database.fetch_one(_STATE, {"j": job_id})
         return str(row[0]) if row is not None else None
 
@@ -176,18 +176,18 @@ class Jobs:
         return {name_of(row[0]) for row in self._database.fetch_all(_CLAIMED, {"w": warehouse})}
 
     def of_table(self, warehouse: str, table: TableName) -> str | None:
-        """The id of the job that has a table."""
+        """Return the id of the job that has claimed a table."""
         row = self._database.fetch_one(_CLAIM_OF, {"w": warehouse, "t": key_of(table)})
         return str(row[0]) if row is not None else None
 
     def due(self) -> list[tuple[str, int, str]]:
-        """(id, epoch, state) of jobs without a worker: given back, or with an expired lease."""
+        """Return (id, epoch, state) of jobs without a worker: given back, or with an expired lease."""
         return [tuple(row) for row in self._database.fetch_all(_DUE, {"now": _now_ms()})]
 
     def begin(
         self, job_id: str, warehouse: str, worker: str, tables: Collection[TableName], lease_s: float
     ) -> bool:
-        """Claim the tables for a new job; False if another job has one of them."""
+        """Claim the tables for a new job. Returns False if another job has one of them."""
 
         def work(connection: sa.Connection) -> None:
             now_ms = _now_ms()
@@ -221,17 +221,19 @@ class Jobs:
         return True
 
     def staged(self, job_id: str, epoch: int, description: bytes, landing: bytes, lease_s: float) -> bool:
-        """The files are there and the worker gets the job; False if it took so long that it was forgotten."""
+        """Set the description of a staged job. Returns False if staging took so long that the job was
+        deleted.
+        """
         params = {"j": job_id, "e": epoch, "description": description, "landing": landing}
         return self._update(_STAGED, params | {"until": _now_ms() + int(lease_s * 1000)})
 
     def keep_staging(self, job_id: str, epoch: int, lease_s: float) -> bool:
-        """More time for its files; False if it was forgotten."""
+        """Extend the claim while files are written. Returns False if the job was deleted."""
         params = {"j": job_id, "e": epoch, "until": _now_ms() + int(lease_s * 1000)}
         return self._update(_KEEP_STAGING, params)
 
     def forget(self, job_id: str, epoch: int) -> None:
-        """A job whose staging failed or was abandoned never was."""
+        """Delete a job whose staging failed or was abandoned."""
 
         def work(connection: sa.Connection) -> None:
             if connection.execute(_FORGET, {"j": job_id, "e": epoch}).rowcount == 1:
@@ -240,7 +242,7 @@ class Jobs:
         self._database.write(work)
 
     def take(self, job_id: str, epoch: int, worker: str, lease_s: float) -> bool:
-        """Lease a job that is due; the epoch rises. False if another was quicker."""
+        """Lease a job that is due; the epoch increases. Returns False if another worker leased it first."""
         params = {"j": job_id, "e": epoch, "worker": worker, "until": _now_ms() + int(lease_s * 1000)}
         return self._update(_TAKE, params)
 
@@ -249,13 +251,13 @@ class Jobs:
         return self._update(_EXTEND, params | {"until": _now_ms() + int(lease_s * 1000)})
 
     def give_back(self, job: Job, error: str) -> bool:
-        """After a failure: again in a moment, later each time."""
+        """Give a job back after a failure. It is due again soon, later after each failure."""
         delay_ms = min(RETRY_MS_MAX, 250 * 2 ** min(job.attempts, 10))
         params = {"j": job.id, "e": job.epoch, "after": _now_ms() + delay_ms, "error": error[:4000]}
         return self._update(_GIVE_BACK, params)
 
     def discard(self, job: Job) -> bool:
-        """After failures that a repeat does not heal: the job never was, and its tables are cut again."""
+        """Delete a job after failures that a repeat does not fix. Its tables are cut again."""
 
         def work(connection: sa.Connection) -> bool:
             if connection.execute(_DISCARD, {"j": job.id, "e": job.epoch}).rowcount != 1:
@@ -275,7 +277,7 @@ class Jobs:
         self._database.write(work)
 
     def workers(self) -> list[tuple[str, int, dict[str, Any]]]:
-        """(name, last seen, what it said of itself)."""
+        """Return (name, last seen, facts) of each worker."""
         return [(row[0], row[1], orjson.loads(row[2])) for row in self._database.fetch_all(_WORKERS, {})]
 
     def _update(self, statement: sa.Update, params: dict[str, Any]) -> bool:
@@ -285,7 +287,7 @@ class Jobs:
 
 
 def finish(connection: sa.Connection, job_id: str, epoch: int, number: int, metrics: dict[str, Any]) -> None:
-    """End a job inside a publish; LostLease unless this epoch still holds it."""
+    """End a job inside a publish. LostLease unless it is still leased under this epoch."""
     params = {"j": job_id, "e": epoch, "number": number, "now": _now_ms()}
     done = connection.execute(_FINISH, params | {"progress": orjson.dumps(metrics).decode()})
     if done.rowcount != 1:
@@ -303,7 +305,7 @@ def _now_ms() -> int:
 @dataclass(frozen=True, slots=True)
 class PublishPlan:
     commit_us: int
-    files: list[str]  # staged; of no use once it is published
+    files: list[str]  # staged files, which are not needed after the publish
     steps: list[TableAdvance]
 
     def encode(self) -> bytes:
@@ -328,5 +330,5 @@ class PublishPlan:
 
 
 def staged_folder(root: str) -> str:
-    """Where the files of jobs are, below the root of their warehouse; each job has a folder with its id."""
+    """Return the folder of staged files below the root of a warehouse; each job has a folder with its id."""
     return f"{root.rstrip('/')}/_calve/staged"

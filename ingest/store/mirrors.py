@@ -1,4 +1,4 @@
-"""The rows of mirrors: whether the changes table has every change, the keys, and rebuilds."""
+"""Mirrors in SQL: whether the changes table has every change, the keys, and rebuilds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a publish adds to one table."""
+    """The rows that a publish adds to one table."""
 
     added_rows: int
     total_rows: int
@@ -73,10 +73,10 @@ class Snapshot:
 
 
 def counted(snapshot: Mapping[str, Any]) -> Snapshot:
-    """By the summary of the snapshot."""
+    """Return the counts in the summary of a snapshot."""
     summary = snapshot.get("summary") or {}
     added = int(summary.get("added-records", 0))
-    total = int(summary.get("total-records", added))  # which Iceberg's library always gives
+    total = int(summary.get("total-records", added))  # Iceberg's library always sets it
     return Snapshot(added, total, is_first=snapshot.get("parent-snapshot-id") is None)
 
 
@@ -93,7 +93,7 @@ class Mirrors:
         return {mirror.table: mirror for mirror in found}
 
     def why_not_comparable(self, warehouse: str, table: TableName) -> str | None:
-        """Why a mirror may differ from its changes table and be right; None if it may not."""
+        """Return why a correct mirror may differ from its changes table; None if it may not."""
         found = self.one(warehouse, table)
         if found is None:
             return UNCOUNTED
@@ -102,16 +102,16 @@ class Mirrors:
         return found.gap or (SEVERAL_KEYS if len(found.keys) > 1 else None)
 
     def due(self) -> list[tuple[str, TableName]]:
-        """The tables whose mirror is to be rebuilt."""
+        """Return the tables whose mirror is to be rebuilt."""
         return [(row[0], name_of(row[1])) for row in self._database.fetch_all(_DUE, {})]
 
     def request(self, warehouse: str, table: TableName, why: str, *, is_needed: bool) -> None:
-        """Until a needed rebuild is done, nothing lands, even if it fails."""
+        """Request a rebuild. If it is needed, nothing lands until it is done, even if it fails."""
         values = {"rebuild": why, "is_needed": is_needed, "requested_ms": _now_ms(), "rebuild_error": None}
         self._set(warehouse, table, values)
 
     def rekey(self, warehouse: str, mirror: TableName, keys: Sequence[tuple[str, ...]], key: Key) -> None:
-        """Rebuild a mirror with another key; `keys` are those that it had."""
+        """Rebuild a mirror with another key; `keys` are its earlier keys."""
         why = f"the key is {', '.join(key.columns)} now, not {', '.join(keys[-1])} ({key.reason})"
         values = {
             "key_history": orjson.dumps([*keys, key.columns]).decode(),
@@ -124,7 +124,7 @@ class Mirrors:
         self._set(warehouse, mirror, values)
 
     def fail(self, mirror: Mirror, error: str) -> None:
-        """A rebuild that cannot be done. If the mirror is right without it, the table goes on."""
+        """Record a rebuild that is not possible. If the mirror is correct without it, landing continues."""
         kept = mirror.rebuild if mirror.is_needed else None
         self._set(mirror.warehouse, mirror.table, {"rebuild": kept, "rebuild_error": error[:1000]})
 
@@ -159,8 +159,8 @@ def note(
     *,
     is_rebuild: bool,
 ) -> None:
-    """What a publish says of a mirror, before the table moves. `added` are the snapshots of the mirror and of
-    the changes table.
+    """Update the row of a mirror inside a publish, before the table advances. `added` are the snapshots of
+    the mirror and of the changes table.
     """
     if is_rebuild:
         note_rebuild(connection, warehouse, step, number)
@@ -170,7 +170,7 @@ def note(
 
 
 def _clashes_in(metrics: Mapping[str, Any], table: TableName) -> dict[str, Any] | None:
-    """Inserts that contradict a guessed key, as a worker reports them."""
+    """Return inserts that contradict a guessed key, as a worker reports them."""
     tables = metrics.get("tables")
     facts = tables.get(".".join(table)) if isinstance(tables, dict) else None
     found = facts.get("clashes") if isinstance(facts, dict) else None
@@ -186,8 +186,8 @@ def note_batch(
     changes: Snapshot | None,
     clashes: Mapping[str, Any] | None = None,
 ) -> None:
-    """What a batch says of its mirror, inside its publish, before the table moves. `clashes` are inserts that
-    contradict a guessed key, as the worker reports them.
+    """Update the row of a mirror for a batch, inside its publish, before the table advances. `clashes` are
+    inserts that contradict a guessed key, as the worker reports them.
     """
     if not step.events:
         return
@@ -208,18 +208,18 @@ def note_batch(
         "key_reason": step.key_reason,
     }
     if is_guess(step.key_reason):
-        values |= _judged(known, step, clashes or {}, keys, gap)
+        values |= _key_evidence(known, step, clashes or {}, keys, gap)
     connection.execute(sa.update(landing_mirrors).where(*_of_table).values(**values), where)
 
 
-def _judged(
+def _key_evidence(
     known: Mirror | None,
     step: TableAdvance,
     clashes: Mapping[str, Any],
     keys: tuple[tuple[str, ...], ...],
     gap: str | None,
 ) -> dict[str, Any]:
-    """A guessed key that is contradicted is corrected, or the mirror is in doubt."""
+    """Correct a guessed key that is contradicted, or record a doubt about the mirror."""
     before = Evidence.of(orjson.loads(known.evidence)) if known is not None and known.evidence else Evidence()
     clashed = Evidence.of({"clashes": clashes.get("differing", ()), "clash-count": clashes.get("count", 0)})
     evidence = before + Evidence.of(step.evidence or {}) + clashed
@@ -250,7 +250,7 @@ def _counted(
     mirror: Snapshot | None,
     changes: Snapshot | None,
 ) -> tuple[int, str | None]:
-    """The rows of the changes table, and why it lacks some changes, if it does."""
+    """Return the number of rows of the changes table, and why it lacks changes, if it does."""
     rows = known.changes_rows if known is not None else 0
     gap = known.gap if known is not None else UNCOUNTED if has_landed else None
     begins_anew = changes is not None and changes.is_first and (mirror is None or mirror.is_first)
@@ -262,7 +262,7 @@ def _counted(
         return rows, gap or NOT_KEPT
     if changes is None:
         return rows, gap
-    if step.resync is not None:  # it begins with a truncate, so what was before does not matter
+    if step.resync is not None:  # it begins with a truncate, so earlier changes do not matter
         return changes.total_rows, None
     if changes.total_rows - changes.added_rows != rows:
         gap = gap or OTHERS
@@ -270,7 +270,7 @@ def _counted(
 
 
 def note_rebuild(connection: sa.Connection, warehouse: str, step: TableAdvance, number: int) -> None:
-    """A rebuild is published."""
+    """Update the row of a mirror for a rebuild, inside its publish."""
     where = {"w": warehouse, "t": key_of(step.table)}
     row = connection.execute(_ONE, where).fetchone()
     keys = _mirror(tuple(row)).keys if row is not None else ()

@@ -1,4 +1,4 @@
-"""Resyncs in SQL: a table that its source sends again as a whole.
+"""Resyncs in SQL: the source sends all rows of a table again.
 
 From its beginning on, the changes of the table wait. The end appends a marker to the journal, and everything
 between the two lands in one batch, which replaces the rows of the mirror.
@@ -20,7 +20,7 @@ from ingest.store.schema import landing_resyncs
 
 State = Literal["open", "ending", "published", "aborted", "expired"]
 RUNNING: tuple[State, ...] = ("open", "ending")
-KEPT_MS = 30 * 86_400_000  # how long the result of the last resync of a table can be looked at
+KEPT_MS = 30 * 86_400_000  # how long the last resync of a table is kept
 
 _of_table = (
     landing_resyncs.c.warehouse == sa.bindparam("w"),
@@ -73,7 +73,7 @@ class NoSuchResync(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """`begin_id` and `end_id` are journal ids: what is between them replaces the rows of the mirror."""
+    """`begin_id` and `end_id` are journal ids: the changes between them replace the rows of the mirror."""
 
     table: TableName
     generation: int
@@ -91,7 +91,7 @@ class Resync:
 
 
 def ended(resync: Resync | None, to_id: int) -> Resync | None:
-    """The resync that a batch up to this id ends."""
+    """Return the resync that a batch up to this id ends."""
     return resync if resync is not None and resync.end_id is not None and resync.end_id <= to_id else None
 
 
@@ -104,14 +104,14 @@ class Resyncs:
         return _resync(row) if row is not None else None
 
     def all(self, warehouse: str) -> dict[TableName, Resync]:
-        """The last one of each table."""
+        """Return the last resync of each table."""
         return resyncs_of(self._database.fetch_all(_ALL, {"w": warehouse}))
 
     def running(self, warehouse: str) -> dict[TableName, Resync]:
         return resyncs_of(self._database.fetch_all(RUNNING_RESYNCS, {"w": warehouse}))
 
     def begin(self, warehouse: str, table: TableName, begin_id: int) -> Resync:
-        """Conflict if one is running."""
+        """Begin a resync. Conflict if one is running."""
         values = {"w": warehouse, "t": table_key(table), "begin_id": begin_id, "now": _now_ms()}
         begun = self._database.write(lambda connection: connection.execute(_BEGIN, values).rowcount)
         if begun != 1:
@@ -122,12 +122,12 @@ class Resyncs:
         return self.known(warehouse, table)
 
     def begin_later(self, warehouse: str, resync: Resync, begin_id: int) -> None:
-        """Set the id behind which its changes are."""
+        """Set the id after which its changes are."""
         values = {"w": warehouse, "t": table_key(resync.table), "g": resync.generation, "begin_id": begin_id}
         self._database.write(lambda connection: connection.execute(_BEGIN_LATER, values))
 
     def end(self, warehouse: str, resync: Resync, end_id: int) -> bool:
-        """False if it is not open any more."""
+        """End a resync. Returns False if it is no longer open."""
         values = {"w": warehouse, "t": table_key(resync.table), "g": resync.generation, "end_id": end_id}
         values["now"] = _now_ms()
         return self._database.write(lambda connection: connection.execute(_END, values).rowcount == 1)
@@ -135,7 +135,7 @@ class Resyncs:
     def give_up(
         self, warehouse: str, resync: Resync, state: State, reason: str, of: tuple[State, ...] = RUNNING
     ) -> bool:
-        """False if it is in another state by now."""
+        """Abort or expire a resync. Returns False if its state has changed."""
         values = {
             "w": warehouse,
             "t": table_key(resync.table),
@@ -161,7 +161,9 @@ class Resyncs:
 def publish_resync(
     connection: sa.Connection, warehouse: str, table: TableName, generation: int, number: int
 ) -> None:
-    """Inside of a publish. CommitFailed if the resync was given up since its batch was staged."""
+    """Record the publish of a resync, inside the publish. CommitFailed if it was aborted after its batch was
+    staged.
+    """
     values = {"w": warehouse, "t": table_key(table), "g": generation, "number": number, "now": _now_ms()}
     if connection.execute(_PUBLISH, values).rowcount != 1:
         raise CommitFailed(f"the resync of {'.'.join(table)} was given up: the batch is not due")

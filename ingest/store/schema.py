@@ -1,4 +1,4 @@
-"""The tables of the landing side, beside the catalog's own and with a version of their own."""
+"""The SQL tables of landing, beside those of the catalog and with their own version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VERSION = 6
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
-# A table that changes go to. `landed_id` is the journal id up to which they are visible.
+# A table in which changes land. `landed_id` is the journal id up to which they are visible.
 landing_tables = sa.Table(
     "landing_tables",
     metadata,
@@ -25,10 +25,10 @@ landing_tables = sa.Table(
     sa.Column("commit_us", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("mirror_snapshot_id", sa.BigInteger),
     sa.Column("changes_snapshot_id", sa.BigInteger),
-    sa.Column("load_key", Text),  # the first load that is still under way: source and position
+    sa.Column("load_key", Text),  # the first load that is still running: source and position
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("rejects", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("notice", Text),  # what its owner should know, such as a missing key
+    sa.Column("notice", Text),  # a message for its owner, such as a missing key
 )
 
 # The newest position of each source that is visible in a table.
@@ -43,23 +43,23 @@ landing_watermarks = sa.Table(
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
 )
 
-# What verification found of a mirror.
+# The results of verification of a mirror.
 landing_verifications = sa.Table(
     "landing_verifications",
     metadata,
     sa.Column("warehouse", Text, primary_key=True),
     sa.Column("table_key", Text, primary_key=True),
-    sa.Column("requested_ms", sa.BigInteger),  # a person wants it now
+    sa.Column("requested_ms", sa.BigInteger),  # a verification was requested
     sa.Column("job_id", Text),  # of the newest attempt
     sa.Column("started_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("checked_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("number", sa.BigInteger, nullable=False, server_default="0"),  # of the warehouse, at the check
     sa.Column("found", Text, nullable=False, server_default="{}"),
-    sa.Column("verified", Text),  # the newest check that found no difference: number and positions
+    sa.Column("verified", Text),  # the newest check without a difference: number and positions
     sa.Column("reference", Text),  # checksums of the source that a producer has posted
 )
 
-# The mirror of a table: whether its changes table has everything, its key, and its rebuilds.
+# The mirror of a table: whether its changes table has every change, its key, and its rebuilds.
 landing_mirrors = sa.Table(
     "landing_mirrors",
     metadata,
@@ -80,18 +80,18 @@ landing_mirrors = sa.Table(
     sa.Column("rebuilt_why", Text),
 )
 
-# What the owner of a source has set: which of its tables and columns are stored.
+# The rules of a source: which of its tables and columns are stored.
 landing_sources = sa.Table(
     "landing_sources",
     metadata,
     sa.Column("warehouse", Text, primary_key=True),
     sa.Column("source", Text, primary_key=True),
     sa.Column("rules", Text, nullable=False),
-    sa.Column("salt", sa.LargeBinary, nullable=False),  # of hashed columns; no response has it
+    sa.Column("salt", sa.LargeBinary, nullable=False),  # for hashed columns; not part of any response
     sa.Column("changed_ms", sa.BigInteger, nullable=False),
 )
 
-# Sources and tables whose changes are acknowledged and not landed.
+# Paused sources and tables: their changes are acknowledged and do not land.
 landing_pauses = sa.Table(
     "landing_pauses",
     metadata,
@@ -102,7 +102,7 @@ landing_pauses = sa.Table(
     sa.Column("since_ms", sa.BigInteger, nullable=False),
 )
 
-# The last resync of each table: what is between two journal ids replaces the rows of its mirror.
+# The last resync of each table: the changes between two journal ids replace the rows of its mirror.
 landing_resyncs = sa.Table(
     "landing_resyncs",
     metadata,
@@ -114,7 +114,7 @@ landing_resyncs = sa.Table(
     sa.Column("end_id", sa.BigInteger),
     sa.Column("began_ms", sa.BigInteger, nullable=False),
     sa.Column("changed_ms", sa.BigInteger, nullable=False),
-    sa.Column("reason", Text),  # why it was given up
+    sa.Column("reason", Text),  # why it was aborted or expired
     sa.Column("number", sa.BigInteger),  # of its publish
 )
 
@@ -140,7 +140,7 @@ jobs = sa.Table(
     sa.Index("landing_jobs_by_end", "finished_ms"),
 )
 
-# A table is in at most one unfinished job: the primary key is the lane.
+# A table is in at most one unfinished job: this primary key enforces the lane.
 claims = sa.Table(
     "landing_claims",
     metadata,
@@ -150,7 +150,7 @@ claims = sa.Table(
     sa.Index("landing_claims_by_job", "job_id"),
 )
 
-# The journal that changes of a warehouse landed from, and its newest id at the last publish.
+# The journal from which changes of a warehouse landed, and its newest id at the last publish.
 landing_journals = sa.Table(
     "landing_journals",
     metadata,
@@ -168,7 +168,7 @@ workers = sa.Table(
 )
 
 
-# Rows that are deleted with their warehouse.
+# Tables whose rows are deleted with their warehouse.
 OF_A_WAREHOUSE = (
     landing_tables,
     landing_mirrors,
@@ -181,7 +181,7 @@ OF_A_WAREHOUSE = (
 
 
 def migrate(database: Database) -> None:
-    """Bring the landing tables to this program's version. Safe to run by many at once."""
+    """Migrate the landing tables to this program's version. Safe to run concurrently."""
 
     def work(connection: sa.Connection) -> None:
         if connection.dialect.name == "postgresql":
@@ -199,7 +199,7 @@ def migrate(database: Database) -> None:
 
 
 def require_known(database: Database) -> int:
-    """The version found; SchemaMismatch if a newer program wrote it."""
+    """Return the version; SchemaMismatch if a newer program wrote it."""
     with database.engine.connect() as connection:
         found = _version(connection)
     if found > VERSION:

@@ -1,5 +1,4 @@
-"""The tables that changes land in: their settings, and their rows in SQL: how far each has landed,
-watermarks."""
+"""The tables in which changes land, in SQL: their settings, how far each has landed, watermarks."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ _WATERMARKS = sa.select(
     landing_watermarks.c.time_ms,
     landing_watermarks.c.updated_ms,
 ).where(landing_watermarks.c.warehouse == sa.bindparam("w"))
-# Two may see a new table at once; both databases know this clause.
+# Two processes may see a new table at once; both databases support this clause.
 _ENSURE = sa.text("INSERT INTO landing_tables (warehouse, table_key) VALUES (:w, :t) ON CONFLICT DO NOTHING")
 _SET_SETTINGS = sa.update(landing_tables).where(*_of_table).values(settings=sa.bindparam("settings"))
 _LAND = (
@@ -113,7 +112,7 @@ def name_of(key: str) -> TableName:
 
 @dataclass(frozen=True, slots=True)
 class LandedTable:
-    """One row: what is set, and what is visible."""
+    """One row: the settings, and what is visible."""
 
     table: TableName
     settings: TableSettings
@@ -126,13 +125,13 @@ class LandedTable:
     events: int
     rejects: int
     notice: str | None
-    rebuild: str | None = None  # why the mirror is going to be rebuilt; nothing lands before
+    rebuild: str | None = None  # why the mirror must be rebuilt; nothing lands before that
     keys: str | None = None  # JSON; all keys that the mirror had, the newest last
     key_reason: str | None = None
 
     @property
     def known_key(self) -> tuple[str, ...]:
-        """The key that the mirror has; empty if it has none, or nothing has landed."""
+        """Return the key of the mirror; empty if it has none, or nothing has landed."""
         return tuple((orjson.loads(self.keys or "[]") or [()])[-1])
 
 
@@ -147,7 +146,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TableAdvance:
-    """How a publish moves one table: from one journal id to the next, with what is visible afterwards."""
+    """How a publish advances one table: from one journal id to the next, and what is visible afterwards."""
 
     table: TableName
     from_id: int
@@ -158,11 +157,11 @@ class TableAdvance:
     notice: str | None
     watermarks: Mapping[str, tuple[str, int | None]]  # source -> newest position, time at the source
     oldest_ms: int = 0  # when the oldest of its changes was acknowledged
-    resync: int | None = None  # the generation that it publishes
-    keeps_changes: bool = True  # its changes table gets them
+    resync: int | None = None  # the generation of the resync that it publishes
+    keeps_changes: bool = True  # the changes table gets the changes
     key: tuple[str, ...] = ()
     key_reason: str | None = None
-    columns: tuple[str, ...] = ()  # of the table, where its key is a guess
+    columns: tuple[str, ...] = ()  # of the table, if its key is a guess
     evidence: Mapping[str, Any] | None = None  # about a guessed key
 
 
@@ -189,7 +188,7 @@ class LandingTables:
         return [Watermark(name_of(key), *more) for key, *more in found]
 
     def resyncs(self, warehouse: str) -> dict[TableName, Resync]:
-        """Those that are running."""
+        """Return the running resyncs."""
         rows = self._database.fetch_all(RUNNING_RESYNCS, {"w": warehouse})
         return resyncs_of(rows) if rows else {}
 
@@ -210,7 +209,7 @@ class LandingTables:
         self._database.write(work)
 
     def skip(self, warehouse: str, table: TableName, from_id: int, to_id: int) -> bool:
-        """Move a table behind changes that are not going to land. False if a batch of it is being landed."""
+        """Advance a table past changes that will not land. Returns False if a batch of it is being landed."""
 
         def work(connection: sa.Connection) -> bool:
             where = {"w": warehouse, "t": key_of(table)}
@@ -240,7 +239,7 @@ def land(
     commit_us: int,
     snapshots: tuple[int | None, int | None],
 ) -> None:
-    """Move one table forward inside a publish. CommitFailed if it does not stand where the batch began."""
+    """Advance one table inside a publish. CommitFailed if it has not landed up to where the batch began."""
     where = {"w": warehouse, "t": key_of(step.table)}
     connection.execute(_ENSURE, where)
     moved = connection.execute(
@@ -295,5 +294,5 @@ _SAVE_HEAD = sa.text(
 
 
 def save_head(connection: sa.Connection, warehouse: str, journal_id: str, head: int) -> None:
-    """Save how far the journal is, inside a publish."""
+    """Save the head of the journal, inside a publish."""
     connection.execute(_SAVE_HEAD, {"w": warehouse, "j": journal_id, "head": head})

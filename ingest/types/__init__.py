@@ -1,6 +1,6 @@
-"""Types: which type a column has, how values are converted to it, and how a table's schema follows. Pure.
+"""Column types: inference, conversion of values, and schema evolution. Pure.
 
-iceberg      Iceberg types as Arrow types; which widen into which; the columns that a batch shows
+iceberg      Iceberg types as Arrow types; which widen into which; the columns of a batch
 evolution    how the type of a column may change
 numbers      numbers, bytes, and the type of a column that no producer declares
 dates        dates, times, timestamps

@@ -1,7 +1,8 @@
-"""A column of JSON values -> an Arrow array of its Iceberg type, and the values that did not fit.
+"""Convert a column of JSON values to an Arrow array of its Iceberg type, and report the values that do not
+fit.
 
-Values that are what they should be already go to Arrow in one step; what Arrow could take differently from
-`values.py` does not. Everything else is converted one by one.
+Values that already have the right form are passed to Arrow in one step, unless Arrow could convert them
+differently from `values.py`. Everything else is converted one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NULL = type(None)
 _LONG_DIGITS = 19
 _STR, _INT, _FLOAT, _BOOL = {str}, {int}, {float}, {bool}
 _TEXT_ENCODINGS = (None, "json")
-# Beyond these may stand a sentinel for infinity, which the slow way knows.
+# Values beyond these may be sentinels for infinity, which the slow path handles.
 _PLAIN_INSTANT_END = LONG_END // 2_000
 _PLAIN_DAYS_END = 10_000_000
 _WHOLE_TEXT = "^-?[0-9]{1,18}$"
@@ -41,7 +42,7 @@ Quick: TypeAlias = Any  # an Arrow array, or None
 def column_array(
     values: list[Any], iceberg_type: IcebergType, encoding: str | None = None, *, name: str = ""
 ) -> tuple[pa.Array, dict[int, str]]:
-    """The array, null where a value did not fit, and the reason of each such value by its row number."""
+    """Return the array, null where a value did not fit, and the reason of each such value by row number."""
     kinds = set(map(type, values)) - {_NULL}
     if not kinds:
         return pa.nulls(len(values), arrow_type(iceberg_type)), {}
@@ -70,7 +71,7 @@ def _one_by_one(
 
 
 def _quick(values: list[Any], kinds: set[type], type_: IcebergType, encoding: str | None) -> Quick:
-    """The whole array at once, or None where that would not be exact."""
+    """Return the whole array at once, or None if that would not be exact."""
     if not isinstance(type_, str):
         return None
     read = primitive(type_)
@@ -83,7 +84,7 @@ def _quick(values: list[Any], kinds: set[type], type_: IcebergType, encoding: st
         if kinds == _INT and read.kind in ("timestamp", "timestamptz"):
             return _instants(values, wanted, encoding)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
-        return None  # at least one value needs a look of its own
+        return None  # at least one value must be converted by itself
     return None
 
 
@@ -99,7 +100,7 @@ def _whole(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: s
 
 def _double(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding: str | None) -> Quick:
     if kinds <= {int, float}:
-        # Arrow refuses whole numbers that a double does not hold exactly; those go the other way.
+        # Arrow refuses integers that a double does not hold exactly; they take the slow path.
         return pa.array(values, wanted)
     return _finite(_cast_text(values, _NUMBER_TEXT, wanted)) if kinds == _STR and encoding is None else None
 
@@ -109,7 +110,7 @@ def _float(values: list[Any], kinds: set[type], wanted: pa.DataType, _: str | No
 
 
 def _finite(numbers: Quick) -> Quick:
-    """Arrow makes infinity of what is too large."""
+    """Refuse infinity, which Arrow returns for numbers that are too large."""
     return None if numbers is None or pc.any(pc.is_inf(numbers)).as_py() else numbers
 
 
@@ -145,7 +146,7 @@ def _decimal(values: list[Any], kinds: set[type], wanted: pa.DataType, encoding:
 
 
 def _decimal_text(texts: list[str | None], wanted: pa.DataType) -> Quick:
-    """Arrow overflows without a word, so only what cannot have more than 38 digits at the column's scale."""
+    """Convert only texts with at most 38 digits at the column's scale: Arrow overflows without an error."""
     digits = DECIMAL_DIGITS_MAX - wanted.scale
     if not digits:
         return None
@@ -163,7 +164,7 @@ def _unscaled(values: list[Any], wanted: pa.DataType) -> Quick:
     whole = pa.array(numbers, pa.int64()).cast(pa.decimal128(_LONG_DIGITS, 0))
     if not _within(whole, 1 - 10**wanted.precision, 10**wanted.precision):
         return None
-    # The same 16 bytes, read with the column's scale.
+    # The same 16 bytes, with the column's scale.
     return pa.Array.from_buffers(wanted, len(whole), whole.buffers(), whole.null_count)
 
 
@@ -187,7 +188,7 @@ def _instants(values: list[Any], wanted: pa.DataType, encoding: str | None) -> Q
     if encoding not in ("ms", "us", "ns"):
         return None
     numbers = pa.array(values, pa.int64())
-    # Arrow cuts nanoseconds towards zero, which is only right after 1970.
+    # Arrow rounds nanoseconds towards zero, which is only right after 1970.
     low = 0 if encoding == "ns" else -_PLAIN_INSTANT_END
     if not _within(numbers, low, LONG_END // 2 if encoding == "ns" else _PLAIN_INSTANT_END):
         return None
@@ -195,7 +196,9 @@ def _instants(values: list[Any], wanted: pa.DataType, encoding: str | None) -> Q
 
 
 def _iso_text(values: list[Any], wanted: pa.DataType) -> Quick:
-    """Arrow wants a zone in all texts or in none, by the type; whichever it is, it means the same here."""
+    """Convert ISO texts. Arrow requires a zone in all texts or in none, by the type; the meaning is the same
+    here.
+    """
     other_zone = pa.timestamp(wanted.unit, tz=None if wanted.tz else "UTC")
     try:
         return _cast_text(values, _INSTANT_TEXT, wanted)
@@ -205,7 +208,7 @@ def _iso_text(values: list[Any], wanted: pa.DataType) -> Quick:
 
 
 def _cast_text(values: list[Any], pattern: str, wanted: pa.DataType) -> Quick:
-    """Only texts of this pattern: Arrow itself also reads hexadecimal numbers, and more."""
+    """Convert only texts of this pattern: Arrow itself also accepts hexadecimal numbers and more."""
     texts = pa.array(values, pa.string())
     return texts.cast(wanted) if pc.all(pc.match_substring_regex(texts, pattern)).as_py() else None
 

@@ -47,8 +47,8 @@ Moment = tuple[int | None, int | None, int]  # days, nanoseconds of the day, off
 
 
 def days_of(value: Any, unit: str | None) -> int | None:
-    """Days since the epoch, for a date."""
-    # Digits as text are days only where that is declared: 20240229 is no number of days.
+    """Return the days since the epoch, for a date."""
+    # Digits as text are days only if that is declared: 20240229 is not a number of days.
     number = _number(value, unit if type(value) is str else unit or "days")
     if number is not None:
         return _days_from(number, unit or "days")
@@ -73,7 +73,7 @@ def _days_from(number: int, unit: str) -> int | None:
 
 
 def time_us_of(value: Any, unit: str | None) -> int | None:
-    """Microseconds of the day, for a time."""
+    """Return the microseconds of the day, for a time."""
     number = _number(value, unit)
     us = _clock_of_text(value) if number is None else number * NS_PER[unit or "us"] // 1_000
     if not 0 <= us < US_PER_DAY:
@@ -82,9 +82,9 @@ def time_us_of(value: Any, unit: str | None) -> int | None:
 
 
 def clock_text(value: Any, unit: str | None) -> str:
-    """A time as text, HH:MM:SS.ffffff, so that it sorts; it may exceed a day, as in MySQL.
+    """Return a time as text, HH:MM:SS.ffffff, so that it sorts; it may exceed a day, as in MySQL.
 
-    Text that no time can hold (24:00:00, an offset) stays as it is.
+    Text that no time type can hold (24:00:00, an offset) stays as it is.
     """
     number = _number(value, unit)
     try:
@@ -109,7 +109,7 @@ def _clock_of_text(value: Any) -> int:
 
 
 def timestamp_of(value: Any, unit: str | None, ns_per_tick: int = 1_000) -> int | None:
-    """Microseconds since the epoch (or another tick), for a timestamp with or without zone."""
+    """Return the microseconds (or another tick) since the epoch, for a timestamp with or without zone."""
     number = _number(value, unit)
     if number is not None:
         if number in _INFINITIES:
@@ -126,7 +126,7 @@ def timestamp_of(value: Any, unit: str | None, ns_per_tick: int = 1_000) -> int 
 
 
 def iso_text(number: int, unit: str) -> str | None:
-    """A date or timestamp that is sent as a number, as text: for a column of text."""
+    """Return a date or timestamp that is sent as a number, as text: for a column of text."""
     if unit == "days":
         days = _days_from(number, unit)
         return None if days is None else date.fromordinal(_EPOCH_ORDINAL + days).isoformat()
@@ -135,10 +135,10 @@ def iso_text(number: int, unit: str) -> str | None:
 
 
 def _number(value: Any, unit: str | None) -> int | None:
-    """The number that the value is; None if it is something else."""
+    """Return the number; None if the value is not one."""
     kind = type(value)
     if kind is str:
-        # Some producers write every value as text. Without a unit, digits alone are no date.
+        # Some producers write every value as text. Without a unit, digits alone are not a date.
         return int(value) if unit is not None and _WHOLE.fullmatch(value) else None
     if kind is int:
         number: int = value
@@ -162,7 +162,7 @@ def _in_range(number: int, end: int) -> int:
 
 
 def _moment(value: Any) -> Moment | None:
-    """The parts of a text or of a Debezium struct; None for what is no moment at all."""
+    """Return the parts of a text or of a Debezium struct; None if it is neither."""
     if type(value) is dict:
         return _of_struct(value)
     text: str = value.strip()
@@ -203,7 +203,9 @@ def _of_struct(parts: dict[str, Any]) -> Moment | None:
 
 
 def _civil_days(year: int, month: int, day: int) -> int:
-    """Any year of the proleptic calendar: Python's own stop at 1 and 9999, and 400 years repeat exactly."""
+    """Return the days for any year of the proleptic calendar: Python's calendar ends at 1 and 9999, and 400
+    years repeat exactly.
+    """
     cycles, year_of_cycle = divmod(year, 400)
     try:
         ordinal = date(year_of_cycle + 400, month, day).toordinal()
@@ -236,7 +238,7 @@ def _offset_s(zone: str | None) -> int:
 
 
 def converter(kind: str, unit: str | None) -> Callable[[Any], int | None]:
-    """The conversion for a target of this kind (`date`, `time`, `timestamptz`, ...)."""
+    """Return the conversion for a target of this kind (`date`, `time`, `timestamptz`, ...)."""
     if kind == "date":
         return lambda value: days_of(value, unit)
     if kind == "time":

@@ -8,7 +8,7 @@ VALUE_CHARS_MAX = 80
 
 
 class ConversionError(ValueError):
-    """Why a value cannot become the wanted type. Raised by the conversions, which do not know the column."""
+    """Why a value cannot be converted to a type. Raised by the conversions, which do not know the column."""
 
 
 class RejectedValue(ValueError):
@@ -22,7 +22,7 @@ class RejectedValue(ValueError):
 
 
 def shown(value: Any) -> str:
-    """The value for a message, at most 80 characters long, and always valid Unicode."""
+    """Return the value for a message, at most 80 characters long, and always valid Unicode."""
     text = repr(value[: VALUE_CHARS_MAX + 1]) if isinstance(value, str) else _described(value)
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"

@@ -1,4 +1,4 @@
-"""The schema plan of a table: which columns a batch stages, and how the schema must change for it."""
+"""Plan the schema of a table: which columns a batch stages, and how the schema must change for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Policy = Literal["evolve", "freeze", "reject"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A row column to stage. `encoding` is what the newest declaration says; each change has its own."""
+    """A row column to stage. `encoding` is that of the newest declaration; each change has its own."""
 
     name: str
     type: IcebergType
@@ -45,16 +45,16 @@ class Column:
 class SchemaPlan:
     columns: list[Column]  # in table order
     schema: dict[str, Any] | None  # the new schema, with field ids, if it is created or changed
-    refused: dict[str, str] = field(default_factory=dict)  # column -> why it is not taken
+    refused: dict[str, str] = field(default_factory=dict)  # column -> why it is not stored
     policy: Policy = "evolve"
-    conversions: dict[str, Conversion] = field(default_factory=dict)  # to be made before anything lands
+    conversions: dict[str, Conversion] = field(default_factory=dict)  # to be done before anything lands
     split: list[str] = field(default_factory=list)  # columns that were renamed for a new one
 
 
 # -- partition specs from text
 
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(?:(\d{1,10})\s*,\s*)?(.*?)\s*\)\s*", re.DOTALL)
-# How users write a transform -> the spec's name, and the end of the partition field's name.
+# The transform as users write it -> its name in the spec, and the suffix of the partition field's name.
 _TRANSFORMS = {
     "year": ("year", "_year"),
     "month": ("month", "_month"),
@@ -68,7 +68,7 @@ _WITH_WIDTH = frozenset({"bucket", "truncate"})
 
 
 def partition_spec(schema: dict[str, Any], partitioning: Sequence[str]) -> dict[str, Any]:
-    """The spec as a create request takes it. `Invalid` names what is wrong and what could be meant."""
+    """Return the spec for a create request. `Invalid` says what is wrong and what is allowed."""
     index = index_schema(schema)
     fields: list[dict[str, Any]] = []
     for text in partitioning:
@@ -81,7 +81,7 @@ def partition_spec(schema: dict[str, Any], partitioning: Sequence[str]) -> dict[
 
 
 def check_partitioning(partitioning: Sequence[str]) -> None:
-    """For a table that does not exist yet: `Invalid` if a text cannot be a partition of any table."""
+    """Check the partitions of a table that does not exist yet: `Invalid` if a text cannot be one."""
     for text in partitioning:
         match = _CALL.fullmatch(text)
         if match is not None:
@@ -89,8 +89,8 @@ def check_partitioning(partitioning: Sequence[str]) -> None:
 
 
 def _read(text: str, index: SchemaIndex) -> tuple[str, str, str]:
-    """The transform, the column, and the end of the field's name."""
-    if text in index.ids_by_name:  # any name is one, also "days(x)"
+    """Return the transform, the column, and the suffix of the field's name."""
+    if text in index.ids_by_name:  # any column name is allowed, also "days(x)"
         return "identity", text, ""
     match = _CALL.fullmatch(text)
     if match is None:
@@ -117,7 +117,7 @@ def _transform(text: str, match: re.Match[str]) -> tuple[str, str, str]:
 
 
 def _free_name(wanted: str, column: str, used: set[str], index: SchemaIndex) -> str:
-    """A partition field may bear a column's name only if it comes from it, unchanged."""
+    """Return a free name. A partition field may have a column's name only if it is its identity transform."""
     name, count = wanted, 1
     while name in used or (name in index.ids_by_name and name != column):
         count += 1
@@ -127,10 +127,10 @@ def _free_name(wanted: str, column: str, used: set[str], index: SchemaIndex) -> 
 
 # -- the plan
 
-# The key of tables whose producer only says a name for each row. Iceberg's own `_row_id` cannot be used.
+# The key of tables whose producer sends only an id of each row. Iceberg's own `_row_id` cannot be used.
 ROW_ID = "_cdc_row_id"
 STAGING_PREFIX = "_calve_"
-# With a column of such a name, Spark cannot merge into the table, or not even read it.
+# With a column of such a name, Spark cannot merge into the table, or cannot even read it.
 ICEBERG_NAMES = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
 )
@@ -150,9 +150,9 @@ def plan(
     reserved: Collection[str] = (),
     type_changes: Callable[[], TypeChangeRules] = TypeChangeRules,
 ) -> SchemaPlan:
-    """The plan for these changes. `Invalid` only if the table has an added column with another type.
+    """Return the plan for these changes. `Invalid` only if the table has an added column with another type.
 
-    `reserved` are further names that no row column may take: the added columns of the sister table.
+    `reserved` are further names that no row column may have: the added columns of the other table.
     """
     making = _SchemaPlanner(existing, observe_columns(changes, key, ROW_ID), policy, key, last_column_id)
     making.added_columns = dict(extra)
@@ -162,7 +162,7 @@ def plan(
 
 
 class _SchemaPlanner:
-    """One plan in the making."""
+    """Builds one plan."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _SchemaPlanner:
         return wider
 
     def _changed(self, each: dict[str, Any]) -> dict[str, Any]:
-        """A column whose values need a type that Iceberg cannot widen it to."""
+        """Handle a column whose values need a type that Iceberg cannot widen it to."""
         name = each["name"]
         if name in self.reserved or not self._may_change(name, each["type"]):
             return each
@@ -241,14 +241,14 @@ class _SchemaPlanner:
         return renamed
 
     def _may_change(self, name: str, type_: IcebergType) -> bool:
-        """Mostly the batch asks for nothing, and that is seen at once."""
+        """Return whether the type may have to change; usually not, which is found at once."""
         declared = self.seen.declared.get(name)
         if declared:
             return any(one != type_ for one in declared)
         return type_ in ("int", "long") and not set(map(type, self.seen.undeclared(name))) <= _WHOLE
 
     def _consider(self, name: str) -> None:
-        """Take a column that the table lacks, or say why not."""
+        """Add a column that the table lacks, or record why not."""
         reason = self._name_refusal(name)
         if reason is None and self.existing is not None and self.policy != "evolve":
             reason = f"the table has no such column, and its schema policy is {self.policy}"
@@ -263,7 +263,7 @@ class _SchemaPlanner:
         except Invalid as refused:
             return refused.message
         if type_ is None:
-            return None  # it is made when a value comes
+            return None  # it is created when a value arrives
         # A table that has rows cannot get a required column.
         required = self.existing is None and name in self.key
         column = {"name": name, "required": required, "type": type_}
@@ -290,7 +290,7 @@ class _SchemaPlanner:
         return None
 
     def _new_type(self, name: str) -> IcebergType | None:
-        """Declared, else inferred; None as long as nothing but nulls came."""
+        """Return the declared type, else the inferred one; None while all values are null."""
         if self.key == [name] and self.seen.keyed_by_row_id:
             return "string"
         found: IcebergType | None = None
@@ -336,7 +336,7 @@ class _SchemaPlanner:
 
 
 def _needed(type_: IcebergType, values: Sequence[Any]) -> IcebergType:
-    """A wider type, only where a value without a declared type needs it."""
+    """Return a wider type, only if a value without a declared type needs it."""
     if type_ == "int" and any(type(v) is int and not -INT_END <= v < INT_END for v in values):
         return "long"
     if type_ == "float" and any(type(v) is float and FLOAT_MAX < abs(v) < math.inf for v in values):
@@ -345,13 +345,13 @@ def _needed(type_: IcebergType, values: Sequence[Any]) -> IcebergType:
 
 
 def _identifiers(fields: Iterable[dict[str, Any]], key: Sequence[str]) -> list[int]:
-    """The ids of the key columns. A part of a key identifies nothing, so it is all of them or none."""
+    """Return the ids of the key columns: all or none, because a part of a key identifies nothing."""
     ids = {each["name"]: each["id"] for each in fields if _may_identify(each["type"])}
     return [ids[name] for name in key] if all(name in ids for name in key) else []
 
 
 def with_identifiers(schema: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
-    """A schema whose identifier fields are the key columns, which are then required."""
+    """Return a schema whose identifier fields are the key columns, which are then required."""
     identifiers = _identifiers(schema["fields"], key)
     fields = [
         each | {"required": True} if each["id"] in identifiers and not each["required"] else each
@@ -368,11 +368,12 @@ def _may_identify(type_: IcebergType) -> bool:
 
 
 def policy_violations(changes: Sequence[Change], plan: SchemaPlan) -> dict[int, str]:
-    """Under the policy `reject`: the changes, by row number, that do not agree with the table, and why."""
+    """Under the policy `reject`: return the changes, by row number, that do not fit the table, and why."""
     if plan.policy != "reject":
         return {}
     types = {column.name: column.type for column in plan.columns}
-    verdicts: dict[int, str | None] = {}  # by the identity of a declaration: changes share them
+    # by the identity of a declaration, because changes share declarations
+    reasons_of: dict[int, str | None] = {}
     found: dict[int, str] = {}
     for row, change in enumerate(changes):
         if change.after is None:
@@ -382,9 +383,9 @@ def policy_violations(changes: Sequence[Change], plan: SchemaPlan) -> dict[int, 
         if unknown is not None:
             found[row] = f'column "{unknown}": {plan.refused[unknown]}'
         elif declared is not None:
-            if id(declared) not in verdicts:
-                verdicts[id(declared)] = _type_change(declared, types)
-            reason = verdicts[id(declared)]
+            if id(declared) not in reasons_of:
+                reasons_of[id(declared)] = _type_change(declared, types)
+            reason = reasons_of[id(declared)]
             if reason is not None:
                 found[row] = reason
     return found

@@ -1,8 +1,8 @@
-"""Type changes that Iceberg cannot widen: what becomes of a column whose values need another type. Pure.
+"""Handle type changes that Iceberg cannot widen: a column whose values need another type. Pure.
 
 `convert`: the column gets a type that holds its old and its new values; a job writes the old values again.
-`split`: the old column is renamed to `<name>__<type>`, and a new column takes its name. `reject`: the column
-stays, and what does not fit becomes a dead letter.
+`split`: the old column is renamed to `<name>__<type>`, and a new column gets its name. `reject`: the column
+stays, and values that do not fit become dead letters.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ingest.types.values import REFUSALS, converter
 
 TypeChanges = Literal["convert", "split", "reject"]
 
-# On tables that ingest made: their columns follow the types of the source.
+# On tables that ingest created: their columns follow the types of the source.
 FOLLOWS_SOURCE = "calve.follows-source"
 # JSON: the types that each column was converted to, or could not be converted to.
 TRIED_TYPES = "calve.tried-types"
-DOUBLE_DIGITS = 15  # every decimal number of so many digits comes back from a double as it was
+DOUBLE_DIGITS = 15  # a decimal number with at most this many digits survives a conversion to double and back
 _BYTES = frozenset({"binary", "fixed", "geometry", "geography"})
 _FLOATING = frozenset({"float", "double"})
 _INSTANTS = frozenset({"timestamp", "timestamptz"})
-# Kinds that a column can become if each of its values fits: the worker looks at all of them.
+# Types that a column can become if each of its values fits: the worker checks all of them.
 _NARROWER = {
     "string": frozenset(
         {"boolean", "int", "long", "float", "double", "decimal", "date", "timestamp", "timestamptz", "uuid"}
@@ -47,13 +47,15 @@ _NARROWER = {
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A column that has to be converted. `to` are the types to try in order; the last holds every value."""
+    """A column that has to be converted. `to` are the candidate types in order; the last holds every
+    value.
+    """
 
     current: IcebergType
     to: tuple[str, ...]
 
     def described(self) -> dict[str, Any]:
-        """As in the description of a job."""
+        """Return the conversion as in the description of a job."""
         return {"from": self.current, "to": list(self.to)}
 
 
@@ -67,7 +69,7 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class TypeChangeRules:
     """`follows_source`: the columns get the types that the source declares. Otherwise, in a table that its
-    owner made, they change only for values that do not fit. `tried` are the types that a column had or could
+    owner created, they change only for values that do not fit. `tried` are types that a column had or could
     not get: it is not narrowed to them again. `fixed_ids` are columns that partitions or sort orders use.
     """
 
@@ -78,7 +80,7 @@ class TypeChangeRules:
 
     @classmethod
     def of_table(cls, mode: TypeChanges, table: Mapping[str, Any]) -> TypeChangeRules:
-        """From a table's metadata document."""
+        """Create the rules from a table's metadata document."""
         properties = table.get("properties") or {}
         used = [*(table.get("partition-specs") or ()), *(table.get("sort-orders") or ())]
         used_ids = [part["source-id"] for one in used for part in one["fields"] if "source-id" in part]
@@ -88,7 +90,7 @@ class TypeChangeRules:
     def of_column(
         self, column: Mapping[str, Any], seen: ObservedColumns, key: Sequence[str]
     ) -> Conversion | Split | None:
-        """What a batch asks of a column of the table; None if it can stay."""
+        """Return the change that a batch requires of a column of the table; None if it can stay."""
         name, current = column["name"], column["type"]
         if self.mode == "reject":
             return None
@@ -106,13 +108,13 @@ class TypeChangeRules:
         return Conversion(current, tuple(types)) if types else None
 
     def _wanted(self, name: str, current: IcebergType, seen: ObservedColumns) -> list[Any]:
-        """The types that the batch asks for and that the column does not hold."""
+        """Return the types that the batch requires and that the column does not hold."""
         declared = [type_ for type_ in seen.declared.get(name, ()) if not fits(type_, current)]
         if not declared and _is_floating(current) and "long" in seen.declared.get(name, ()):
             return ["long"] if _is_rounded(name, seen) else []
         if declared:
             return declared if self.follows_source or _has_unfit(name, current, seen) else []
-        # Numbers without a declared type. Any other value that does not fit says nothing about its column.
+        # Numbers without a declared type. Other values that do not fit do not change the type of a column.
         is_whole = self.follows_source and current in ("int", "long")
         return ["double"] if is_whole and any(map(_has_fraction, seen.undeclared(name))) else []
 
@@ -122,7 +124,7 @@ def _is_floating(type_: IcebergType) -> bool:
 
 
 def fits(declared: Any, known: IcebergType) -> bool:
-    """Whether every value of the declared type has its place in the known one."""
+    """Return whether every value of the declared type fits the known one."""
     try:
         forms = [shape(declared), creatable(declared)]
     except Invalid:
@@ -131,7 +133,9 @@ def fits(declared: Any, known: IcebergType) -> bool:
 
 
 def _common(current: IcebergType, declared: Sequence[Any], tried: Collection[str]) -> list[str] | None:
-    """The types to try, the widest last; none if the column can stay; None if there is no common type."""
+    """Return the candidate types, the widest last; none if the column can stay; None if there is no common
+    type.
+    """
     if len(declared) == 1:
         return conversion(current, declared[0], tried)
     wide = current
@@ -152,7 +156,7 @@ def conversion(current: IcebergType, declared: Any, tried: Collection[str] | Non
     try:
         wanted = creatable(declared)
     except Invalid:
-        return []  # it is no type: the values are looked at one by one
+        return []  # not a type: the values are checked one by one
     if not isinstance(current, str) or not isinstance(wanted, str):
         same_kind = isinstance(current, dict) and isinstance(wanted, dict)
         return [] if same_kind and current["type"] == wanted["type"] else None  # type: ignore[index]
@@ -166,12 +170,12 @@ def conversion(current: IcebergType, declared: Any, tried: Collection[str] | Non
     found = [wanted] if narrows and tried is not None and wanted not in tried else []
     found.append(wide)
     if wide not in (current, "string"):
-        found.append("string")  # a long beyond 2**53 is not in a double
+        found.append("string")  # a long beyond 2**53 is not exact in a double
     return [] if found == [current] else found
 
 
 def _wide(current: str, wanted: str) -> str:
-    """A type for all values of both; text if there is no other."""
+    """Return a type for all values of both; text if there is no other."""
     both = merged(current, wanted)
     if isinstance(both, str):
         return both
@@ -194,13 +198,13 @@ def _has_fraction(value: Any) -> bool:
 
 
 def _is_rounded(name: str, seen: ObservedColumns) -> bool:
-    """Whether a whole number of the batch is not the same in a column of floating-point numbers."""
+    """Return whether an integer of the batch would be rounded in a floating-point column."""
     values = (change.after.get(name) for change in seen.changes if change.after)
     return any(type(value) is int and abs(value) <= LONG_MAX and float(value) != value for value in values)
 
 
 def _has_unfit(name: str, current: IcebergType, seen: ObservedColumns) -> bool:
-    """Whether a value of the batch does not fit the column."""
+    """Return whether a value of the batch does not fit the column."""
     conversions: dict[str | None, Any] = {}
     for change in seen.changes:
         value = change.after.get(name) if change.after else None

@@ -1,4 +1,4 @@
-"""JSON text of a value, for columns that hold JSON and for the row as it was before."""
+"""Convert one JSON value to a value of an Iceberg type, or write it as JSON text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from ingest.types.numbers import LONG_MAX, LONG_MIN
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON in which numbers keep all their digits. `Misfit` if it is not Unicode, or far too deep."""
+    """Return compact JSON in which numbers keep all their digits. `Misfit` if it is not Unicode, or far too
+    deep.
+    """
     try:
         return orjson.dumps(value, default=_digits).decode()
-    except TypeError:  # among others an integer beyond 64 bits, which orjson has to be shown as text
+    except TypeError:  # for example an integer beyond 64 bits, which orjson can only write as a fragment
         pass
     try:
         return orjson.dumps(_shown_large(value), default=_digits).decode()
@@ -31,7 +33,7 @@ def json_text(value: Any) -> str:
 
 
 def json_texts(values: Sequence[Any]) -> list[str | None] | None:
-    """`json_text` of all that are not None; None if one of them needs a look of its own."""
+    """Return `json_text` of all that are not None; None if one of them must be written by itself."""
     try:
         return [None if value is None else orjson.dumps(value, default=_digits).decode() for value in values]
     except TypeError:
@@ -45,7 +47,7 @@ def _digits(value: Any) -> Any:
 
 
 def _shown_large(value: Any) -> Any:
-    """The same with each integer beyond 64 bits as a piece of ready text."""
+    """Return the value with each integer beyond 64 bits as a fragment."""
     if isinstance(value, dict):
         return {name: _shown_large(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -59,7 +61,7 @@ def _shown_large(value: Any) -> Any:
 
 Conversion = Callable[[Any], Any]
 
-# What a conversion may raise for a value of the wrong kind.
+# The errors that a conversion may raise for a value of the wrong type.
 REFUSALS = (ConversionError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 _NUMERIC = frozenset({"boolean", "int", "long", "float", "double"})
@@ -67,7 +69,7 @@ _TEMPORAL = frozenset({"date", "time", "timestamp", "timestamptz", "timestamp_ns
 
 
 def convert(column: str, value: Any, type_: IcebergType, encoding: str | None = None) -> Any:
-    """The value for the column; `Unfit` if it does not fit."""
+    """Return the value for the column; `Unfit` if it does not fit."""
     if value is None:
         return None
     try:
@@ -77,12 +79,12 @@ def convert(column: str, value: Any, type_: IcebergType, encoding: str | None = 
 
 
 def why(refused: BaseException) -> str:
-    """The reason, where the conversion knows one."""
+    """Return the reason, if the conversion gives one."""
     return str(refused) if isinstance(refused, ConversionError) else "it cannot be converted"
 
 
 def converter(type_: IcebergType, encoding: str | None = None) -> Conversion:
-    """The conversion of values other than null."""
+    """Return the conversion of values other than null."""
     if not isinstance(type_, str):
         return _nested(type_, encoding)
     read = primitive(type_)
@@ -109,7 +111,9 @@ def _unit(encoding: str | None) -> str | None:
 
 
 def _text(encoding: str | None) -> Conversion:
-    """For `string`: text as it is, all else as JSON, and numbers that would be unreadable in plain digits."""
+    """Return the conversion to `string`: text as it is, everything else as JSON; encoded numbers as plain
+    digits.
+    """
     name = (encoding or "").partition(":")[0]
     if name in ("decimal-base64", "decimal-struct"):
         return lambda value: numbers.plain(numbers.to_decimal(value, encoding, 0))
@@ -144,7 +148,7 @@ def _nested(type_: dict[str, Any], encoding: str | None) -> Conversion:
         convert_value = _map(converter(type_["key"]), _part(type_, "value", encoding))
 
     def from_json(value: Any) -> Any:
-        """Some producers write objects and arrays as JSON text."""
+        """Convert objects and arrays that some producers write as JSON text."""
         if isinstance(value, str):
             try:
                 value = orjson.loads(value)
@@ -156,7 +160,7 @@ def _nested(type_: dict[str, Any], encoding: str | None) -> Conversion:
 
 
 def _part(type_: dict[str, Any], part: str, encoding: str | None) -> Conversion:
-    """Elements of a list, values of a map: null too, unless the table forbids it."""
+    """Convert elements of a list and values of a map; null is allowed, unless the table forbids it."""
     inner = converter(type_[part], encoding)
     return _nullable(inner, part, required=bool(type_.get(f"{part}-required")))
 
@@ -200,7 +204,7 @@ def _list(element: Conversion) -> Conversion:
 
 
 def _map(key: Conversion, inner: Conversion) -> Conversion:
-    """An object, or an array of pairs where the keys are not text."""
+    """Convert an object, or an array of pairs if the keys are not text."""
 
     def convert_value(value: Any) -> list[tuple[Any, Any]]:
         pairs = list(value.items()) if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""Verification over HTTP."""
+"""Verification of mirrors over HTTP."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def load_verification(
     identifier: TableDep,
     checksums: Annotated[bool, Query(description="Also the checksums of the buckets")] = False,
 ) -> Any:
-    """Whether the mirror is right: up to which position that is known, and which rows differ."""
+    """Load the result of the last verification: up to which position the mirror is verified, and which rows
+    differ.
+    """
     return service.of_table(warehouse, identifier, checksums=checksums)
 
 
@@ -104,7 +106,9 @@ def load_verification(
     status_code=202,
 )
 def verify_table(service: ServiceOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
-    """Compare the mirror with the fold of its changes table. A Spark worker does it; nothing is repaired."""
+    """Request that a Spark worker compares the mirror with the fold of its changes table. Nothing is
+    repaired.
+    """
     return service.request(warehouse, identifier)
 
 

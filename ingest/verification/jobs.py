@@ -1,8 +1,8 @@
-"""Jobs of verification for Spark workers.
+"""Create verification jobs for Spark workers, and store their results.
 
-A job compares a mirror with the fold of its changes table at one number of the warehouse. It claims no lane:
-both tables are read as they were at the number, and batches go on. The claim of the name of the changes table
-keeps a second job for the same table away.
+A job compares a mirror with the fold of its changes table at one number of the warehouse. It does not occupy
+the lane of the table: both tables are read as of the number, and batches continue. It claims the name of the
+changes table, so that there is no second job for the same table.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LEASE_S = 30.0
 LOOK_EVERY_S = 1.0
 LOOK_IDLE_EVERY_S = 10.0
 RETRY_MS = 10_000
-SHARE_OF_TIME_MAX = 0.01  # of a worker slot, for tables that are verified by themselves
+SHARE_OF_TIME_MAX = 0.01  # of a worker slot, for verifications that were not requested
 NO_LANDING = orjson.dumps({"commit_us": 0, "files": [], "steps": []})
 NO_CHANGES = "the table has no changes table: set its mode to mirror+changes"
 NOTHING_LANDED = "nothing has landed in the table"
 
 
 class InTurn:
-    """Several kinds of jobs: the first that is there."""
+    """Several kinds of jobs, in the order of their priority."""
 
     def __init__(self, kinds: Iterable[OtherJobs]) -> None:
         self._kinds = tuple(kinds)
@@ -52,7 +52,7 @@ class InTurn:
 
 
 class VerificationJobs:
-    """`interval_s`: how often a table that has changed is verified by itself; 0 is never."""
+    """`interval_s`: how often a table that has changed is verified without a request; 0 is never."""
 
     def __init__(
         self, catalog: Catalog, store: Verifications, jobs: Jobs, tables: LandingTables, interval_s: float
@@ -73,7 +73,7 @@ class VerificationJobs:
     # -- what is due
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """A job that somebody waits for: one that was requested, or with checksums of the source."""
+        """Return a job that was requested, or that compares with checksums of the source."""
         with self._lock:
             if time.monotonic() - self._looked_s < LOOK_EVERY_S:
                 return None
@@ -90,7 +90,9 @@ class VerificationJobs:
         return None
 
     def idle_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """A job for a table that has changed since it was verified, some time ago."""
+        """Return a job for a table that has changed since its last verification, if that was long
+        enough ago.
+        """
         with self._lock:
             if not self._interval_ms or time.monotonic() - self._looked_idle_s < LOOK_IDLE_EVERY_S:
                 return None
@@ -126,7 +128,7 @@ class VerificationJobs:
 
     def _begin(self, worker: str, warehouse: str, record: Verification) -> dict[str, Any] | None:
         table = record.table
-        # Read before the number: what is verified has landed at least up to here.
+        # Read before the number: at least the changes up to here are verified.
         positions, landed = self._positions(warehouse, table), self._tables.one(warehouse, table)
         number = (self._catalog.entries.number(warehouse) or (0, 0))[0]
         mirror, changes = self._entries(WarehouseRef(warehouse, at=str(number)), table)
@@ -163,7 +165,7 @@ class VerificationJobs:
         return described | {"epoch": 1}
 
     def complete(self, job: Job, epoch: int, facts: dict[str, Any]) -> None:
-        """End a job and write down what it found. CommitFailed if this epoch no longer holds it."""
+        """End a job and store its result. CommitFailed if the job is no longer leased under this epoch."""
         described: dict[str, Any] = orjson.loads(job.description)
         table: TableName = (*described["namespace"], described["name"])
         record = self._store.one(job.warehouse, table)
@@ -213,7 +215,7 @@ class VerificationJobs:
     def _entries(
         self, ref: WarehouseRef, table: TableName
     ) -> tuple[CatalogEntry | None, CatalogEntry | None]:
-        """The mirror and the changes table."""
+        """Return the entries of the mirror and the changes table."""
         state = self._catalog.state(ref)
         namespace = Namespace(tuple(table[:-1])).key
         found = [state.load(namespace, name) for name in (table[-1], table[-1] + CHANGES_SUFFIX)]

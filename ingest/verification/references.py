@@ -1,4 +1,4 @@
-"""Checksums that a producer has posted of its source at a position, and what they are compared with. Pure."""
+"""Compare checksums that a producer has posted of its source at a position. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Buckets = Mapping[str, list[Any]]  # bucket -> rows, sum of their hashes as text
 
 
 def is_due(reference: Mapping[str, Any] | None, positions: Mapping[str, str]) -> bool:
-    """Whether everything up to its position has landed, and it is not compared yet."""
+    """Return whether everything up to its position has landed, and it has not been compared yet."""
     if reference is None or reference["state"] != WAITING:
         return False
     return positions.get(reference["source"], "") >= str(reference["position"])
 
 
 def compared(reference: Mapping[str, Any], here: Buckets) -> dict[str, Any]:
-    """The reference with the outcome. `here` is the state of the table at its position."""
+    """Return the reference with the result. `here` are the checksums of the table at its position."""
     rows = sum(int(bucket[0]) for bucket in here.values())
     hash_ = sum(int(bucket[1]) for bucket in here.values())
     differs = reference["count"] != rows

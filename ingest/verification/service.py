@@ -1,4 +1,4 @@
-"""Verification as people and programs see it."""
+"""Request verifications, accept checksums of sources, and report the results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class VerificationService:
         self.due = due
 
     def request(self, warehouse: str, identifier: Identifier) -> dict[str, Any]:
-        """Have a worker verify the mirror now."""
+        """Request that a worker verifies the mirror now."""
         self._schema(warehouse, identifier)
         self._store.request(warehouse, _name(identifier))
         self._wakeup.wake()
@@ -92,7 +92,7 @@ class VerificationService:
         return shown
 
     def of_warehouse(self, warehouse: str) -> dict[TableName, dict[str, Any]]:
-        """For /status."""
+        """Return the results for /status."""
         return {
             table: {
                 "state": self._state(record),
@@ -104,7 +104,7 @@ class VerificationService:
         }
 
     def job(self, job_id: str) -> Job | None:
-        """An unfinished or finished job of verification."""
+        """Return a verification job."""
         found = self._jobs.get(job_id)
         if found is None or not found.description:
             return None
@@ -146,7 +146,7 @@ _CHECKED = (
 
 
 def _checked(record: Verification) -> dict[str, Any] | None:
-    """The newest check."""
+    """Return the newest check."""
     if not record.checked_ms:
         return None
     found = record.found
@@ -160,7 +160,7 @@ def _source(reference: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _mend(warehouse: str, identifier: Identifier, record: Verification) -> dict[str, str] | None:
-    """The one request that mends what differs. Nothing is repaired without it."""
+    """Return the request that repairs the difference. Nothing is repaired without it."""
     if record.found.get("state") == "differs":
         action, why = "rebuild", "the mirror is not what its changes say: build it again from them"
     elif record.reference is not None and record.reference["state"] == "differs":

@@ -1,4 +1,4 @@
-"""What verification found, in SQL: one row for each table."""
+"""The results of verification in SQL: one row for each table."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _ENSURE = sa.text(
     "INSERT INTO landing_verifications (warehouse, table_key) VALUES (:w, :t) ON CONFLICT DO NOTHING"
 )
 _UPDATE = sa.update(verifications).where(*_of_table)
-_SETTLE = sa.update(verifications).where(
+_CLEAR_REQUEST = sa.update(verifications).where(
     *_of_table, verifications.c.requested_ms <= sa.bindparam("started", type_=sa.BigInteger)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """`found` is the newest check, `verified` the newest that found no difference, `reference` what a
-    producer has posted of the source.
+    """`found` is the newest check, `verified` the newest that found no difference, `reference` the checksums
+    that a producer has posted.
     """
 
     table: TableName
@@ -62,21 +62,21 @@ class Verifications:
         return _verification(row) if row is not None else Verification(table)
 
     def wanted(self, warehouse: str) -> list[Verification]:
-        """Those that a person has requested, or that have checksums of the source."""
+        """Return verifications that were requested, or that have checksums of the source."""
         return [_verification(row) for row in self._database.fetch_all(_WANTED, {"w": warehouse})]
 
     def request(self, warehouse: str, table: TableName) -> None:
         self._set(warehouse, table, requested_ms=now_ms())
 
     def post(self, warehouse: str, table: TableName, reference: Mapping[str, Any]) -> None:
-        """Checksums of the source. They replace those of an earlier position."""
+        """Set checksums of the source. They replace those of an earlier position."""
         self._set(warehouse, table, reference=_text(reference))
 
     def started(self, warehouse: str, table: TableName, job_id: str) -> None:
         self._set(warehouse, table, job_id=job_id, started_ms=now_ms())
 
     def checked(self, connection: sa.Connection, warehouse: str, record: Verification) -> None:
-        """Write a check down, inside the transaction that ends its job. A request that came later stays."""
+        """Store a check, inside the transaction that ends its job. A request that arrived later stays."""
         where = {"w": warehouse, "t": key_of(record.table)}
         connection.execute(_ENSURE, where)
         values = {
@@ -87,7 +87,7 @@ class Verifications:
             "reference": _text(record.reference) if record.reference is not None else None,
         }
         connection.execute(_UPDATE.values(**values), where)
-        connection.execute(_SETTLE.values(requested_ms=None), where | {"started": record.started_ms})
+        connection.execute(_CLEAR_REQUEST.values(requested_ms=None), where | {"started": record.started_ms})
 
     def _set(self, warehouse: str, table: TableName, **values: Any) -> None:
         def work(connection: sa.Connection) -> None:
