@@ -36,7 +36,7 @@ from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
 from ingest.staging.context import StagingContext
 from ingest.staging.process import stage
-from spark_jobs.fold import BASE, DELETE, Bases, Past, fold, texts
+from spark_jobs.fold import BASE, DELETE, Bases, LateTruncate, Past, fold, texts
 from spark_jobs.late import past_from
 from spark_jobs.messages import LeasedTable, TableJob, job_from
 from tests.harness.rest import append_body
@@ -60,6 +60,9 @@ class Mirror:
         if job.late and job.changes is not None:
             past = Past() if self.changes is None else past_from(_like(self.changes, batch), batch, job.key)
         folded = fold(batch, job, commit_us, past=past, bases=self._bases(job, batch.schema))
+        for truncate in folded.mirror.late_truncates if folded.mirror is not None else ():
+            newer = self._keys_newer_than(truncate, job)
+            self.rows = {key: row for key, row in self.rows.items() if key in newer}
         if job.changes is not None:
             marks = set() if past is None else past.known
             new = [
@@ -81,6 +84,22 @@ class Mirror:
                 self.rows.pop(key, None)
             else:
                 self.rows[key if job.key else len(self.rows)] = row
+
+    def _keys_newer_than(self, truncate: LateTruncate, job: TableJob) -> set[Any]:
+        if self.changes is None:
+            return set()
+        facts = zip(
+            texts(self.changes, "source"),
+            texts(self.changes, "position"),
+            texts(self.changes, "operation"),
+            self.changes.select(list(job.key)).to_pylist(),
+            strict=True,
+        )
+        return {
+            tuple(row[column] for column in job.key)
+            for source, position, operation, row in facts
+            if source == truncate.source and position > truncate.position and operation != "truncate"
+        }
 
     def _bases(self, job: TableJob, schema: pa.Schema) -> Bases:
         def bases(wanted: pa.Table, columns: list[str]) -> pa.Table:

@@ -36,6 +36,25 @@ class Producer:
             self._last["commit"] = True
         self._transaction += 1
 
+    def count_anew(self) -> None:
+        """The log of another server has other positions."""
+        self._numbers = itertools.count(1)
+
+    def truncate(self) -> Event:
+        number = next(self._numbers)
+        event: Event = {
+            "native": {"sequence": number, "timestamp": number, "operation": "TRUNCATE", "table": "shop.t"},
+            "wal2json": {"action": "T", "xid": self._transaction, "lsn": f"0/{number:X}"},
+            "canal": {"id": number, "type": "TRUNCATE", "isDdl": True, "es": 1_700_000_000_000 + number},
+            "debezium": self._debezium(None, None, number) | {"op": "t"} if self.name == "debezium" else {},
+        }[self.name]
+        if self.name == "native":
+            event["metadata"] = {"transactionId": f"x{self._transaction}"}
+        if self.name in ("wal2json", "canal"):
+            event |= {"schema": "shop", "database": "shop", "table": "t"}
+        self._last = event
+        return event
+
     def event(self, old: Row | None, new: Row | None) -> Event:
         """`old` None: an insert. `new` None: a delete."""
         self._last = getattr(self, f"_{self.name}")(old, new, next(self._numbers))
