@@ -1,1 +1,1 @@
-"""SQL over HTTP: queries of the lake as of any moment, run by DuckDB in confined child processes."""
+"""Run SQL over HTTP on the tables of a warehouse at any moment, with DuckDB in sandboxed child processes."""

@@ -1,4 +1,4 @@
-"""SQL over HTTP: `POST /query`, `GET /query`, `DELETE /query/{id}`, and the queries of a warehouse."""
+"""The HTTP routes of queries: `POST /query`, `GET /query`, `DELETE /query/{id}`, and the list of queries."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 @router.post("/query", operation_id="query", response_model=QueryAnswer, responses=_ERRORS)
 async def post_query(request: Request, service: ServiceDep, caller: CallerDep, body: QueryBody) -> Response:
-    """Run SQL on the tables of the lake, as of any moment."""
+    """Run SQL on the tables of a warehouse, as of any moment."""
     return await _respond(request, service, caller, body)
 
 
@@ -161,7 +161,9 @@ async def get_query(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
     format: Annotated[str | None, Query()] = None,  # noqa: A002 - the name of the parameter
     explain: bool = False,
 ) -> Response:
-    """The same by URL, for a browser or a spreadsheet. A value of param_x is JSON if it can be, else text."""
+    """Run SQL from a URL, for a browser or a spreadsheet. A value of param_x is parsed as JSON if possible,
+    else it is text.
+    """
     given = {
         name.removeprefix(PARAMETER_PREFIX): _value(text)
         for name, text in request.query_params.items()
@@ -193,16 +195,16 @@ async def get_query(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
     },
 )
 async def delete_query(service: ServiceDep, caller: CallerDep, query_id: str) -> Any:
-    """End a running query: the caller's own, or one of a warehouse that the caller administers."""
+    """Cancel a running query: one of the caller, or of a warehouse that the caller administers."""
     has_ended = await service.cancel(query_id, caller)
     return {"query_id": query_id, "state": "cancelled" if has_ended else "cancelling"}
 
 
 @router.get("/lake/v1/{warehouse}/queries", operation_id="listQueries", response_model=QueryList)
 async def list_queries(service: ServiceDep, warehouse: AdminWarehouse) -> Any:
-    """Running and recent queries of all server processes, for administrators.
+    """List running and recent queries of all server processes, for administrators.
 
-    Those of other processes appear when they have run for a second, or about a second after their end.
+    Queries of other processes appear when they have run for a second, or about a second after their end.
     """
     return {"queries": await service.listed(warehouse)}
 
@@ -239,7 +241,7 @@ def _response(answer: Answer, format_: str) -> Response:
 
 
 class ResultResponse(StreamingResponse):
-    """A streamed result. However it ends, the query ends with it."""
+    """A streamed result. When the response ends, for any reason, the query ends too."""
 
     body_iterator: AsyncIterator[bytes]
 
@@ -251,7 +253,9 @@ class ResultResponse(StreamingResponse):
 
 
 async def _body(answer: Answer, format_: str) -> AsyncIterator[bytes]:
-    """The pieces of a result. One that fails in the middle ends in a way that no reader takes for whole."""
+    """Yield the pieces of a result. A result that fails in the middle ends in a form that no reader takes for
+    complete.
+    """
     rest = answer.rest
     assert rest is not None
     try:
@@ -263,14 +267,14 @@ async def _body(answer: Answer, format_: str) -> AsyncIterator[bytes]:
             format_, {"message": error.message, "type": error.type, "code": error.status}
         )
         if end is None:
-            raise  # the connection is cut: the body has no end
+            raise  # the connection is closed without the end of the body
         yield end
     finally:
         await rest.aclose()  # type: ignore[attr-defined]
 
 
 def _headers(summary: Mapping[str, Any]) -> dict[str, str]:
-    """In ASCII: headers have no encoding that all clients agree on."""
+    """Return the headers in ASCII: clients do not agree on another encoding."""
     return {
         "Calve-Query-Id": summary["query_id"],
         "Calve-As-Of": _ascii(summary["as_of"]),

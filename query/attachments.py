@@ -1,8 +1,8 @@
-"""Warehouses that a query process has attached. They are kept for the next query of the same caller.
+"""The warehouses that a query process has attached. They are kept for the next query of the same caller.
 
-A warehouse at a number (`main@1234`) never changes, so DuckDB may keep what it has loaded of its tables. To
-attach it again and to load a table again costs several milliseconds. While a query runs, nothing is attached
-but what the server named for it, with the token of its caller.
+A warehouse at a number (`main@1234`) never changes, so DuckDB may cache what it has loaded of its tables. To
+attach it and load a table again takes several milliseconds. While a query runs, only the warehouses that the
+server named for it are attached, with the token of its caller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import duckdb
 
 from query import sql
 
-QUERIES_MAX = 100  # then everything is attached anew, so that DuckDB does not keep more and more tables
+QUERIES_MAX = 100  # then everything is attached anew, to limit the tables in DuckDB's cache
 NO_LIMIT = "10 years"
 
 
@@ -27,7 +27,8 @@ class Attachments:
     def attach(self, wanted: list[dict[str, Any]]) -> None:
         """Attach these and no others. Each has `name`, `reference`, `token`, `is_fixed` and `made_ms`.
 
-        `made_ms` is the time when the warehouse was made: one that was dropped and made again is another.
+        `made_ms` is when the warehouse was created: a warehouse that was dropped and created again is another
+        one.
         """
         self._queries += 1
         kept = {one["name"]: one for one in wanted if one["is_fixed"]} if self._queries < QUERIES_MAX else {}
@@ -41,7 +42,7 @@ class Attachments:
                 self._attached[one["name"]] = one
 
     def forget(self) -> None:
-        """After an error: the next query attaches anew."""
+        """Detach everything after an error, so that the next query attaches anew."""
         for name in list(self._attached):
             self._detach(name)
 
@@ -50,7 +51,9 @@ class Attachments:
         self._connection.execute(f"DETACH {sql.quoted(name)}")
 
     def _statement(self, one: dict[str, Any]) -> str:
-        """With the caller's own token, so that the catalog decides what the query may read."""
+        """Return the ATTACH statement, with the caller's own token, so that the catalog decides what the
+        query may read.
+        """
         authorization = f"TOKEN {sql.literal(one['token'])}" if one["token"] else "AUTHORIZATION_TYPE 'none'"
         keeps = f", MAX_TABLE_STALENESS '{NO_LIMIT}'" if one["is_fixed"] else ""
         return (

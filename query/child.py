@@ -1,12 +1,12 @@
-"""A query process: confined by the kernel before anything else, then DuckDB and one query at a time.
+"""A query process: it enters its sandbox, then runs DuckDB and one query at a time.
 
     python -P -m query.child FD
 
 The server starts it with one end of a socket pair, and sends `ProcessSettings` (pool.py) first. The order
-matters, because the kernel confines only the calling thread and those that it starts later:
+matters, because the kernel restricts only the calling thread and threads that it starts later:
 
-1. While there is one thread, the process gives up everything but reading libraries and warehouses, and
-   connecting to the catalog and its storage.
+1. While there is one thread, the process gives up all rights except to read libraries and warehouses, and to
+   connect to the catalog and its storage.
 2. It imports DuckDB and the rest (engine.py), which may start threads.
 3. It gives up the libraries too, and lets DuckDB start its own threads.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from query import frames, sandbox
 
-# What Python and its libraries read while they are imported.
+# Files that Python and its libraries read while they are imported.
 LIBRARY_PATHS = (
     "/lib",
     "/lib64",
@@ -41,7 +41,7 @@ LIBRARY_PATHS = (
 
 
 def confine_imports(configuration: dict[str, Any]) -> list[str]:
-    """The first step. Returns what the kernel confines."""
+    """Run the first step. Returns what the kernel restricts."""
     if not configuration["confine"]:
         return []
     own = {sys.prefix, sys.base_prefix, str(Path(__file__).parent)}
@@ -61,7 +61,7 @@ def main() -> None:
             frames.send_message(server, {"ready": {"confined": confined}})
             engine.serve()
         except (frames.Closed, BrokenPipeError, ConnectionResetError):
-            return  # the server is gone, or does not want the rest
+            return  # the server has ended, or has closed the connection
 
 
 if __name__ == "__main__":

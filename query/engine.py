@@ -1,9 +1,9 @@
-"""DuckDB in a query process: it answers the requests of the server until that closes the connection.
+"""DuckDB in a query process. It serves the requests of the server until the server closes the connection.
 
     {"prepare": {"sql"}}             -> {"statement": {...}}: parsed and checked, nothing is run
     {"run": {"sql", "format", ...}}  -> pieces of the body, {"done": {...}}, and the last piece
 
-Either may answer {"error": {"type", "message"}} instead. The server kills the process to cancel a query.
+Either may return {"error": {"type", "message"}} instead. The server kills the process to cancel a query.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from query import attachments, formats, frames, media_types, profile, sandbox, s
 EXTENSIONS = ("avro", "httpfs", "iceberg")
 BATCH_ROWS = 4096
 PIECE_BYTES = 64 * 1024
-PIECE_S = 0.05  # a piece that is smaller is sent after this time, so that the first rows come early
-# Beyond DuckDB's own limit: rows on their way out, Python's objects, the allocators' reserves.
+PIECE_S = 0.05  # a smaller piece is sent after this time, so that the first rows arrive early
+# Beyond DuckDB's own limit: rows that are being sent, Python's objects, reserves of allocators.
 MEMORY_EXTRA_BYTES = 512 * 2**20
 _FOREIGN_TO_ARROW = re.compile(r"\b(UHUGEINT|BIT|BIGNUM|VARIANT|UNION|TIME WITH TIME ZONE)\b")
 INTERRUPTED = "INTERRUPT Error"
-# DuckDB does not go on after these.
+# DuckDB cannot continue after these errors.
 FATAL = (duckdb.InternalException, duckdb.FatalException)
 
 
@@ -37,7 +37,7 @@ class Engine:
     """DuckDB, and the connection to the server."""
 
     def __init__(self, server: socket.socket, configuration: dict[str, Any], status: IO[str]) -> None:
-        """`status` is this process's own /proc/self/status."""
+        """`status` is the open file /proc/self/status of this process."""
         self._server = server
         self._endpoint: str = configuration["endpoint"]
         self._duckdb = open_duckdb(configuration)
@@ -46,7 +46,7 @@ class Engine:
         confine(self._duckdb, configuration, status)
 
     def serve(self) -> None:
-        """Answer requests until the server closes the connection, or DuckDB cannot go on."""
+        """Serve requests until the server closes the connection, or DuckDB cannot continue."""
         while True:
             request = frames.receive_message(self._server)
             is_fatal = False
@@ -60,10 +60,10 @@ class Engine:
                 answer = _error("Refused", str(refused))
             except duckdb.Error as error:
                 is_fatal = isinstance(error, FATAL)
-                # What follows points to a place in the SQL with full names, which the caller does not know.
+                # The rest of the message points into the SQL with full names, which the caller does not know.
                 answer = _error(type(error).__name__, str(error).partition("\n\nLINE ")[0])
             except (pa.ArrowException, OSError) as error:
-                # Arrow passes on what DuckDB says while rows are fetched.
+                # Arrow wraps DuckDB's errors while rows are fetched.
                 text = str(error).partition("\n\nLINE ")[0]
                 is_memory = text.startswith("Out of Memory Error")
                 answer = _error("OutOfMemoryException" if is_memory else "InvalidInputException", text)
@@ -76,7 +76,7 @@ class Engine:
                 return
 
     def _warm_up(self) -> None:
-        """Import what a query imports, while files can still be reached."""
+        """Import the modules that a query imports, while files can still be read."""
         for name in media_types.FORMATS:
             request = {"sql": "SELECT 1 AS a, INTERVAL 1 DAY AS b, uuid() AS c", "format": name}
             for _ in self._pieces(self._duckdb.cursor(), str(request["sql"]), request | {"summary": {}}, {}):
@@ -105,7 +105,7 @@ class Engine:
         }
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Attach what the query needs, run it, send the result."""
+        """Attach the warehouses of the query, run it, send the result."""
         connection = self._duckdb.cursor()
         try:
             self._attachments.attach(request["attachments"])
@@ -126,7 +126,7 @@ class Engine:
     def _send_result(
         self, connection: duckdb.DuckDBPyConnection, text: str, request: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Send pieces of a good size, then what was done, then the last piece."""
+        """Send pieces of a suitable size, then the summary, then the last piece."""
         done: dict[str, Any] = {}
         waiting, sent_s = bytearray(), time.monotonic()
         limit = request["result_bytes_max"]
@@ -151,7 +151,7 @@ class Engine:
         request: dict[str, Any],
         done: dict[str, Any],
     ) -> Iterator[bytes]:
-        """The body in pieces. Fills `done`."""
+        """Yield the body in pieces. Fills `done`."""
         started_s = time.monotonic()
         parameters = request.get("parameters") or None
         result = connection.execute(text, parameters)
@@ -174,11 +174,11 @@ class Engine:
 def own_error(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: Any, error: Exception
 ) -> Exception:
-    """The error of the query itself.
+    """Return the error of the query itself.
 
     When a thread of DuckDB fails, it interrupts the others. A streamed result sometimes reports that
-    interrupt and not its cause, also when it is asked again. Nothing else interrupts a query: the server
-    kills the process. So the query runs once more, without its rows, and fails with its own error.
+    interrupt instead of its cause, also on a second call. Nothing else interrupts a query: the server kills
+    the process. So the query runs once more, without its rows, and fails with its own error.
     """
     if not str(error).startswith(INTERRUPTED):
         return error
@@ -192,12 +192,12 @@ def own_error(
 
 
 def _is_foreign_to_arrow(type_: str) -> bool:
-    """Whether Arrow has no type that keeps its values; such a column becomes text."""
+    """Return whether Arrow has no type that keeps its values; such a column becomes text."""
     return _FOREIGN_TO_ARROW.search(type_) is not None
 
 
 def _with_text(text: str, names: list[str], types: list[str]) -> str:
-    """The query with the columns that are foreign to Arrow as text."""
+    """Return the query with those columns cast to text for which Arrow has no type."""
     inner = [f"c{index}" for index in range(len(names))]
     shown = [
         f"{f'CAST({column} AS VARCHAR)' if _is_foreign_to_arrow(type_) else column} AS {sql.quoted(name)}"
@@ -211,7 +211,7 @@ def confine(connection: duckdb.DuckDBPyConnection, configuration: dict[str, Any]
     """Give up the last rights that queries do not need, and let DuckDB start its threads."""
     sandbox.limit_resources(status, configuration["memory_bytes_max"] + MEMORY_EXTRA_BYTES)
     if configuration["confine"]:
-        # Everything that Python needs has been imported, so its own files are not among the paths.
+        # All Python modules have been imported, so Python's own files are not among the paths.
         paths = [Path(path) for path in configuration["read_paths"]]
         sandbox.confine_further(paths, configuration["tcp_ports"])
     connection.execute(f"SET threads={configuration['threads']}")
@@ -219,9 +219,9 @@ def confine(connection: duckdb.DuckDBPyConnection, configuration: dict[str, Any]
 
 
 def open_duckdb(configuration: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """DuckDB with its extensions, and without files or network beyond the warehouses.
+    """Open DuckDB with its extensions, and without files or network beyond the warehouses.
 
-    It has no threads of its own yet: those that exist when the kernel confines this one stay unconfined.
+    It has no threads yet: threads that exist when the kernel restricts this one stay unrestricted.
     """
     memory = f"{configuration['memory_bytes_max'] // 2**20}MiB"
     connection = duckdb.connect(
@@ -246,7 +246,7 @@ def open_duckdb(configuration: dict[str, Any]) -> duckdb.DuckDBPyConnection:
         connection.execute(f"SET {key}={value}")
     if configuration.get("s3"):
         connection.execute(_secret(configuration["s3"]))
-    connection.execute("FROM duckdb_secrets()")  # opens the secret storage while files can still be reached
+    connection.execute("FROM duckdb_secrets()")  # opens the secret storage while files can still be read
     directories = ", ".join(sql.literal(path) for path in configuration["data_paths"])
     connection.execute(f"SET allowed_directories=[{directories}]")
     connection.execute("SET enable_external_access=false")

@@ -1,4 +1,4 @@
-"""Errors of queries, and what the failures of query processes mean to a caller."""
+"""The errors of queries, and the conversion of failures of query processes to them."""
 
 from __future__ import annotations
 

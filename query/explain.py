@@ -1,4 +1,4 @@
-"""The answer to `explain: true`: what a query read, and of how much."""
+"""Build the response to `explain: true`: which files, rows and bytes a query read, and of how many."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FilesOf = Callable[[TableRead], SnapshotFiles]
 
 
 def described(measured: dict[str, Any], plan: Plan, files_of: FilesOf) -> dict[str, Any]:
-    """What was read of each table, by DuckDB's figures, and how much there is, by its manifests."""
+    """Return what was read of each table, by DuckDB's profile, and how much it has, by its manifests."""
     profile = measured["profile"]
     scans = list(_scans(profile))
     read_bytes = {_path(name): count for name, count in measured["files"].items()}
@@ -55,7 +55,7 @@ def _table(read: TableRead, scans: list[Operator]) -> dict[str, Any]:
 
 
 def _files(read: TableRead, read_bytes: dict[str, int], files_of: FilesOf) -> dict[str, Any]:
-    """Partitions, files and bytes: read, and of how many. Null where the SQL computes the snapshot."""
+    """Return partitions, files and bytes: read, and in total. Null if the SQL computes the snapshot."""
     if read.snapshot_id is None:
         return dict.fromkeys(FILE_FIGURES)
     files = files_of(read)
@@ -78,7 +78,7 @@ def _files(read: TableRead, read_bytes: dict[str, int], files_of: FilesOf) -> di
 
 
 def _scans(plan: Operator) -> Iterator[Operator]:
-    """The operators that read tables of the lake."""
+    """Return the operators that read tables."""
     pending = [plan]
     while pending:
         node = pending.pop()
@@ -88,12 +88,12 @@ def _scans(plan: Operator) -> Iterator[Operator]:
 
 
 def _names(scan: Operator) -> list[str]:
-    """DuckDB names at least the first files."""
+    """Return the names of files; DuckDB reports at least the first ones."""
     return [name.strip() for name in str(scan["extra_info"].get("Filename(s)", "")).split(",")]
 
 
 def _path(name: str) -> str:
-    """DuckDB's log has local files without `file://`."""
+    """Return the path as in the manifests: DuckDB's log has local files without `file://`."""
     return name.removeprefix("file://")
 
 

@@ -1,8 +1,8 @@
-"""Results as bytes: JSON objects, compact JSON, NDJSON, CSV, an Arrow stream, Parquet.
+"""Write results as bytes: JSON objects, compact JSON, NDJSON, CSV, an Arrow stream, Parquet.
 
-A format writes Arrow batches as they come, so a result is never whole in memory. Values are exact: in JSON
-and CSV, decimals become text; dates, times, timestamps and intervals become text in
-ISO 8601; binary becomes base64; NaN and the infinities, which JSON lacks, become text too.
+A format writes Arrow batches as they arrive, so a result is never in memory as a whole. Values are exact: in
+JSON and CSV, decimals become text; dates, times, timestamps and intervals become text in ISO 8601; binary
+becomes base64; NaN and the infinities, which JSON lacks, become text too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 
 class Format(Protocol):
-    """Turns a schema and its batches into pieces of the response body."""
+    """Converts a schema and its batches to pieces of the response body."""
 
     def head(self) -> bytes: ...
     def rows(self, batch: pa.RecordBatch) -> bytes: ...
@@ -28,7 +28,7 @@ class Format(Protocol):
 
 
 def writer(name: str, schema: pa.Schema, types: list[str]) -> Format:
-    """The format of that name. `types` are the SQL types of the columns."""
+    """Return the format with this name. `types` are the SQL types of the columns."""
     if name in ("json", "compact"):
         return _Json(schema, types, as_objects=name == "json")
     if name == "ndjson":
@@ -170,7 +170,7 @@ def _as_text(value: Any) -> str | None:
 
 
 class _Offset(io.RawIOBase):
-    """A sink that gives away what was written, and still knows how much that was."""
+    """A sink from which written bytes can be taken, and which counts all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def _take(sink: io.BytesIO) -> bytes:
 
 
 def unique_names(names: list[str]) -> list[str]:
-    """An object has each name once: a second `id` becomes `id_1`."""
+    """Make names unique, as an object needs: a second `id` becomes `id_1`."""
     used: set[str] = set()
     found = []
     for name in names:
@@ -214,12 +214,12 @@ def unique_names(names: list[str]) -> list[str]:
 
 
 def huge_integers(types: list[str]) -> frozenset[int]:
-    """The columns of 128-bit integers, such as sums of integers. Arrow has them as decimals."""
+    """Return the columns of 128-bit integers, such as sums of integers. Arrow has them as decimals."""
     return frozenset(index for index, type_ in enumerate(types) if type_ == "HUGEINT")
 
 
 def row_values(batch: pa.RecordBatch, huge: frozenset[int] = frozenset()) -> Iterator[tuple[Any, ...]]:
-    """The rows as values that JSON can hold exactly. Columns in `huge` become numbers and not text."""
+    """Return the rows with values that are exact in JSON. Columns in `huge` become numbers, not text."""
     if batch.num_columns == 0:
         return iter([()] * batch.num_rows)
     found = [values(array) for array in batch.columns]
@@ -229,7 +229,7 @@ def row_values(batch: pa.RecordBatch, huge: frozenset[int] = frozenset()) -> Ite
 
 
 def values(array: pa.Array) -> list[Any]:
-    """The values of a column, each as JSON holds it. Whole columns are converted at once."""
+    """Return the values of a column, each as JSON holds it. Whole columns are converted at once."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
         return values(array.storage)
@@ -250,7 +250,7 @@ def _dates(array: pa.Array) -> list[Any]:
 
 
 def _timestamps(array: pa.Array) -> list[Any]:
-    """Arrow counts in UTC, so no time zone has to be looked up."""
+    """Convert timestamps. Arrow counts in UTC, so no time zone is looked up."""
     counts = array.cast(pa.int64())
     texts = counts.cast(pa.timestamp(array.type.unit)).cast(pa.string())
     texts = pc.replace_substring(texts, " ", "T", max_replacements=1)
@@ -260,7 +260,7 @@ def _timestamps(array: pa.Array) -> list[Any]:
 
 
 def _with_infinities(counts: pa.Array, texts: list[Any], infinite: int) -> list[Any]:
-    """DuckDB has dates and timestamps at infinity: the largest and the smallest count."""
+    """Replace the largest and the smallest count: DuckDB's dates and timestamps at infinity."""
     if not pc.any(pc.greater_equal(pc.abs(counts), infinite)).as_py():
         return texts
     words = {infinite: "infinity", -infinite: "-infinity"}
@@ -316,7 +316,7 @@ def _fixed_lists(array: pa.Array) -> list[Any]:
 
 
 def _maps(array: pa.Array) -> list[Any]:
-    """As lists of pairs: keys need not be text."""
+    """Return maps as lists of pairs: keys need not be text."""
     keys, items, offsets = values(array.keys), values(array.items), array.offsets.to_pylist()
     return [
         [{"key": keys[index], "value": items[index]} for index in range(start, end)] if is_valid else None

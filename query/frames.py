@@ -16,11 +16,11 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Closed(ConnectionError):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 def send(connection: socket.socket, kind: int, payload: bytes) -> None:
-    """Blocks while the other side does not read: this is what bounds the memory of a large result."""
+    """Send a frame. Blocks while the other side does not read, which bounds the memory of a large result."""
     connection.sendall(_HEAD.pack(len(payload), kind))
     connection.sendall(payload)
 

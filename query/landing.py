@@ -1,4 +1,4 @@
-"""Changes that are acknowledged and not in the answer of a query: how old they are, and waiting for them."""
+"""Find acknowledged changes that a query does not see yet: their age, and waiting until they are visible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from query.resolve import Plan
 FRESH = "fresh"
 COMMITTED = "committed"
 AT_LEAST = "at_least:"
-SIDE_TABLES = ("__changes", "__rejects")  # beside each mirror; they have the changes of the mirror
+SIDE_TABLES = ("__changes", "__rejects")  # beside each mirror; they contain the changes of the mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,17 @@ Tables = Mapping[str, Collection[TableName]]  # of each warehouse
 
 
 class Freshness:
-    """Asks ingest. Without ingest every answer has everything. What is not `async` reads SQL: call it in a
-    thread.
+    """Queries ingest. Without ingest, every response is up to date. Functions that are not `async` read SQL:
+    call them in a thread.
     """
 
     def __init__(self, ingest: ApiContext | None) -> None:
         self._ingest = ingest
 
     def waiting(self, tables: Tables) -> dict[tuple[str, TableName], Waiting]:
-        """Call it before the warehouses are pinned: what comes later is younger than the answer."""
+        """Return the pending changes. Call it before the warehouses are pinned: later changes are newer than
+        the response.
+        """
         if self._ingest is None:
             return {}
         found = {}
@@ -53,14 +55,14 @@ class Freshness:
         return found
 
     def age_ms(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan, now_ms: int) -> int:
-        """The age of the oldest change in `waiting` that the pinned tables do not have."""
+        """Return the age of the oldest change in `waiting` that the pinned tables do not have."""
         if not waiting:
             return 0
         missing = self._missing(waiting, plan)
         return max((max(0, now_ms - one.oldest_ms) for one in missing), default=0)
 
     async def wait(self, consistency: str, tables: Tables, caller: Caller, timeout_s: float) -> None:
-        """Until the tables show what `consistency` asks for. DeadlineExceeded if that takes too long."""
+        """Wait until the tables have what `consistency` requires. DeadlineExceeded if that takes too long."""
         if consistency == COMMITTED or self._ingest is None:
             return
         if consistency == FRESH:
@@ -76,7 +78,9 @@ class Freshness:
     async def wait_for_token(
         self, warehouse: str, journal_id: int, tables: Collection[TableName], timeout_s: float
     ) -> None:
-        """Until these tables show everything up to the token. The server hurries to publish it."""
+        """Wait until these tables have everything up to the token. The server publishes it as soon as
+        possible.
+        """
         ingest = self._ingest
         assert ingest is not None
         head = await ingest.run_query(lambda: ingest.journal.head(warehouse))
@@ -95,7 +99,7 @@ class Freshness:
             raise _late(timeout_s)
 
     async def wait_until_fresh(self, tables: Tables, timeout_s: float) -> None:
-        """Until the tables show what is acknowledged now. DeadlineExceeded if that takes too long."""
+        """Wait until the tables have what is acknowledged now. DeadlineExceeded if that takes too long."""
         ingest = self._ingest
         assert ingest is not None
         waiting = await ingest.run_query(lambda: self.waiting(tables))
@@ -121,7 +125,7 @@ class Freshness:
 
 
 def mirror_name(levels: tuple[str, ...], name: str) -> TableName:
-    """The table whose changes a table of the lake shows."""
+    """Return the mirror whose changes a table contains."""
     for suffix in SIDE_TABLES:
         name = name.removesuffix(suffix)
     return (*levels, name)

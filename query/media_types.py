@@ -1,6 +1,6 @@
-"""Names and media types of the formats of results, and how a result that fails in the middle ends.
+"""The names and media types of result formats, and the end of a result that fails in the middle.
 
-The server needs only these. `query/formats.py`, which needs Arrow, writes results in query processes.
+The server needs only these. `query/formats.py`, which imports Arrow, writes results in query processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMPACT_MEDIA_TYPES = (MEDIA_TYPES["arrow"], MEDIA_TYPES["parquet"])  # gzip wou
 
 
 def broken_off(name: str, error: dict[str, Any]) -> bytes | None:
-    """The end of a result that fails in the middle; None where the format has no place for an error."""
+    """Return the end of a result that fails in the middle; None if the format cannot contain an error."""
     if name in ("json", "compact"):
         return b'],"error":' + orjson.dumps(error) + b"}\n"
     return orjson.dumps({"error": error}) + b"\n" if name == "ndjson" else None

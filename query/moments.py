@@ -1,4 +1,4 @@
-"""`as_of`: the moment that a request asks for, as a person or a program writes it.
+"""Parse `as_of`: the moment that a request reads.
 
 1234                          after the commit of this number
 1763424000000                 a time in milliseconds since 1970 (from 100,000,000,000 on)
@@ -29,7 +29,7 @@ _LOCAL_TIME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AtToken:
-    """The present, once it shows everything up to a token of /cdc."""
+    """The present, once everything up to a token of /cdc is visible."""
 
     warehouse: str
     journal_id: int
@@ -39,7 +39,7 @@ RequestedMoment = AtNumber | AtTime | Now | AtToken
 
 
 def requested_moment(value: str | float | None, now_ms: int) -> RequestedMoment:
-    """What `as_of` means. Invalid with the reason."""
+    """Return the moment of `as_of`. Invalid with the reason."""
     if value is None:
         return Now()
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):

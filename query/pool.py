@@ -1,11 +1,11 @@
-"""Query processes, and who may use one when.
+"""The pool of query processes of a server process.
 
-The first query starts a process: each takes 170 MB, which a server that is never asked need not spend. From
-then on a process is kept ready for the next query, within the size of the pool.
+The first query starts a process: each takes 170 MB, which a server without queries does not need. From then
+on one process is kept ready for the next query, within the size of the pool.
 
 A process runs one query at a time. A caller waits while all processes are busy, or while the caller has as
-many queries running as one caller may; callers are served in the order in which they came. A process that was
-killed or that ended is replaced in the background, so it costs its own query alone.
+many running queries as one caller may have. Callers are served in the order of arrival. A process that was
+killed or that ended is replaced in the background, so only its own query fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from query import frames
 START_TIMEOUT_S = 60.0
 QUERIES_PER_PROCESS_MAX = 1000  # then it is replaced, so that a leak in a library stays small
 STDERR_BYTES_KEPT = 4096
-# Arrow's own allocator takes 1 GiB of address space at once, which counts as memory of the process.
+# Arrow's own allocator reserves 1 GiB of address space at once, which counts as memory of the process.
 ARROW = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class PoolBusy(Exception):
 
 
 class QueryError(Exception):
-    """What a query process answered instead of a result. `type` is DuckDB's name of the error."""
+    """The error of a query process. `type` is DuckDB's name of the error."""
 
     def __init__(self, type_: str, message: str) -> None:
         super().__init__(message)
@@ -56,9 +56,9 @@ class ProcessEnded(QueryError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What a query process may reach and use. It cannot be changed after the start."""
+    """The resources of a query process. They cannot be changed after the start."""
 
-    endpoint: str  # the catalog, as the process reaches it
+    endpoint: str  # the address of the catalog for the process
     read_paths: tuple[str, ...] = ()  # local folders of warehouses
     data_paths: tuple[str, ...] = ()  # storage roots of warehouses, as tables name them
     tcp_ports: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ class ProcessSettings:
     confine: bool = True
 
     def covers(self, root: str) -> bool:
-        """Whether a query may read the tables of a warehouse with this root."""
+        """Return whether a query may read the tables of a warehouse with this root."""
         return f"{root.rstrip('/')}/" in self.data_paths
 
     def as_message(self) -> dict[str, Any]:
@@ -88,16 +88,16 @@ class QueryProcess:
     generation: int = 0
     is_broken: bool = False
     is_killed: bool = False
-    done: dict[str, Any] | None = None  # what the last query did, when its last piece is on its way
+    done: dict[str, Any] | None = None  # the summary of the last query, set before its last piece is sent
 
     @classmethod
     async def spawn(cls, settings: ProcessSettings) -> QueryProcess:
-        """A process that has not loaded anything yet."""
+        """Start a process, which has not loaded anything yet."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-P",  # the working directory may have a folder `query` of its own
+                "-P",  # the working directory may have its own folder `query`
                 "-m",
                 "query.child",
                 str(theirs.fileno()),
@@ -113,34 +113,36 @@ class QueryProcess:
         return cls(settings, process, reader, writer)
 
     async def prepare_to_serve(self) -> None:
-        """Wait until it has loaded DuckDB and is confined."""
+        """Wait until it has loaded DuckDB and is sandboxed."""
         async with asyncio.timeout(START_TIMEOUT_S):
             await self._send(self.settings.as_message())
             answer = await self._message()
         self.confined = answer["ready"]["confined"]
 
     async def watch(self) -> None:
-        """Wait for its end. What a process that crashed wrote to its standard error goes to the log."""
+        """Wait for its end. The standard error of a crashed process is logged."""
         assert self.process.stderr is not None
         kept = b""
         while part := await self.process.stderr.read(STDERR_BYTES_KEPT):
             kept = (kept + part)[-STDERR_BYTES_KEPT:]
         code = await self.process.wait()
         self.writer.close()
-        with contextlib.suppress(OSError):  # it was closed by the other side
+        with contextlib.suppress(OSError):  # the other side has closed it
             await self.writer.wait_closed()
         if not self.is_killed and code != 0:
             stderr = kept.decode(errors="replace")
             log.warning("a query process ended", extra={"exit_code": code, "stderr": stderr})
 
     async def prepare(self, sql: str) -> dict[str, Any]:
-        """The statement: is_explain, parameters, tables. Raises QueryError where it may not run."""
+        """Return the statement: is_explain, parameters, tables. Raises QueryError if it may not run."""
         await self._send({"prepare": {"sql": sql}})
         statement: dict[str, Any] = (await self._message())["statement"]
         return statement
 
     async def run(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
-        """Pieces of the body; `done` is set before the last one. Raises QueryError, also in the middle."""
+        """Yield pieces of the body; `done` is set before the last one. Raises QueryError, also in the
+        middle.
+        """
         self.queries += 1
         self.done = None
         await self._send({"run": request})
@@ -154,7 +156,7 @@ class QueryProcess:
             yield (await self._frame())[1]
 
     def kill(self) -> None:
-        """End it at once, whatever it is doing."""
+        """Kill the process at once."""
         self.is_broken = self.is_killed = True
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
@@ -186,7 +188,7 @@ class QueryProcess:
 
 
 def environment() -> dict[str, str]:
-    """Nothing of the server's own environment, which may hold passwords."""
+    """Return an environment without that of the server, which may contain passwords."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     return kept | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "PYTHONNOUSERSITE": "1"} | ARROW
 
@@ -198,7 +200,7 @@ class _Waiter:
 
 
 class Lease:
-    """A process that belongs to one query until `release`. `abort` ends the process with the query."""
+    """A process that belongs to one query until `release`. `abort` kills the process with the query."""
 
     def __init__(self, pool: ProcessPool, caller: str, process: QueryProcess) -> None:
         self._pool = pool
@@ -236,15 +238,15 @@ class ProcessPool:
         self._all: set[QueryProcess] = set()
         self._count = 0  # started or being started
         self._starting = 0
-        self._has_failed = False  # the last one that was started
+        self._has_failed = False  # whether the last process that was started failed
         self._running: Counter[str] = Counter()
         self._waiting: list[_Waiter] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self._generation = 0  # of the settings
+        self._generation = 0  # changes with the settings
 
     def renew(self) -> None:
-        """Start no query in a process that has the settings of before."""
+        """Start no more queries in processes with earlier settings."""
         self._generation += 1
         for process in self._idle:
             process.kill()
@@ -252,7 +254,7 @@ class ProcessPool:
         self._idle.clear()
 
     async def acquire(self, caller: str, timeout_s: float) -> Lease:
-        """A process for one query. Raises PoolBusy."""
+        """Return a process for one query. Raises PoolBusy."""
         if self._is_closed:
             raise PoolBusy("the server is stopping")
         if len(self._waiting) >= self._waiting_max:
@@ -273,7 +275,7 @@ class ProcessPool:
             raise
 
     def take_back(self, caller: str, process: QueryProcess) -> None:
-        """Called by the lease."""
+        """Take a process back from a lease."""
         self._running[caller] -= 1
         if not self._running[caller]:
             del self._running[caller]
@@ -304,7 +306,7 @@ class ProcessPool:
             waiter.lease.result().release()
 
     def _dispatch(self) -> None:
-        """Give idle processes to those who wait, and start more where that is allowed."""
+        """Assign idle processes to waiting callers, and start more if that is allowed."""
         ready = 0
         for waiter in list(self._waiting):
             if self._running[waiter.caller] >= self._per_caller_max:
@@ -315,7 +317,7 @@ class ProcessPool:
             self._running[waiter.caller] += 1
             self._waiting.remove(waiter)
             waiter.lease.set_result(Lease(self, waiter.caller, self._idle.pop()))
-        # One that is free is kept ready for the next query; not so if they do not start.
+        # One free process is kept ready for the next query, unless processes fail to start.
         wanted = max(ready, 0 if self._idle or self._has_failed else 1)
         while self._starting < wanted and self._count < self._size and not self._is_closed:
             self._start_one()
@@ -366,7 +368,7 @@ class ProcessPool:
             self._dispatch()
 
     def _fail_one(self, error: Exception) -> None:
-        """Only one: the next process may start."""
+        """Fail one waiting caller only: the next process may start."""
         if self._waiting:
             waiter = self._waiting.pop(0)
             waiter.lease.set_exception(PoolBusy(f"a query process did not start: {error}"))

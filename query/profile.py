@@ -1,4 +1,4 @@
-"""What a query read, by DuckDB's own measurement of its operators and by its log of the files it reads."""
+"""Measure what a query read, with DuckDB's profile of its operators and its log of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _BYTES_OF_FILES = """SELECT path, sum(bytes::BIGINT)::BIGINT FROM duckdb_logs_pa
 
 
 def measured(connection: duckdb.DuckDBPyConnection, text: str, parameters: Any) -> dict[str, Any]:
-    """Run the query. `profile` is the plan with figures, `files` the bytes that were read of each file."""
+    """Run the query. `profile` is the plan with measurements, `files` the bytes that were read of
+    each file.
+    """
     connection.execute("CALL enable_logging('FileSystem')")
     try:
         profile = run_without_rows(connection, text, parameters)
@@ -26,7 +28,7 @@ def measured(connection: duckdb.DuckDBPyConnection, text: str, parameters: Any) 
 
 
 def run_without_rows(connection: duckdb.DuckDBPyConnection, text: str, parameters: Any) -> dict[str, Any]:
-    """Run the query, throw its rows away, and return the plan with figures."""
+    """Run the query, discard its rows, and return the plan with measurements."""
     statement = f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.without_explain(text)}"
     row = connection.execute(statement, parameters or None).fetchone()
     assert row is not None

@@ -28,7 +28,7 @@ class NoSuchQuery(NotFound):
 
 
 def may_cancel(caller: Caller, owner: str, warehouse: str) -> bool:
-    """A query belongs to its caller, and to the administrators of its warehouse."""
+    """Return whether the caller owns the query or administers its warehouse."""
     return owner == caller.name or caller.role(warehouse) == Role.ADMIN
 
 
@@ -47,13 +47,13 @@ class Query:
     sent_bytes: int = 0
     duration_ms: float | None = None
     error: str | None = None
-    stopped: CatalogError | None = None  # why it was ended from outside
+    stopped: CatalogError | None = None  # why it was stopped from outside
     warehouses: set[str] = field(default_factory=set)
     lease: Lease | None = None
-    task: asyncio.Task[Any] | None = None  # until the first piece of the result is there
+    task: asyncio.Task[Any] | None = None  # until the first piece of the result is available
 
     def stop(self, reason: CatalogError) -> None:
-        """End it, wherever it is."""
+        """Stop the query in any state."""
         if self.duration_ms is not None or self.stopped is not None:
             return
         self.stopped = reason
@@ -87,7 +87,7 @@ class Query:
 
 
 class Registry:
-    """`process` names the server process, and begins the ids of its queries."""
+    """`process` names the server process; the ids of its queries begin with it."""
 
     def __init__(self) -> None:
         self.process = uuid.uuid4().hex[:PROCESS_CHARS]
@@ -110,16 +110,18 @@ class Registry:
         return list(self._running.values())
 
     def find(self, query_id: str) -> Query | None:
-        """One that is running."""
+        """Return a running query."""
         return self._running.get(query_id)
 
     def take_ended(self) -> list[Query]:
-        """Those that ended since the last call; of very many the newest."""
+        """Return the queries that ended since the last call; only the newest, if there are very many."""
         found = list(self._ended)
         self._ended.clear()
         return found
 
     def listed(self, warehouse: str) -> list[dict[str, Any]]:
-        """Those that read the warehouse: running ones first, then recent ones, the newest first."""
+        """Return the queries that read the warehouse: running ones first, then recent ones, the
+        newest first.
+        """
         everything = [*reversed(self._running.values()), *self._recent]
         return [query.as_json() for query in everything if warehouse in {query.warehouse, *query.warehouses}]

@@ -1,4 +1,4 @@
-"""From the tables that a statement names to tables of the lake at one moment.
+"""Resolve the tables that a statement names to tables of warehouses at one moment.
 
 Each warehouse that a statement names is pinned once to a number of its history, so that a query of many
 tables reads one state. Everything here reads SQL: call it in a thread.
@@ -25,7 +25,8 @@ SUPERSEDED_CHUNKS_MAX = 20
 NEAR_NAMES_MAX = 3
 NEAR_NAMESPACES_MAX = 50
 NEAR_TABLES_MAX = 1000
-RESERVED_ALIASES = frozenset({"main", "temp", "system", "memory"})  # DuckDB attaches its own under these
+# DuckDB attaches its own databases under these names
+RESERVED_ALIASES = frozenset({"main", "temp", "system", "memory"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,14 @@ class Pin:
     """One warehouse of a query at one moment."""
 
     warehouse: str
-    reference: str  # what DuckDB attaches
+    reference: str  # the reference that DuckDB attaches
     alias: str  # under this name
     number: int | None  # None: an open transaction
-    time_ms: int  # the moment that was asked for
+    time_ms: int  # the requested moment
     state: WarehouseState
 
     def attachment(self, token: str | None) -> dict[str, Any]:
-        """What a query process attaches."""
+        """Return what a query process attaches."""
         return {
             "name": self.alias,
             "reference": self.reference,
@@ -76,7 +77,7 @@ class TableRead:
 
 @dataclass(slots=True)
 class Plan:
-    """What a query process needs to run the statement, and what the answer tells of it."""
+    """What a query process needs to run the statement, and what the response says about it."""
 
     pins: dict[str, Pin] = field(default_factory=dict)
     names: dict[str, tuple[str, str, str, int | None]] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class Resolver:
         return self._plan
 
     def superseded_ms(self) -> int | None:
-        """When the oldest commit was that the pinned tables lack; None if they are as they are now."""
+        """Return when the oldest commit was made that the pinned tables lack; None if they are current."""
         found = [self._next_change(read) for read in self._plan.reads]
         return min((ms for ms in found if ms is not None), default=None)
 
@@ -140,7 +141,7 @@ class Resolver:
         return next_ms
 
     def commit_ms(self, pin: Pin) -> int | None:
-        """When the newest commit of the pinned state was; None if there is none."""
+        """Return when the newest commit of the pinned state was made; None if there is none."""
         if not pin.number:
             return None
         return self._time_of(pin.warehouse, pin.number)
@@ -164,7 +165,7 @@ class Resolver:
         return Pin(name, str(ref), alias, number, time_ms, self._catalog.state(ref))
 
     def _moment_of(self, name: str) -> tuple[int, int]:
-        """The number of the state to read, and the time that was asked for."""
+        """Return the number of the state to read, and the requested time."""
         head = self._catalog.entries.number(name)
         newest = head[0] if head else 0
         moment = self._moment
@@ -189,7 +190,7 @@ class Resolver:
         return int(rows[0]["time_ms"]) if rows else self._catalog.warehouse(name).created_ms
 
     def _alias(self, name: str) -> str:
-        """The name itself, unless DuckDB has it already; names in DuckDB differ by more than case."""
+        """Return the name itself, unless DuckDB uses it already, ignoring case."""
         used = RESERVED_ALIASES | {pin.alias.lower() for pin in self._plan.pins.values()}
         alias = name
         while alias.lower() in used:
@@ -239,7 +240,7 @@ class Resolver:
     def _snapshot(
         self, table: dict[str, Any], identifier: Identifier, document: dict[str, Any]
     ) -> int | None:
-        """The snapshot that is read; None if there is none, or the SQL computes it."""
+        """Return the snapshot that is read; None if there is none, or the SQL computes it."""
         if self._snapshot_id is not None:
             if table["at"] is not None:
                 raise Invalid("Use snapshot_id or AT (...) in the SQL, not both")
@@ -269,7 +270,7 @@ class Resolver:
         return NoSuchTable(f"Table does not exist: {shown}{hint}")
 
     def _began(self, pin: Pin, identifier: Identifier) -> dict[str, Any] | None:
-        """The first commit after the pinned state that gave the name a table."""
+        """Return the first commit after the pinned state that created a table of this name."""
         if pin.number is None:
             return None
         found, before = None, NUMBER_MAX
@@ -285,7 +286,7 @@ class Resolver:
 
     def _near(self, pin: Pin, identifier: Identifier) -> list[str]:
         names = []
-        own = identifier.namespace.key  # a warehouse may have more namespaces than are looked through
+        own = identifier.namespace.key  # a warehouse may have more namespaces than are searched
         for key in dict.fromkeys([own, *pin.state.children("", "", NEAR_NAMESPACES_MAX)]):
             namespace = Namespace.from_key(key)
             found = pin.state.names(key, "table", "", NEAR_TABLES_MAX)

@@ -1,8 +1,8 @@
-"""Confine the current process with the kernel's Landlock, for good.
+"""Restrict the current process with the kernel's Landlock, permanently.
 
-After `confine` the process can read files below the given paths and connect to the given TCP ports. It can
-write no file, run no program and open no other TCP connection, whatever its code tries. Linux 5.13 confines
-files, Linux 6.7 TCP ports. An older kernel confines what it can; `supported` says which.
+After `confine` the process can read files below the given paths and connect to the given TCP ports. It cannot
+write a file, run a program or open another TCP connection. Linux 5.13 restricts files, Linux 6.7 TCP ports.
+An older kernel restricts what it can; `supported` returns which.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 _READ_FILE: Final = 1 << 2
 _READ_DIR: Final = 1 << 3
 _CONNECT_TCP: Final = 1 << 1
-# Rights over files that each version of the interface added; all that a ruleset handles is denied by default.
+# Rights over files that each version of the interface added; a ruleset denies by default all rights that it
+# handles.
 _FILE_RIGHTS: Final = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _NET_RIGHTS_SINCE: Final = 4
 _NET_RIGHTS: Final = 0b11  # bind, connect
@@ -37,7 +38,7 @@ _SCOPES: Final = 0b11  # abstract Unix sockets, signals
 
 
 class SandboxError(OSError):
-    """The kernel refused to confine the process."""
+    """The kernel refused to restrict the process."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -54,21 +55,21 @@ class _PortRule(ctypes.Structure):
 
 
 def interface_version() -> int:
-    """The version of Landlock that this kernel offers; 0 if it has none."""
+    """Return the version of Landlock that this kernel offers; 0 if it has none."""
     version = _libc().syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
     return max(0, int(version))
 
 
 def supported() -> list[str]:
-    """What this kernel can confine: "files", "network"."""
+    """Return what this kernel can restrict: "files", "network"."""
     version = interface_version()
     return ["files"] * (version >= 1) + ["network"] * (version >= _NET_RIGHTS_SINCE)
 
 
 def confine(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> list[str]:
-    """Confine this thread and the threads and processes that it starts. Returns what is confined.
+    """Restrict this thread and the threads and processes that it starts. Returns what is restricted.
 
-    The kernel confines the calling thread alone, so there must be no other: SandboxError if there is one.
+    The kernel restricts only the calling thread, so there must be no other: SandboxError if there is one.
     """
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
@@ -78,7 +79,7 @@ def confine(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> list[str]:
 
 
 def confine_further(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> None:
-    """The same for the calling thread alone. What was given up before cannot be had back."""
+    """Restrict the calling thread further. Rights that were given up cannot be regained."""
     version = interface_version()
     if version == 0:
         return
@@ -87,7 +88,7 @@ def confine_further(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> Non
         _NET_RIGHTS if version >= _NET_RIGHTS_SINCE else 0,
         _SCOPES if version >= _SCOPES_SINCE else 0,
     )
-    # The kernel takes the size of the structure that its version knows.
+    # The kernel expects the size of the structure that its version knows.
     size = 8 if version < _NET_RIGHTS_SINCE else 16 if version < _SCOPES_SINCE else 24
     ruleset = _call(_CREATE_RULESET, ctypes.byref(rights), size, 0)
     try:
@@ -105,15 +106,15 @@ def confine_further(read_paths: Iterable[Path], tcp_ports: Iterable[int]) -> Non
 
 
 def memory_status() -> IO[str]:
-    """This process's memory figures, opened while /proc can be read."""
+    """Open this process's memory figures while /proc can be read."""
     return Path("/proc/self/status").open()
 
 
 def limit_resources(status: IO[str], memory_bytes_max: int) -> None:
-    """Bound the memory that this process allocates from now on; let it write no file and leave no core file.
+    """Limit the memory that this process allocates from now on, and forbid files and core files.
 
-    RLIMIT_DATA counts private memory that can be written to. RLIMIT_AS would count mapped files and address
-    space that allocators reserve too.
+    RLIMIT_DATA counts private writable memory. RLIMIT_AS would also count mapped files and address space that
+    allocators reserve.
     """
     data_bytes_max = _data_bytes(status) + memory_bytes_max
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes_max, data_bytes_max))
@@ -122,12 +123,12 @@ def limit_resources(status: IO[str], memory_bytes_max: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that started it ends."""
+    """Tell the kernel to kill this process when its parent ends."""
     parent = os.getppid()
     if _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise SandboxError(ctypes.get_errno(), "prctl refused PR_SET_PDEATHSIG")
     if os.getppid() != parent:
-        raise SystemExit(0)  # it ended before the call
+        raise SystemExit(0)  # the parent ended before the call
 
 
 def _data_bytes(status: IO[str]) -> int:

@@ -1,8 +1,8 @@
-"""One query from its request to the pieces of its answer.
+"""Run one query, from its request to the pieces of its response.
 
     prepare (in a query process) -> wait for the consistency -> pin and resolve -> run -> pieces
 
-The service knows nothing of HTTP. Errors are CatalogErrors; a result that breaks off in the middle raises one
+The service does not depend on HTTP. Errors are CatalogErrors; a result that fails in the middle raises one
 from `pieces`.
 """
 
@@ -32,7 +32,7 @@ from query.registry import NoSuchQuery, Query, Registry, may_cancel
 from query.resolve import Plan, Resolver
 from query.sharing import SharedQueries, merged
 
-DEADLINE_MARGIN_S = 0.3  # the answer of a query that takes too long comes before that of the HTTP layer
+DEADLINE_MARGIN_S = 0.3  # a query that times out must respond before the HTTP layer does
 PARAMETERS_MAX = 1000
 STOPPING_POLL_S = 0.5
 STOPPING_GRACE_S = 2.0
@@ -40,7 +40,7 @@ STOPPING_GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """What a caller asks."""
+    """The parameters of a query."""
 
     sql: str
     params: dict[str, Any] | list[Any] | None = None
@@ -66,12 +66,12 @@ class QueryLimits:
 
 @dataclass(slots=True)
 class Answer:
-    """A query that has begun to answer."""
+    """A query whose result has begun."""
 
     query: Query
     summary: dict[str, Any]
     first: bytes
-    is_whole: bool  # `first` is all of it
+    is_whole: bool  # `first` is the whole result
     rest: AsyncIterator[bytes] | None = None
     explained: dict[str, Any] | None = None
 
@@ -122,7 +122,9 @@ class QueryService:
         await self._pool.close()
 
     async def _end_when_stopping(self) -> None:
-        """The server waits for requests in flight. Queries get a moment, and can be sent again."""
+        """Stop queries when the server stops: it waits for requests in flight, so queries get a short time;
+        clients can send them again.
+        """
         while not stopping.is_set():  # noqa: ASYNC110 - it is set by a signal handler, in any thread
             await asyncio.sleep(STOPPING_POLL_S)
         await asyncio.sleep(STOPPING_GRACE_S)
@@ -162,7 +164,7 @@ class QueryService:
         return answer
 
     async def cancel(self, query_id: str, caller: Caller) -> bool:
-        """End a query of this or of another server process. False if it has not ended yet."""
+        """Cancel a query of this or of another server process. Returns False if it has not ended yet."""
         query = self._registry.find(query_id)
         if query is None:
             return await self._shared.cancel(query_id, caller)
@@ -172,7 +174,7 @@ class QueryService:
         return True
 
     async def listed(self, warehouse: str) -> list[dict[str, Any]]:
-        """Running and recent queries of all server processes."""
+        """Return running and recent queries of all server processes."""
         others = await run_in_threadpool(self._shared.listed, warehouse)
         return merged(self._registry.listed(warehouse), others)
 
@@ -204,7 +206,7 @@ class QueryService:
         query.warehouses = set(plan.pins)
         roots = [pin.state.warehouse.root for pin in plan.pins.values()]
         if not all(map(lease.process.settings.covers, roots)):
-            # The warehouse is younger than the process, which cannot be told of it.
+            # The warehouse is newer than the process, which cannot get access to it.
             self._pool.renew()
             self._release(query)
             lease = await self._lease(query, until_s)
@@ -259,7 +261,7 @@ class QueryService:
         return _Moment(WarehouseRef(ref.name, transaction=ref.transaction), moment, None, namespace)
 
     def _mirrors(self, tables: list[dict[str, Any]], wanted: _Moment) -> Tables:
-        """The tables that ingest may have changes of, by warehouse."""
+        """Return the tables for which ingest may have changes, by warehouse."""
         found: dict[str, set[tuple[str, ...]]] = {}
         for table in tables:
             levels = tuple(table["schema"].split(".")) if table["schema"] else wanted.namespace.levels
@@ -280,8 +282,10 @@ class QueryService:
     def _resolved(
         self, query: Query, resolver: Resolver, named: list[dict[str, Any]], mirrors: Tables
     ) -> tuple[Plan, dict[str, Any]]:
-        """The plan, and what the answer tells beside its rows. One call in one thread: it reads SQL."""
-        waiting = self._freshness.waiting(mirrors)  # first: what is acknowledged later is younger
+        """Return the plan, and what the response says besides its rows. One call in one thread: it
+        reads SQL.
+        """
+        waiting = self._freshness.waiting(mirrors)  # first: changes that are acknowledged later are newer
         plan = resolver.plan(named)
         now_ms = self._catalog.now_ms()
         pins = [pin.as_json(resolver.commit_ms(pin)) for pin in plan.pins.values()]
@@ -314,7 +318,7 @@ class QueryService:
             raise self._failed(query, error) from error
         finally:
             timer.cancel()
-            if query.duration_ms is None:  # the client is gone
+            if query.duration_ms is None:  # the client has disconnected
                 query.stop(Cancelled("The client closed the connection"))
                 self._finish(query, "the client closed the connection")
 
@@ -335,7 +339,7 @@ class QueryService:
         self._registry.finish(query, error)
 
     def _failed(self, query: Query, error: BaseException) -> BaseException:
-        """End the query, and say in the words of HTTP why it failed."""
+        """End the query, and return the error of the API for its failure."""
         failure = query.stopped or as_catalog_error(error)
         has_answered = isinstance(error, QueryError | CatalogError) and query.state != "running"
         if query.lease is not None and not (has_answered or isinstance(error, QueryError)):
@@ -349,7 +353,7 @@ def _parameters(given: dict[str, Any] | list[Any] | None) -> dict[str, Any] | li
         return None
     if len(given) > PARAMETERS_MAX:
         raise Invalid(f"params: at most {PARAMETERS_MAX} are allowed")
-    # Positional ones may be given by their numbers, as GET does.
+    # Positional parameters may be given by their numbers, as GET does.
     if isinstance(given, dict) and given and all(name.isdigit() for name in given):
         return [given[name] for name in sorted(given, key=int)]
     return given

@@ -1,8 +1,8 @@
-"""What server processes tell each other of their queries, through SQL.
+"""Share the queries of server processes with each other through SQL.
 
 A query that ends within a second costs no SQL of its own: every second, a process saves the queries that have
-run for longer than that and those that ended since, all in one transaction, and reads which ones it is asked
-to end. A process without queries writes nothing. It deletes what is older than an hour.
+run for longer than that and those that ended since, all in one transaction, and reads which ones it must
+cancel. A process without queries writes nothing. It deletes rows that are older than an hour.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from query.registry import RECENT_MAX, NoSuchQuery, Query, Registry, may_cancel
 
 TURN_S = 1.0
 LONG_S = 1.0  # a query that runs for longer is saved while it runs
-SILENT_MS_MAX = 15_000  # a running query that is not saved for longer was lost with its process
+SILENT_MS_MAX = 15_000  # a running query that was not saved for longer was lost with its process
 LIFETIME_MS = 3_600_000
 CLEANING_S = 600.0  # also without queries
-UNSAVED_WAIT_S = LONG_S + 2 * TURN_S  # after this time a query that runs elsewhere has been saved
+UNSAVED_WAIT_S = LONG_S + 2 * TURN_S  # after this time a query that runs in another process has been saved
 CANCEL_WAIT_S = 5.0
 POLL_S = 0.2
 _ID = re.compile("[0-9a-f]{32}")
@@ -44,21 +44,21 @@ class SharedQueries:
         now_ms: Callable[[], int],
         stop: Callable[[Query, str], None],
     ) -> None:
-        """`stop` ends a query of this process for the caller of that name."""
+        """`stop` stops a query of this process for the caller of that name."""
         self._store = store
         self._registry = registry
         self._now_ms = now_ms
         self._stop = stop
-        self._saved: deque[str] = deque()  # queries of this process that have ended
+        self._saved: deque[str] = deque()  # ids of ended queries of this process that were saved
         self._cleaned_s = time.monotonic()
 
     async def run(self) -> None:
-        """Until the task is cancelled."""
+        """Run until the task is cancelled."""
         while True:
             await asyncio.sleep(TURN_S)
             try:
                 await self.take_turn()
-            except CatalogError as error:  # the queries run all the same; the next turn may succeed
+            except CatalogError as error:  # queries run all the same; the next turn may succeed
                 log.warning("queries were not saved", extra={"reason": error.message})
 
     async def take_turn(self) -> None:
@@ -80,7 +80,7 @@ class SharedQueries:
                     self._stop(query, caller)
 
     def listed(self, warehouse: str) -> list[dict[str, Any]]:
-        """What other processes have saved of queries that read the warehouse. Reads SQL."""
+        """Return the queries of other processes that read the warehouse. Reads SQL."""
         now_ms = self._now_ms()
         rows = self._store.of_others(self._registry.process, now_ms - LIFETIME_MS)
         alive = [row for row in rows if row.is_ended or row.saved_ms > now_ms - SILENT_MS_MAX]
@@ -88,7 +88,7 @@ class SharedQueries:
         return [_shown(row, one, now_ms) for row, one in documents if warehouse in one["warehouses"]]
 
     async def cancel(self, query_id: str, caller: Caller) -> bool:
-        """End a query of another process. False if it has not ended yet."""
+        """Cancel a query of another process. Returns False if it has not ended yet."""
         if _ID.fullmatch(query_id) is None or query_id.startswith(self._registry.process):
             raise NoSuchQuery(query_id)
         if not await self._wait(query_id, UNSAVED_WAIT_S, lambda row: row is not None):
@@ -123,7 +123,7 @@ class SharedQueries:
 
 
 def merged(own: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Running ones first, then the others, the newest first."""
+    """Return running queries first, then the others, the newest first."""
     found = [*own, *others]
     return sorted(found, key=lambda one: (one["state"] not in ("waiting", "running"), -one["started_ms"]))
 

@@ -1,6 +1,7 @@
-"""What a statement is and which tables it reads, by DuckDB's own parser. Refuses everything but one query.
+"""Parse a statement with DuckDB's own parser, find the tables that it reads, and refuse everything but one
+query.
 
-Runs in a query process, because a parser that reads what strangers send must not be able to end the server.
+It runs in a query process, so that a bug in the parser cannot crash the server.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SQL_CHARS_MAX = 1_000_000
 TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree", "summary"}
 )
-# Functions that tell of, or act on, the process instead of the data.
+# Functions that show or change the process instead of the data.
 FUNCTIONS_REFUSED = frozenset(
     {
         "current_setting",
@@ -37,7 +38,7 @@ FUNCTIONS_REFUSED = frozenset(
         "pg_sleep",
     }
 )
-# The same by the beginning of their names: functions of extensions, and those that read files or secrets.
+# The same by the prefix of their names: functions of extensions, and those that read files or secrets.
 _FUNCTION_PREFIXES_REFUSED = ("iceberg_", "duckdb_", "pragma_", "read_", "which_secret", "file_", "parquet_")
 _GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
 _EXPLAIN = re.compile(
@@ -54,23 +55,25 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """A table as the statement names it. `catalog` and `schema` are empty where the statement omits them."""
+    """A table as the statement names it. `catalog` and `schema` are empty if the statement omits them."""
 
     catalog: str
     schema: str
     name: str
     at: str | None = None  # the unit of an AT clause: VERSION or TIMESTAMP
-    at_text: str | None = None  # its value, where that is a constant
+    at_text: str | None = None  # its value, if that is a constant
 
     @property
     def key(self) -> str:
-        """What distinguishes it from the other tables of the statement."""
+        """Return what distinguishes it from the other tables of the statement."""
         return orjson.dumps(asdict(self)).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTable:
-    """What a reference means: an attached table, and the snapshot to read if it is not the current one."""
+    """The meaning of a reference: an attached table, and the snapshot to read if it is not the
+    current one.
+    """
 
     catalog: str
     schema: str
@@ -88,7 +91,7 @@ class Statement:
 
 
 def read_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
-    """Parse and check. Raises Refused."""
+    """Parse and check a statement. Raises Refused."""
     if len(sql) > SQL_CHARS_MAX:
         raise Refused(f"The SQL has {len(sql)} characters: at most {SQL_CHARS_MAX} are allowed")
     if "\0" in sql:
@@ -114,9 +117,9 @@ def read_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement
 
 
 def resolved_sql(connection: duckdb.DuckDBPyConnection, sql: str, tables: Mapping[str, ResolvedTable]) -> str:
-    """The SQL with every table under its full name, and all else as it was written.
+    """Return the SQL with every table under its full name, and otherwise unchanged.
 
-    `tables` maps the keys of the references to what they mean. The result is parsed again, so that a mistake
+    `tables` maps the keys of the references to their meaning. The result is parsed again, so that a mistake
     in the text edits cannot make it read another table.
     """
     text, edits = sql.encode(), []
@@ -142,7 +145,7 @@ def resolved_sql(connection: duckdb.DuckDBPyConnection, sql: str, tables: Mappin
 
 
 def without_explain(sql: str) -> str:
-    """Blanks instead of EXPLAIN, so that positions in the text stay the same."""
+    """Replace EXPLAIN by blanks, so that positions in the text stay the same."""
     found = _EXPLAIN.match(sql)
     return sql if found is None else " " * len(found.group().encode()) + sql[found.end() :]
 
@@ -159,7 +162,7 @@ def _table_text(node: dict[str, Any], reference: TableReference, table: Resolved
     name = ".".join(quoted(part) for part in (table.catalog, table.schema, table.name))
     if table.snapshot_id is None or reference.at is not None:
         return name
-    # An AT clause comes behind the alias, whose place is not known; so the table becomes a subquery.
+    # An AT clause follows the alias, whose position is not known; so the table becomes a subquery.
     alias = "" if node.get("alias") else f" AS {quoted(table.name)}"
     return f"(FROM {name} AT (VERSION => {table.snapshot_id})){alias}"
 
@@ -192,7 +195,7 @@ def _check(tree: dict[str, Any]) -> None:
 
 
 def _table_nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The tables of the statement without those that a WITH clause names."""
+    """Return the tables of the statement without those that a WITH clause defines."""
     for node, named in _nodes(tree):
         if node.get("type") == "BASE_TABLE":
             is_named = not node.get("schema_name") and not node.get("catalog_name")
@@ -216,9 +219,9 @@ def _reference(node: dict[str, Any]) -> TableReference:
 
 
 def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Every object of the tree, with the names that WITH clauses define where it is.
+    """Yield every object of the tree, with the names that WITH clauses define there.
 
-    Without recursion: a deep expression must not end the process.
+    Without recursion: a deep expression must not crash the process.
     """
     pending: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
     while pending:
@@ -234,8 +237,8 @@ def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
 def _define(
     node: dict[str, Any], named: frozenset[str], pending: list[tuple[Any, frozenset[str]]]
 ) -> frozenset[str]:
-    """The names inside a node with a WITH clause. Each of its queries sees the names before its own; one that
-    is recursive has another node inside, which sees its own name too.
+    """Return the names inside a node with a WITH clause. Each of its queries sees the names before its own; a
+    recursive one contains another node, which sees its own name too.
     """
     for entry in (node.get("cte_map") or {}).get("map", ()):
         name = str(entry["key"]).lower()

@@ -132,7 +132,7 @@ async def subscribe(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
         str | None, Header(description="The id of the last event: goes on there")
     ] = None,
 ) -> Response:
-    """Changes of tables as they are published, as server-sent events."""
+    """Stream changes of tables as they are published, as server-sent events."""
     wanted = SubscribeRequest(
         warehouse, tables, operations, where, columns, last_event_id or from_, snapshot=snapshot
     )
@@ -166,7 +166,7 @@ async def list_warehouse_changes(  # noqa: PLR0913, PLR0917 - each is a paramete
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most changes of a page")] = LIMIT_DEFAULT,
 ) -> Response:
-    """Changes of all tables of a warehouse in the order in which they were published, in pages."""
+    """List changes of all tables of a warehouse in the order in which they were published, in pages."""
     wanted = SubscribeRequest(warehouse, tables, operations, where, columns, after, snapshot=snapshot)
     subscription = await feed.open(wanted, request.headers.get("authorization"))
     found = await _collect(subscription, wait_s, limit)
@@ -187,7 +187,7 @@ async def list_warehouse_changes(  # noqa: PLR0913, PLR0917 - each is a paramete
 
 
 async def _collect(subscription: Subscription, wait_s: float, limit: int) -> list[Message]:
-    """Messages until there are enough of them, or, if there is none, until the time is over."""
+    """Collect messages until there are enough or, if there is none, until the timeout."""
     until_s = time.monotonic() + wait_s
     found: list[Message] = []
     while True:

@@ -1,7 +1,7 @@
-"""What was published, read once for all subscribers of this server process.
+"""Read published changes once for all subscribers of this server process.
 
-Commits and changes are kept in memory while there is room, the newest use last. Several subscribers that need
-the same wait for one read.
+Commits and changes are cached in memory up to a limit, and the least recently used are removed first. Several
+subscribers that need the same changes wait for one read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """Keeps the values that were used last. `size` weighs a value."""
+    """Keeps the most recently used values. `size` returns the weight of a value."""
 
     def __init__(self, size_max: int, size: Callable[[Value], int] = lambda _: 1) -> None:
         self._size_max = size_max
@@ -78,10 +78,12 @@ class ChangeLog:
         )
         self._chunks: LruCache[Any, Chunk] = LruCache(CHUNKS_MAX)
         self._reads: dict[Any, asyncio.Task[Any]] = {}
-        self.reads = 0  # of changes, for tests and figures
+        self.reads = 0  # of changes, for tests and metrics
 
     async def publish_after(self, warehouse: Warehouse, number: int) -> Publish | None:
-        """The commit after a number; None if there is none yet. MustRefetch if the history begins later."""
+        """Return the commit after a number; None if there is none yet. MustRefetch if the history begins
+        later.
+        """
         found = self._publishes.get((warehouse.name, warehouse.created_ms, number + 1))
         if found is None:
             await self._once(
@@ -103,7 +105,7 @@ class ChangeLog:
     async def chunk(
         self, warehouse: Warehouse, former: Cursor, publish: Publish, changed: ChangedTable, first: int
     ) -> Chunk:
-        """Some changes of a table in a publish. `former` is the cursor before the publish."""
+        """Return some changes of a table in a publish. `former` is the cursor before the publish."""
         whole = (warehouse, publish.number, changed.key)
         key = (*whole, first)
         chunk = self._chunks.get(key)
@@ -129,7 +131,7 @@ class ChangeLog:
         return found
 
     async def _once(self, key: Any, read: Callable[[], Any], keep: Callable[[Any], None]) -> Any:
-        """Run `read` in a thread, once for all that wait for the key."""
+        """Run `read` in a thread, once for all callers that wait for the key."""
         task = self._reads.get(key)
         if task is None:
             task = asyncio.create_task(self._read(key, read, keep))

@@ -1,11 +1,11 @@
-"""Cursors: how far a subscriber has read, and the opaque token that a cursor is sent as.
+"""Cursors: how far a subscriber has read, and the opaque token in which a cursor is sent.
 
 A cursor names a commit of the warehouse by its number. The token also has the generation of the warehouse
 (when it was created) and the time of that commit. So a token of a warehouse that was dropped and created
 again, or of a database that was restored from a backup, is recognised.
 
 Inside a commit, the cursor names the last change that was sent: its table, and its index among the changes of
-that table. Both are the same for every subscriber, whatever its filter is.
+that table. Both are the same for every subscriber, regardless of its filter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WRONG = "is not a token of the change feed: send one as it was received, or leav
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChangeIndex:
-    """The last entry that was sent of a commit, or of a snapshot: the entries before it were sent too."""
+    """The last entry of a commit or snapshot that was sent; all entries before it were sent too."""
 
     table: str  # levels and name, joined with 0x1F
     count: int  # entries of the table up to it
@@ -55,7 +55,7 @@ class Cursor:
 
 
 def cursor_of(token: str, what: str = "token") -> Cursor:
-    """The cursor that a token stands for; Invalid if it was made up."""
+    """Parse a token. Invalid if the server did not issue it."""
     try:
         if len(token) > TOKEN_CHARS_MAX:
             raise ValueError(token[:20])
@@ -74,7 +74,7 @@ def cursor_of(token: str, what: str = "token") -> Cursor:
 
 
 def is_token(text: str) -> bool:
-    """Whether the text looks like a token rather than a moment."""
+    """Return whether the text looks like a token rather than a moment."""
     try:
         cursor_of(text)
     except Invalid:

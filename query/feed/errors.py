@@ -6,7 +6,7 @@ from catalog.errors import CatalogError
 
 
 class MustRefetch(CatalogError):
-    """The changes after a token are not all there any more: the subscriber reads the tables again."""
+    """The changes after a token are no longer available: the subscriber must read the tables again."""
 
     status = 410
     type = "MustRefetchException"

@@ -1,6 +1,6 @@
 """Messages to subscribers, and their form as server-sent events.
 
-A change is encoded once for all subscribers that want all of its columns.
+A change is encoded once for all subscribers that get all of its columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIELDS = ("commit-timestamp", "source-timestamp", "source", "position", "transac
 
 
 class Message:
-    """One message. `cursor` is where to go on after it."""
+    """One message. `cursor` is where to continue after it."""
 
     __slots__ = ("_frame", "cursor", "data", "kind")
 
@@ -37,7 +37,9 @@ class Message:
 
     @property
     def frame(self) -> bytes:
-        """As a server-sent event. The id is the token, which a browser sends back as Last-Event-ID."""
+        """Return the message as a server-sent event. The id is the token, which a browser sends back as
+        Last-Event-ID.
+        """
         if self._frame is None:
             self._frame = b"id: %b\nevent: %b\ndata: %b\n\n" % (
                 self.cursor.token.encode(),
@@ -47,7 +49,7 @@ class Message:
         return self._frame
 
     def with_columns(self, wanted: Filter) -> Message:
-        """The change with the wanted columns only."""
+        """Return the change with the requested columns only."""
         if not wanted.columns:
             return self
         rows = {name: wanted.shown(self.data[name]) for name in ("before", "after")}
@@ -57,7 +59,7 @@ class Message:
 def changes_of(
     former: Cursor, publish: Publish, changed: ChangedTable, found: TableChanges, first: int, count: int
 ) -> list[Message]:
-    """Some changes of a table as messages. `former` is the cursor before the publish."""
+    """Return some changes of a table as messages. `former` is the cursor before the publish."""
     from query.tables.changes import change_versions
 
     versions = change_versions(found.rows.slice(first, count), found.names)
@@ -85,7 +87,9 @@ def begin(cursor: Cursor, publish: Publish) -> Message:
 
 @lru_cache(maxsize=64)
 def progress(cursor: Cursor, changes: int, head: int) -> Message:
-    """Nothing at or below the number will come any more. Subscribers of the same get one message."""
+    """Return a message that all changes up to the number have been sent. Equal subscribers share one
+    message.
+    """
     data = {
         "number": cursor.number,
         "time": str(AtTime(cursor.time_ms)),

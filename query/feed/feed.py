@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a subscriber asks for, in any of the protocols."""
+    """The parameters of a subscription, in any of the protocols."""
 
     warehouse: str = "main"
     tables: Sequence[str] | None = None
@@ -93,12 +93,12 @@ class Feed:
         measures.subscriptions.labels(transport).dec()
 
     async def open(self, request: SubscribeRequest, authorization: str | None) -> Subscription:
-        """A subscription of a caller. Raises what a request would be refused with."""
+        """Open a subscription of a caller. Raises the errors of a refused request."""
         name = check_warehouse_name(request.warehouse)
         return await self.open_with(request, Rights(self._checks, authorization, name))
 
     async def open_with(self, request: SubscribeRequest, rights: Rights) -> Subscription:
-        """The same with rights of another kind."""
+        """Open a subscription with other rights."""
         name = check_warehouse_name(request.warehouse)
         await rights.check()
         wanted = filter_of(request.tables, request.operations, request.where, request.columns)
@@ -132,7 +132,7 @@ class Feed:
         return warehouse_moment(self._catalog, warehouse.name, text, "from")[0]
 
     def _time_ms(self, warehouse: Warehouse, number: int) -> int:
-        """MustRefetch if the history does not have the commit."""
+        """Return the time of a commit. MustRefetch if the history does not have it."""
         if number == 0:
             return warehouse.created_ms
         rows = self._catalog.history.events(warehouse.name, number - 1, 1)
@@ -141,14 +141,14 @@ class Feed:
         return int(rows[0]["time_ms"])
 
     def _require_known(self, warehouse: Warehouse, head: Head, cursor: Cursor) -> None:
-        """MustRefetch unless the cursor is one of this warehouse, as it is now."""
+        """Raise MustRefetch unless the cursor belongs to this warehouse in its current state."""
         is_of_this = cursor.generation == warehouse.created_ms and cursor.number <= head.number
         if not is_of_this or self._time_ms(warehouse, cursor.number) != cursor.time_ms:
             raise MustRefetch(GONE)
 
     def _require_usable(self, warehouse: Warehouse, wanted: Filter, number: int) -> None:
-        """Raises for a table that is named and cannot be followed, and for a predicate or a column that does
-        not fit a table that is named.
+        """Check the filter. Raises for a named table without a changes table, and for a predicate or a column
+        that does not fit a named table.
         """
         if not wanted.names:
             return

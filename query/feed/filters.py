@@ -1,6 +1,6 @@
-"""Which changes a subscriber gets: by table, operation, predicate and columns.
+"""The filter of a subscriber: by table, operation, predicate and columns.
 
-The predicate is the one of `rows?where=`: PyIceberg parses it and evaluates it on values, so it has no
+The predicate is that of `rows?where=`: PyIceberg parses it and evaluates it on values, so it has no
 functions, no subqueries and no access to anything but the columns of one row. SQL in a query process would
 cost a process for each subscriber. A change is sent if the predicate holds for the row before it or after it:
 a subscriber gets the change by which a row enters or leaves its selection.
@@ -30,7 +30,7 @@ Levels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a request asks for. Checked by `filter_of`."""
+    """The filter of a request, checked by `filter_of`."""
 
     tables: tuple[str, ...] = ()  # names and patterns; none: every table
     operations: frozenset[str] = frozenset()  # none: every operation
@@ -48,7 +48,7 @@ class Filter:
 
     @property
     def names(self) -> tuple[Levels, ...]:
-        """The tables that are named in full, without a pattern."""
+        """Return the tables that are named in full, without a pattern."""
         return tuple(_levels(text) for text in self.tables if "*" not in text)
 
     @property
@@ -56,7 +56,7 @@ class Filter:
         return not self.tables or any("*" in text for text in self.tables)
 
     def shown(self, row: Row | None) -> Row | None:
-        """The row with the wanted columns only."""
+        """Return the row with the requested columns only."""
         if row is None or not self.columns:
             return row
         return {name: row[name] for name in self.columns if name in row}
@@ -68,7 +68,7 @@ def filter_of(
     where: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Filter:
-    """From lists, or from texts with commas between. Invalid says which part is wrong."""
+    """Return the filter, from lists or comma-separated texts. Invalid says which part is wrong."""
     names = _parts(tables, "tables")
     for name in names:
         if not all(_levels(name)) or len(_levels(name)) < 2:
@@ -96,7 +96,9 @@ def _levels(text: str) -> Levels:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """`*` stands for any characters within one level. re caches what it compiles."""
+    """Return the expression of a pattern, in which `*` stands for any characters within one level. `re`
+    caches it.
+    """
     dotted = ".".join(_levels(text))
     return re.compile("[^.]*".join(re.escape(part) for part in dotted.split("*")))
 
@@ -115,7 +117,7 @@ def never(_row: Row | None) -> bool:
 
 
 def predicate(where: str | None, schema: Schema) -> Predicate:
-    """The predicate for rows of a table, whose values are those of JSON. Invalid if it does not fit."""
+    """Return the predicate for rows of a table with JSON values. Invalid if it does not fit."""
     if where is None:
         return always
     from pyiceberg.expressions.literals import literal
@@ -128,16 +130,18 @@ def predicate(where: str | None, schema: Schema) -> Predicate:
     evaluate = expression_evaluator(schema, parsed_where(where, schema), case_sensitive=True)
 
     def typed(value: Any, type_: Any) -> Any:
-        """As PyIceberg's literals are compared: a timestamp is microseconds, a decimal a Decimal."""
+        """Convert a value to the type of PyIceberg's literals: a timestamp is microseconds, a decimal a
+        Decimal.
+        """
         if value is None or isinstance(value, list | dict):
             return None
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if isinstance(type_, TimestamptzType) and text.endswith("Z"):
-            text = f"{text[:-1]}+00:00"  # PyIceberg reads offsets in digits only
+            text = f"{text[:-1]}+00:00"  # PyIceberg accepts only numeric offsets
         try:
             return literal(text).to(type_).value
         except (ValueError, TypeError, ArithmeticError):
-            return None  # the source sent a value of another type: it has no value to compare
+            return None  # the source sent a value of another type, which cannot be compared
 
     fields = [(field.name, field.field_type) for field in schema.fields]
 

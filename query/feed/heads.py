@@ -55,13 +55,13 @@ class Heads:
         self.polls = 0
 
     async def now(self, warehouse: str) -> Head | None:
-        """Read from the database; None if the warehouse does not exist."""
+        """Read the head from the database; None if the warehouse does not exist."""
         await self._refresh()
         return self._heads.get(warehouse)
 
     async def wait(self, warehouse: str, known: Head, timeout_s: float) -> Head | None:
-        """The head once it differs from the known one; the known one after the timeout. None if the warehouse
-        is gone. Returns early when the server stops.
+        """Return the head once it differs from the known one; the known one after the timeout. None if the
+        warehouse does not exist any more. Returns early when the server stops.
         """
         loop = asyncio.get_running_loop()
         waiter = _Waiter(known, loop.create_future())

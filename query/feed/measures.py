@@ -44,7 +44,7 @@ _webhook_lag = Gauge(
 
 
 def sent(transport: Transport, messages: Sequence[Message]) -> None:
-    """Messages that a subscriber has got."""
+    """Count messages that were sent to a subscriber."""
     count = sum(message.kind == "change" for message in messages)
     if count:
         _changes.labels(transport).inc(count)
@@ -56,7 +56,7 @@ def sent(transport: Transport, messages: Sequence[Message]) -> None:
 
 
 def posted(*, is_accepted: bool, is_final: bool) -> None:
-    """A request to the receiver of a webhook."""
+    """Count a request to the receiver of a webhook."""
     _requests.labels("accepted" if is_accepted else "refused for good" if is_final else "failed").inc()
 
 

@@ -1,6 +1,6 @@
-"""The order of the changes of one table in one publish.
+"""Order the changes of one table in one publish.
 
-A task of the worker writes the changes of its share of the keys into files of its own, in the order in which
+A task of the worker writes the changes of its share of the keys into its own files, in the order in which
 they apply. So the files in the order of their names keep the order of each key. Changes of one source also
 have positions, which sort in the order of that source: then all changes are sorted by position. With several
 sources, a truncate must not overtake changes in the files of other shares: all changes of its source that
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def change_order(sizes: Sequence[int], rows: pa.Table, names: Mapping[str, str]) -> list[int] | None:
-    """The indices of the rows in order; None if they are in order. `sizes` are the rows of each file."""
+    """Return the indices of the rows in order; None if they are in order already. `sizes` are the rows of
+    each file.
+    """
     if rows.num_rows < 2:
         return None
     sources, positions, operations = (
@@ -50,7 +52,8 @@ def _around_truncates(
     truncates = [row for row, operation in enumerate(operations) if operation == "truncate"]
     found: list[int] = []
     for index, truncate in enumerate(truncates):
-        waiting = {sources[row]: positions[row] for row in reversed(truncates[index:])}  # the next of each
+        # the next truncate of each source
+        waiting = {sources[row]: positions[row] for row in reversed(truncates[index:])}
         for rows in files:
             while rows and not (
                 sources[rows[0]] in waiting and positions[rows[0]] > waiting[sources[rows[0]]]

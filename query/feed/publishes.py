@@ -1,4 +1,4 @@
-"""Reads what a commit of the warehouse changed: from the history, and from the changes tables.
+"""Read what a commit of the warehouse changed: from the history, and from the changes tables.
 
 A publish of ingest appends a snapshot to the changes table of each table, under one number. These functions
 block: they read SQL and files.
@@ -36,7 +36,7 @@ GONE = (
     "or restored anew. Read the tables again (snapshot=true) and go on from there"
 )
 ADVICE = "one publish has more changes than this; use /query"
-REPLACE = "replace"  # what a snapshot is that has the same rows in other files
+REPLACE = "replace"  # the operation of a snapshot that has the same rows in other files
 RESET = "Its rows were changed by another way than /cdc: read the table again at this number"
 DROPPED = "It was dropped or renamed"
 
@@ -60,7 +60,7 @@ class ChangedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableReset:
-    """A table whose rows changed without changes that say how."""
+    """A table whose rows changed without entries in its changes table."""
 
     levels: tuple[str, ...]
     reason: str
@@ -86,7 +86,7 @@ class TableChanges:
 
 
 def read_publishes(catalog: Catalog, opener: TableOpener, warehouse: str, after: int) -> list[Publish]:
-    """The commits after a number, at most `CHUNK_COMMITS`. MustRefetch if the history begins later."""
+    """Return the commits after a number, at most `CHUNK_COMMITS`. MustRefetch if the history begins later."""
     rows: dict[int, list[dict[str, Any]]] = {}
     for row in catalog.history.events(warehouse, after, CHUNK_COMMITS):
         rows.setdefault(row["number"], []).append(row)
@@ -117,7 +117,7 @@ def _publish(opener: TableOpener, warehouse: str, number: int, rows: Sequence[di
 def _reset(
     opener: TableOpener, warehouse: str, number: int, levels: tuple[str, ...], row: dict[str, Any]
 ) -> str | None:
-    """Why a table that has a changes table must be read again after a commit; None if it need not be."""
+    """Return why a table with a changes table must be read again after a commit; None if it need not be."""
     detail = row["detail"]
     operations = detail.get("snapshot-operations") or [None]
     is_moved = "set-snapshot-ref" in detail.get("updates", ())
@@ -130,7 +130,7 @@ def _reset(
 
 
 def _was_followed(changes: TableAccess, number: int) -> bool:
-    """Whether there was a changes table before or after a commit."""
+    """Return whether there was a changes table before or after a commit."""
     try:
         return changes.exists_at(number - 1) or changes.exists_at(number)
     except NoSuchWarehouse:  # no moment before it is kept
@@ -138,7 +138,7 @@ def _was_followed(changes: TableAccess, number: int) -> bool:
 
 
 def changes_access(opener: TableOpener, warehouse: str, levels: tuple[str, ...]) -> TableAccess:
-    """The changes table of a table."""
+    """Return the changes table of a table."""
     return opener.access(warehouse, _identifier(levels)).beside(CHANGES_SUFFIX)
 
 
@@ -149,7 +149,7 @@ def _identifier(levels: tuple[str, ...]) -> Identifier:
 def read_changes(
     catalog: Catalog, opener: TableOpener, warehouse: str, publish: Publish, changed: ChangedTable
 ) -> TableChanges:
-    """The changes of one table. MustRefetch if they are gone."""
+    """Return the changes of one table. MustRefetch if they were deleted."""
     import pyarrow as pa
 
     from query.tables.keys import settings_of
@@ -160,7 +160,7 @@ def read_changes(
     try:
         table = changes.at(publish.number)
         parts = [part for id_ in changed.snapshot_ids for part in _appended(table, id_)]
-    except GONE_ERRORS:  # the snapshots are expired; the rows may be there
+    except GONE_ERRORS:  # the snapshots are expired; the rows may still exist
         try:
             table = changes.current()
             parts = _published_at(catalog, table, warehouse, publish, changed, names)
@@ -173,7 +173,7 @@ def read_changes(
 
 
 def _appended(table: Table, snapshot_id: int) -> list[pa.Table]:
-    """The rows that a snapshot added, one part for each file."""
+    """Return the rows that a snapshot added, one part for each file."""
     from query.tables.reading import planned, read_within
 
     snapshot = table.snapshot_by_id(snapshot_id)
@@ -195,7 +195,7 @@ def _published_at(
     changed: ChangedTable,
     names: dict[str, str],
 ) -> list[pa.Table]:
-    """The rows of a publish by their commit timestamp, which its job says, one part for each file."""
+    """Return the rows of a publish by the commit timestamp of its job, one part for each file."""
     from pyiceberg.expressions import EqualTo, Reference
     from pyiceberg.expressions.literals import literal
 
@@ -214,7 +214,7 @@ def _published_at(
 
 
 def _commit_us(catalog: Catalog, warehouse: str, number: int, levels: tuple[str, ...]) -> int | None:
-    """The commit timestamp of the batch that a number published; None if its job is forgotten."""
+    """Return the commit timestamp of the batch that a number published; None if the job was deleted."""
     found = sa.select(jobs.c.landing).where(
         jobs.c.state == "done", jobs.c.warehouse == warehouse, jobs.c.number == number
     )

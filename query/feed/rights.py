@@ -1,8 +1,8 @@
-"""Whether a subscriber may still read its warehouse.
+"""Check whether a subscriber may still read its warehouse.
 
-A subscription outlives many requests, so its rights are checked again with everything that is sent. The
-result is used for `VALID_S` by all subscriptions of the same caller: a revoked principal gets nothing that
-is published later than that.
+A subscription outlives many requests, so its rights are checked again with every message. The result is used
+for `VALID_S` by all subscriptions of the same caller: a revoked principal gets nothing that is published
+later than that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[str | None, str], object]  # raises NotAuthorized, Forbidden o
 
 
 class RightsChecks:
-    """The checks of all subscribers of a process."""
+    """The access checks of all subscribers of a process."""
 
     def __init__(self, check: Check, threads: Executor, now_s: Callable[[], float] = time.monotonic) -> None:
         self._check = check
@@ -50,7 +50,7 @@ class RightsChecks:
 
 
 class Rights:
-    """Those of one subscriber."""
+    """The rights of one subscriber."""
 
     __slots__ = ("_authorization", "_checks", "_warehouse")
 

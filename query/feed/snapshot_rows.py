@@ -1,4 +1,4 @@
-"""The rows of the wanted tables at one number, as changes with the operation `read`."""
+"""Read the rows of the requested tables at one number, as changes with the operation `read`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SnapshotRows:
         self._threads = threads
 
     async def messages(self, warehouse: Warehouse, wanted: Filter, cursor: Cursor) -> AsyncIterator[Message]:
-        """The rows after the cursor's change_index, then `snapshot-end`."""
+        """Yield the rows after the cursor's change_index, then `snapshot-end`."""
         run = asyncio.get_running_loop().run_in_executor
         chunks = self._chunks(warehouse, wanted, cursor)
         try:
@@ -49,8 +49,8 @@ class SnapshotRows:
         yield Message("snapshot-end", {"number": cursor.number, "time": str(AtTime(cursor.time_ms))}, end)
 
     def followed(self, warehouse: str, wanted: Filter, number: int) -> list[Levels]:
-        """The wanted tables that have a changes table at the number. Conflict or NoSuchTable for one that is
-        named and cannot be followed.
+        """Return the requested tables that have a changes table at the number. Conflict or NoSuchTable for a
+        named table that has none.
         """
         state = self._catalog.state(WarehouseRef(warehouse, at=str(number)))
         found = {levels for levels in wanted.names if _require_followed(state, levels)}
@@ -59,7 +59,7 @@ class SnapshotRows:
         return sorted(found, key="\x1f".join)
 
     def require_columns(self, warehouse: str, levels: Levels, wanted: Filter) -> None:
-        """Invalid if the predicate or the columns do not fit a table."""
+        """Raise Invalid if the predicate or the columns do not fit a table."""
         if wanted.where is None and not wanted.columns:
             return
         from query.tables.predicates import parsed_where
@@ -86,7 +86,7 @@ class SnapshotRows:
     def _rows(
         self, warehouse: str, levels: Levels, wanted: Filter, number: int, skipped: int
     ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Rows of a table in an order that is the same each time, and how many come before them."""
+        """Yield rows of a table, always in the same order, and how many come before them."""
         from query.tables.moments import table_at
         from query.tables.predicates import parsed_where
         from query.tables.reading import batches, json_rows, planned, scan_at, schema_at
@@ -156,7 +156,7 @@ def _require_followed(state: WarehouseState, levels: Levels) -> bool:
 
 
 def _listed(state: WarehouseState) -> Iterator[Levels]:
-    """All tables that have a changes table."""
+    """Return all tables that have a changes table."""
     waiting = [""]
     while waiting:
         parent = waiting.pop()

@@ -1,8 +1,8 @@
-"""A subscription as a stream of server-sent events, with heartbeats and a bound for slow consumers.
+"""Send a subscription as a stream of server-sent events, with heartbeats and a limit for slow consumers.
 
-The stream reads ahead of its client by one piece of `PIECE_BYTES` and by the send buffer of the connection.
-A client that accepts nothing for `SLOW_S` is told so as soon as it reads again, with the token to go on from,
-and the stream ends. A client that accepts nothing for `GONE_S` more is disconnected.
+The stream reads ahead of its client by one piece of `PIECE_BYTES` and by the send buffer of the connection. A
+client that accepts nothing for `SLOW_S` gets the message `slow-consumer` with a token to resume from, and the
+stream ends. A client that accepts nothing for `GONE_S` more is disconnected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SLOW = "The client did not read for a while. Subscribe again with this token, or
 
 
 def error_message(error: CatalogError, cursor: Cursor) -> Message:
-    """How a stream that has begun ends with an error."""
+    """Return the last message of a stream that fails after it has begun."""
     body = {"message": error.message, "type": error.type, "code": error.status}
     return Message("must-refetch" if isinstance(error, MustRefetch) else "error", body, cursor)
 
@@ -43,7 +43,7 @@ Write = Callable[[list[Message]], Awaitable[None]]  # an empty list is a heartbe
 async def pieces(
     subscription: Subscription, timeout_s: float | None = None, heartbeat_s: float = HEARTBEAT_S
 ) -> AsyncGenerator[list[Message]]:
-    """The messages in pieces, until the time is over, the server stops, or the subscription fails."""
+    """Yield the messages in pieces, until the timeout, the stop of the server, or an error."""
     until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     try:
         while not stopping.is_set():
@@ -77,9 +77,10 @@ async def send_all(
     slow_s: float = SLOW_S,
     gone_s: float = GONE_S,
 ) -> None:
-    """Write the messages to a client until either side ends it. TimeoutError if the client does not read.
+    """Write the messages to a client until either side ends the connection. TimeoutError if the client does
+    not read.
 
-    `is_queued`: what `write` was given is sent at some time, even if `write` is cancelled.
+    `is_queued`: messages that were passed to `write` are sent even if `write` is cancelled.
     """
     sent = subscription.cursor
     found = pieces(subscription, timeout_s)
@@ -90,10 +91,10 @@ async def send_all(
                     await write(piece)
             except TimeoutError:
                 last = subscription.cursor if is_queued else sent
-                told = [Message("slow-consumer", {"message": SLOW}, last)]
-                measures.sent(transport, told)
+                notice = [Message("slow-consumer", {"message": SLOW}, last)]
+                measures.sent(transport, notice)
                 async with asyncio.timeout(gone_s):
-                    await write(told)
+                    await write(notice)
                 return
             measures.sent(transport, piece)
             sent = subscription.cursor

@@ -1,4 +1,4 @@
-"""One subscriber: what it is to get, and how far it has read.
+"""One subscriber: its filter, and how far it has read.
 
 subscription = await feed.open(request)
 while True:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all subscriptions of a process share."""
+    """The objects that all subscriptions of a process share."""
 
     heads: Heads
     log: ChangeLog
@@ -57,8 +57,8 @@ class Subscription:
         self._has_token = cursor.is_snapshot  # a subscriber has a token from the beginning
 
     async def wait(self, timeout_s: float) -> bool:
-        """Until there is a commit that was not read; False if there is none after the timeout, or if the
-        server stops.
+        """Wait for a commit that has not been read. Returns False after the timeout, or if the server
+        stops.
         """
         if self.cursor.number < self._head.number:
             return True
@@ -69,7 +69,9 @@ class Subscription:
         return self.cursor.number < found.number
 
     async def prepare(self) -> None:
-        """Raise now what the first message would raise, such as MustRefetch: a response has not begun."""
+        """Raise now the error that the first message would raise, such as MustRefetch, before the response
+        begins.
+        """
         if self.cursor.is_snapshot:
             return
         former = Cursor(self.cursor.generation, self.cursor.number, self.cursor.time_ms)
@@ -79,17 +81,17 @@ class Subscription:
             for changed in wanted:
                 await self._log.chunk(self.warehouse, former, publish, changed, 0)
             if wanted:
-                return  # what follows was published later, and is kept for longer
+                return  # later commits are kept for longer
             former = Cursor(former.generation, publish.number, publish.time_ms)
 
     async def _publish_after(self, former: Cursor) -> Publish:
         publish = await self._log.publish_after(self.warehouse, former.number)
         if publish is None:
-            raise MustRefetch(GONE)  # the head is newer: the history has lost this commit
+            raise MustRefetch(GONE)  # the head is newer: this commit has been deleted from the history
         return publish
 
     async def pending(self) -> AsyncIterator[Message]:
-        """Everything that was published and not read yet, in order. Ends when there is nothing more."""
+        """Yield everything that was published and not read yet, in order. Ends when there is nothing more."""
         await self._rights.check()
         self._require_same_history()
         if self.cursor.is_snapshot:
@@ -110,8 +112,8 @@ class Subscription:
             raise MustRefetch(GONE)
 
     async def _next_publish(self) -> AsyncIterator[Message]:
-        """The changes of the next commit with its borders. Of several commits without any change that is
-        wanted, the last one is reported.
+        """Yield the changes of the next commit with its boundaries. Of several commits without a matching
+        change, only the last one is reported.
         """
         former, count = self.cursor, 0
         while True:
@@ -171,7 +173,7 @@ class Subscription:
         )
 
     def _predicate(self, changed: ChangedTable, schema: Schema) -> Predicate:
-        """The predicate for a table. A table without its columns has no row for which it holds."""
+        """Return the predicate for a table. It is false for all rows of a table without its columns."""
         key = (changed.key, schema.schema_id)
         if key not in self._predicates:
             try:

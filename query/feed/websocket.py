@@ -48,7 +48,7 @@ def _json(message: Message) -> Json:
 
 
 def request_of(message: Mapping[str, Any], warehouse: str) -> SubscribeRequest:
-    """What a message asks for; Invalid if a field has another type."""
+    """Parse a message. Invalid if a field has another type."""
     where, from_, snapshot = message.get("where"), message.get("from"), message.get("snapshot", False)
     if where is not None and not isinstance(where, str):
         raise Invalid("where must be a text")

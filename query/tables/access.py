@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from query.tables.opening import WarehouseFileIO
 
-IoProperties = Callable[[str], Mapping[str, str]]  # for PyIceberg's FileIO, of a warehouse's root
+IoProperties = Callable[[str], Mapping[str, str]]  # for PyIceberg's FileIO, by the root of a warehouse
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class TableAccess:
     identifier: Identifier
     io: WarehouseFileIO
     landing: LandingTables | None
-    context: WriteContext | None = None  # None: to be read only
+    context: WriteContext | None = None  # None: read-only
 
     def current(self) -> Table:
-        """The table as it is now. NoSuchTable if there is none."""
+        """Return the current table. NoSuchTable if there is none."""
         return self._open(WarehouseRef(self.warehouse.name), self.context)
 
     def at(self, number: int) -> Table:
-        """The table as it was after a commit of the warehouse; it cannot be written to."""
+        """Return the table as it was after a commit of the warehouse, read-only."""
         return self._open(WarehouseRef(self.warehouse.name, at=str(number)), None)
 
     def beside(self, suffix: str) -> TableAccess:
-        """The table of the same namespace whose name is longer by the suffix."""
+        """Return the access to the table of the same namespace whose name has this suffix."""
         identifier = Identifier(self.identifier.namespace, self.identifier.name + suffix)
         return TableAccess(self.catalog, self.warehouse, identifier, self.io, self.landing)
 
@@ -66,7 +66,7 @@ class TableAccess:
 
 
 class TableOpener:
-    """Opens tables for requests. One for each server process; its file systems are shared."""
+    """Opens tables for requests. There is one for each server process; its file systems are shared."""
 
     def __init__(self, catalog: Catalog, landing: LandingTables | None, io_properties: IoProperties) -> None:
         self._catalog = catalog

@@ -1,4 +1,4 @@
-"""Changes of a table, as ingest keeps them in `<table>__changes`: of one row, and between two moments."""
+"""Read the changes of a table from `<table>__changes`: of one row, and between two moments."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def row_history(access: TableAccess, key: list[str], page: Page) -> dict[str, An
     found = read_within(scan, planned(scan), VERSIONS_MAX, "this row has too many versions; use /query")
     versions = change_versions(found.sort_by(names["commit-timestamp"]), names)
     if all(version["operation"] == "truncate" for version in versions):
-        versions = []  # no change of this row: it was never there
+        versions = []  # no change of this row: it never existed
     (after,) = page.after(0)
     numbered = list(enumerate(versions, 1))[after:]
     shown, token = page.cut(numbered, lambda entry: (entry[0],))
@@ -82,7 +82,9 @@ def _changes_table(access: TableAccess) -> TableAccess:
 
 
 def _appends(changes: TableAccess, start: int, end: int) -> Iterator[tuple[TableMoment, int, Snapshot]]:
-    """The snapshots that added changes after `start` and up to `end`, oldest first, each with its order."""
+    """Return the snapshots that added changes after `start` and up to `end`, oldest first, each with its
+    order.
+    """
     if not changes.exists_at(end):
         return
     moment = table_at(changes, str(end))
@@ -119,8 +121,8 @@ def _published_rows(moment: TableMoment, snapshot: Snapshot, names: Mapping[str,
 
 
 def _as_written(table: Table, snapshot: Snapshot) -> Table:
-    """The table with the schema of a snapshot, if columns were converted since: a converted column has
-    another field id, by which the values of older files would be null.
+    """Return the table with the schema of a snapshot, if columns were converted since: a converted column has
+    another field id, so values of older files would be null.
     """
     now = {field.name: field.field_id for field in table.schema().fields}
     known = table.metadata.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
@@ -132,7 +134,7 @@ def _as_written(table: Table, snapshot: Snapshot) -> Table:
 
 
 def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of a changes table as changes."""
+    """Return rows of a changes table as changes."""
     metadata_columns = set(names.values())
     versions = []
     for row in json_rows(table):
@@ -140,7 +142,7 @@ def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str,
         version = {
             field.replace("-", "_"): row.get(column)
             for field, column in names.items()
-            if field not in ("order", "absent")  # of use to rebuilds only
+            if field not in ("order", "absent")  # only rebuilds use them
         }
         is_removal = version["operation"] in ("delete", "truncate")
         before = _parsed(version["before"])
@@ -152,7 +154,7 @@ def change_versions(table: pa.Table, names: Mapping[str, str]) -> list[dict[str,
 
 
 def _parsed(text: Any) -> dict[str, Any] | None:
-    """`_before` is JSON text, because a source may send columns that the table does not have."""
+    """Parse `_before`, which is JSON text, because a source may send columns that the table does not have."""
     if not isinstance(text, str):
         return None
     found = orjson.loads(text)

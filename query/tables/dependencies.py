@@ -1,6 +1,6 @@
-"""Dependencies of the table functions: one table, opened for a reader or for a writer.
+"""FastAPI dependencies of the table functions: one table, opened for a reader or for a writer.
 
-They build on those of the catalog. A warehouse in which the caller has no role looks as if it did not exist.
+They build on those of the catalog. A warehouse in which the caller has no role is reported as not existing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOMENT_FORMS = (
     "a time (ISO 8601 or milliseconds since 1970), a number of the warehouse's history, `5 minutes ago`, "
     "or the id of a snapshot"
 )
-# Statuses of reads beside those that every read under /lake/v1 declares.
+# Responses of reads besides those that every read under /lake/v1 declares.
 NOT_VISIBLE: dict[int | str, dict[str, Any]] = {
     409: {"description": "The moment is a token, and its changes are not visible yet."}
 }

@@ -1,7 +1,7 @@
-"""The difference of one table between two moments: rows, schema, files.
+"""Compute the difference of one table between two moments: rows, schema, files.
 
 Only rows that may differ are read (differing.py). With a key, a row of the same key on both sides is changed
-or, if all values are equal, unchanged: rows that a compaction moved to another file are no difference.
+or, if all values are equal, unchanged: rows that a compaction moved to another file are not a difference.
 Without a key, equal rows on both sides cancel out.
 """
 
@@ -30,7 +30,7 @@ def diff_table(
         raise Conflict(
             f"{access.identifier} is another table since: it was dropped and made again between the moments"
         )
-    # Both sides in the columns of the later moment, which can hold the values of the earlier one: a column
+    # Both sides have the columns of the later moment, which can hold the values of the earlier one: a column
     # that was added between them is null there.
     schema = schema_at(max(old, new, key=lambda moment: moment.time_ms))
     key = key_columns(access, schema)
@@ -49,7 +49,7 @@ def diff_table(
 
 
 def schema_changes(old: Schema, new: Schema) -> Iterator[dict[str, Any]]:
-    """The differences of two schemas, column by column; a column is its field id."""
+    """Return the differences of two schemas, column by column; a column is identified by its field id."""
     before = {field.field_id: field for field in old.fields}
     after = {field.field_id: field for field in new.fields}
     for id_, field in after.items():

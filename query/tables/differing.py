@@ -1,8 +1,8 @@
-"""The rows that may differ between two snapshots of a table, read in batches.
+"""Read the rows that may differ between two snapshots of a table, in batches.
 
 A data file that both snapshots have with the same delete files has the same rows in both, and is not read.
-Of a data file that both have with other delete files, only the rows at the positions that one of them deletes
-and the other does not are kept. All other files are read whole.
+Of a data file that both have with different delete files, only the rows at positions that one of them deletes
+and the other does not are kept. All other files are read completely.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POSITIONS = pa.chunked_array([], pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A data file to read. `positions`: these rows alone; None: all rows that are not deleted."""
+    """A data file to read. `positions`: only these rows; None: all rows that are not deleted."""
 
     task: FileScanTask
     positions: pa.Array | None = None
@@ -37,13 +37,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What only one of the two snapshots has."""
+    """The files that only one of the two snapshots has."""
 
     scan: DataScan
     parts: Sequence[Part]
 
     def batches(self, schema: Schema) -> Iterator[pa.RecordBatch]:
-        """The rows in columns of `schema`, one batch in memory at a time."""
+        """Yield the rows in columns of `schema`, one batch in memory at a time."""
         scan = self.scan
         with errors_as_catalog_errors():
             reader = ArrowScan(scan.table_metadata, scan.io, schema, scan.row_filter, scan.case_sensitive)
@@ -53,7 +53,7 @@ class Side:
 
 
 def differing(old: TableMoment, new: TableMoment) -> tuple[Side, Side, dict[str, int]]:
-    """What to read of each snapshot, and the numbers of files."""
+    """Return what to read of each snapshot, and the numbers of files."""
     scans = scan_at(old), scan_at(new)
     before, after = ({task.file.file_path: task for task in planned(scan)} for scan in scans)
     added = [task for path, task in after.items() if path not in before]
@@ -85,14 +85,14 @@ def _deletes(task: FileScanTask) -> frozenset[tuple[str, int | None]]:
 
 
 class _DeleteFiles:
-    """Reads delete files. One may be for many data files, so the last few are kept."""
+    """Reads delete files. One may apply to many data files, so the last few are cached."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._kept: OrderedDict[str, dict[str, pa.ChunkedArray]] = OrderedDict()
 
     def positions(self, task: FileScanTask) -> pa.ChunkedArray:
-        """The positions in the data file that are deleted."""
+        """Return the deleted positions of the data file."""
         found = [self._read(file).get(task.file.file_path, _POSITIONS) for file in task.delete_files]
         chunks = [chunk.cast(pa.int64()) for positions in found for chunk in positions.chunks]
         return pa.chunked_array(chunks, pa.int64())
@@ -118,7 +118,7 @@ def _batches(reader: ArrowScan, deletes: _DeleteFiles, part: Part) -> Iterator[p
         yield from _lazy(reader, part.task, deleted)
         return
     wanted, start = part.positions, 0
-    for batch in _lazy(reader, part.task, {}):  # without deletes, rows come at their positions
+    for batch in _lazy(reader, part.task, {}):  # without deletes, the index of a row is its position
         inside = pc.and_(pc.greater_equal(wanted, start), pc.less(wanted, start + batch.num_rows))
         indices = pc.subtract(wanted.filter(inside), start)
         start += batch.num_rows
@@ -129,5 +129,5 @@ def _batches(reader: ArrowScan, deletes: _DeleteFiles, part: Part) -> Iterator[p
 def _lazy(
     reader: ArrowScan, task: FileScanTask, deletes: dict[str, list[pa.ChunkedArray]]
 ) -> Iterator[pa.RecordBatch]:
-    """`ArrowScan.to_record_batches` would hold all batches of the file at once."""
+    """Yield batches lazily: `ArrowScan.to_record_batches` would hold all batches of the file at once."""
     yield from reader._record_batches_from_scan_tasks_and_deletes([task], deletes)  # noqa: SLF001 - see above

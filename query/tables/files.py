@@ -1,4 +1,4 @@
-"""Parquet files: append and overwrite with files that are in the warehouse's storage, and export to it."""
+"""Append or overwrite with Parquet files in the warehouse's storage, and export a table to Parquet files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def export_table(access: TableAccess, body: ExportRequest) -> dict[str, Any]:
 
 
 class _Export:
-    """Writes files of about `FILE_ROWS_MAX` rows. A table without rows is one file without rows."""
+    """Writes files of about `FILE_ROWS_MAX` rows. A table without rows becomes one file without rows."""
 
     def __init__(self, access: TableAccess, folder: str, schema: pa.Schema) -> None:
         self.files: list[str] = []
@@ -113,7 +113,9 @@ class _Export:
 
 
 def _checked(access: TableAccess, table: Table, files: Sequence[str]) -> tuple[list[str], int]:
-    """The files, if each is a Parquet file of the warehouse that no other table owns, and their rows."""
+    """Return the files and their rows. Each must be a Parquet file of the warehouse that no other
+    table owns.
+    """
     rows = 0
     own = str(table.metadata.table_uuid)
     for file in files:

@@ -1,7 +1,8 @@
-"""The row of a key with changes that are acknowledged and not published, without waiting for the publish.
+"""Return the row of a key including acknowledged changes that are not yet published, without waiting for the
+publish.
 
-The changes are staged in memory and folded by the code of landing. What cannot be done so (new columns, late
-changes, very many changes, keys of other types) is left to the caller: it waits for the publish.
+The changes are staged in memory and folded by the code of landing. Where that is not possible (new columns,
+late changes, very many changes, keys of other types), the caller waits for the publish.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ TABLES_MAX = 256
 KEY_TYPES = ("int", "long", "string")
 
 Bases = Callable[[pa.Table, list[str]], pa.Table]
-Elsewhere = Literal["published", "wait"]  # the table has the row now, or after the next publish
+Elsewhere = Literal["published", "wait"]  # read the published table now, or wait for the next publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,14 @@ class FoldedRows:
     is_truncated: bool
 
 
-# Staged rows, the description of their table as in a job, and old rows of the mirror.
+# Arguments: staged rows, the description of their table as in a job, and a function for old rows of the
+# mirror.
 Fold = Callable[[pa.Table, dict[str, Any], Bases], FoldedRows]
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table as it is at a number of its warehouse."""
+    """A table at a number of its warehouse."""
 
     number: int
     state: TableState
@@ -64,7 +66,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is asked for."""
+    """The requested row: table, key and columns."""
 
     access: TableAccess
     landed: LandedTable
@@ -74,7 +76,7 @@ class _Row:
 
 
 class HotRows:
-    """One for each server process."""
+    """Reads rows with unpublished changes. One for each server process."""
 
     def __init__(self, journal: Journal, tables: LandingTables, fold: Fold) -> None:
         self._journal = journal
@@ -84,16 +86,16 @@ class HotRows:
         self._known: dict[tuple[str, TableName], _Table] = {}
 
     def load_row(self, access: TableAccess, key: str, columns: str | None) -> dict[str, Any] | Elsewhere:
-        """The row as of a moment between the request and the answer, or where it is.
+        """Return the row as of a moment between the request and the response, or where to read it.
 
-        A publish meanwhile would mix two states, so then it is done again.
+        If a publish happens meanwhile, two states would be mixed, so the read is repeated.
         """
         warehouse, name = access.warehouse.name, (*access.identifier.namespace.levels, access.identifier.name)
         for _ in range(TRIES_MAX):
             landed = self._tables.one(warehouse, name)
-            asked = self._asked(access, landed, key, columns)
+            requested = self._row_request(access, landed, key, columns)
             try:
-                found = self._load(asked)
+                found = self._load(requested)
             except (TooManyChanges, CannotPrestage):
                 found = "wait"
             if self._tables.one(warehouse, name).landed_id == landed.landed_id:
@@ -101,7 +103,7 @@ class HotRows:
             self._pending.forget(warehouse, name)
         return "wait"
 
-    def _asked(self, access: TableAccess, landed: LandedTable, key: str, columns: str | None) -> _Row:
+    def _row_request(self, access: TableAccess, landed: LandedTable, key: str, columns: str | None) -> _Row:
         table = self._table(access, landed)
         schema = table.schema
         if not table.key_types:
@@ -113,7 +115,9 @@ class HotRows:
         return _Row(access, landed, table, typed_key, chosen or tuple(schema.column_names))
 
     def _table(self, access: TableAccess, landed: LandedTable) -> _Table:
-        """Read again only if there was a commit in the warehouse, or its settings were changed."""
+        """Return the table. It is read again only after a commit in the warehouse or a change of its
+        settings.
+        """
         warehouse = access.warehouse.name
         where = (warehouse, landed.table)
         number = (access.catalog.entries.number(warehouse) or (0, 0))[0]
@@ -134,63 +138,69 @@ class HotRows:
         self._known[where] = known
         return known
 
-    def _load(self, asked: _Row) -> dict[str, Any] | Elsewhere:
-        warehouse, landed, types = asked.access.warehouse.name, asked.landed, asked.table.key_types
+    def _load(self, requested: _Row) -> dict[str, Any] | Elsewhere:
+        warehouse, landed, types = (
+            requested.access.warehouse.name,
+            requested.landed,
+            requested.table.key_types,
+        )
         is_mirror = landed.settings.mode in ("mirror+changes", "mirror")
         if not is_mirror or any(type_ not in KEY_TYPES for type_ in types.values()):
             return "wait"
-        if landed.table in Resyncs(asked.access.catalog.database).running(warehouse):
+        if landed.table in Resyncs(requested.access.catalog.database).running(warehouse):
             return "wait"
         head, now_ms = self._journal.head(warehouse), time.time_ns() // 1_000_000
         after = {landed.table: landed.landed_id}
-        # A source transaction of which a part is missing is not shown.
+        # An incomplete source transaction is not shown.
         span = (landed.landed_id, self._journal.border(warehouse, [landed.table], after, head, now_ms))
         if span[1] > head:
             return "wait"
         if span[1] <= span[0]:
             return "published"
-        texts = tuple(str(value) for value in asked.key.values())
+        texts = tuple(str(value) for value in requested.key.values())
         arrived = self._pending.of_row(warehouse, landed.table, types, texts, span)
         if not arrived:
             return "published"
-        context = self._context(asked.access)
-        described, staged = stage_in_memory(context, asked.table.state, warehouse, span, arrived)
+        context = self._context(requested.access)
+        described, staged = stage_in_memory(context, requested.table.state, warehouse, span, arrived)
         if staged is None:
             return "published"
         if described["late"] or described["mirror"] is None or described["append-only"]:
             return "wait"
-        folded = self._fold(staged, described, lambda wanted, columns: _old_rows(asked, wanted, columns))
-        return _answer(asked, folded, f"{warehouse}:{span[1]}")
+        folded = self._fold(staged, described, lambda wanted, columns: _old_rows(requested, wanted, columns))
+        return _answer(requested, folded, f"{warehouse}:{span[1]}")
 
     def _context(self, access: TableAccess) -> StagingContext:
         return StagingContext(access.catalog, self._journal, self._tables)
 
 
-def _old_rows(asked: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table:
-    """Rows of the mirror that missing values come from, with the number that each has in `wanted`."""
-    moment = table_at(asked.access, None)
+def _old_rows(requested: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table:
+    """Return rows of the mirror that missing values come from, with the number that each has in `wanted`."""
+    moment = table_at(requested.access, None)
     number = wanted.column_names[-1]
     found = []
     for row in wanted.to_pylist():
         key = {name: value for name, value in row.items() if name != number}
-        scan = scan_at(moment, key_filter(asked.table.schema, key), columns)
+        scan = scan_at(moment, key_filter(requested.table.schema, key), columns)
         old = read(scan, planned(scan), 1)
         found.append(old.append_column(number, pa.array([row[number]] * old.num_rows, pa.int64())))
     return pa.concat_tables(found)
 
 
-def _answer(asked: _Row, folded: FoldedRows, token: str) -> dict[str, Any] | Elsewhere:
-    """The row of the key among the folded ones. Those of other keys may be there, too."""
-    keys = zip(*(folded.rows.column(name).to_pylist() for name in asked.key), strict=True)
-    place = next((at for at, key in enumerate(keys) if key == tuple(asked.key.values())), None)
-    if place is None and not folded.is_truncated:
+def _answer(requested: _Row, folded: FoldedRows, token: str) -> dict[str, Any] | Elsewhere:
+    """Return the response for the row of the key. The folded rows may include other keys."""
+    keys = zip(*(folded.rows.column(name).to_pylist() for name in requested.key), strict=True)
+    index = next((at for at, key in enumerate(keys) if key == tuple(requested.key.values())), None)
+    if index is None and not folded.is_truncated:
         return "published"
     row = None
-    if place is not None and not folded.is_deleted[place]:
-        names = [name for name in asked.columns if name in folded.rows.column_names]
-        [values] = json_rows(folded.rows.select(names).slice(place, 1))
-        row = {name: values.get(name) for name in asked.columns}
-    landed, now_ms = asked.landed, time.time_ns() // 1_000_000
+    if index is not None and not folded.is_deleted[index]:
+        names = [name for name in requested.columns if name in folded.rows.column_names]
+        [values] = json_rows(folded.rows.select(names).slice(index, 1))
+        row = {name: values.get(name) for name in requested.columns}
+    landed, now_ms = requested.landed, time.time_ns() // 1_000_000
     moment = {"number": landed.number, "time": str(AtTime(now_ms)), "snapshot_id": landed.mirror_snapshot_id}
-    columns = [column for column in json_columns(asked.table.schema) if column["name"] in asked.columns]
+    columns = [
+        column for column in json_columns(requested.table.schema) if column["name"] in requested.columns
+    ]
     return {"as_of": moment, "columns": columns, "row": row, "token": token}

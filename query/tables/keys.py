@@ -1,6 +1,6 @@
-"""Keys of rows: the columns that identify a row, and values for them in a request.
+"""Keys of rows: the columns that identify a row, and their values in a request.
 
-A request names a row as `17` (a key of one column), as `region=eu,id=17`, or as a JSON object where a value
+A request names a row as `17` (a key of one column), as `region=eu,id=17`, or as a JSON object if a value
 contains a comma.
 """
 
@@ -26,7 +26,7 @@ NO_KEY = (
 
 
 def settings_of(access: TableAccess) -> TableSettings:
-    """How ingest treats the table."""
+    """Return the ingest settings of the table."""
     if access.landing is None:
         return TableSettings()
     name = (*access.identifier.namespace.levels, access.identifier.name)
@@ -34,7 +34,7 @@ def settings_of(access: TableAccess) -> TableSettings:
 
 
 def key_columns(access: TableAccess, schema: Schema) -> tuple[str, ...]:
-    """The key that the owner set for ingest, else the identifier fields. Empty if there is neither."""
+    """Return the key in the ingest settings, else the identifier fields. Empty if there is neither."""
     names = {field.name for field in schema.fields}
     chosen = settings_of(access).key or ()
     if chosen and names.issuperset(chosen):
@@ -51,7 +51,7 @@ def require_key(access: TableAccess, schema: Schema) -> tuple[str, ...]:
 
 
 def key_values(columns: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
-    """The values of the key columns that a request names."""
+    """Return the values of the key columns that a request names."""
     pairs = _pairs(columns, texts)
     missing = [column for column in columns if column not in pairs]
     unknown = [column for column in pairs if column not in columns]
@@ -82,7 +82,7 @@ def _json(text: str) -> Any:
 
 
 def key_filter(schema: Schema, values: Mapping[str, Any]) -> BooleanExpression:
-    """The predicate that holds for the rows of one key."""
+    """Return the predicate that selects the rows of one key."""
     found: BooleanExpression = AlwaysTrue()
     for column, value in values.items():
         found &= EqualTo(term=Reference(column), value=typed(schema.find_type(column), value, column))
@@ -90,7 +90,7 @@ def key_filter(schema: Schema, values: Mapping[str, Any]) -> BooleanExpression:
 
 
 def typed(type_: IcebergType, value: Any, column: str) -> Literal[Any]:
-    """A value of a request as a literal of the column's type."""
+    """Return a value of a request as a literal of the column's type."""
     if isinstance(value, bool | int | float):
         value = str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, str):

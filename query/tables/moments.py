@@ -1,7 +1,7 @@
-"""Moments of one table: from the text of `as_of`, `from` or `to` to the table as it was.
+"""Resolve the text of `as_of`, `from` or `to` to the table at that moment.
 
-Besides the moments of `/query` (a number, a time, `5 minutes ago`, a token), a snapshot of the table is one:
-its id, or `snapshot:ID` where the id could be taken for a number or a time.
+Besides the moments of `/query` (a number, a time, `5 minutes ago`, a token), a snapshot of the table is a
+moment: its id, or `snapshot:ID` if the id could be mistaken for a number or a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from query.tables.access import TableAccess
 SNAPSHOT_PREFIX = "snapshot:"
 NUMBER_MAX = 2**62
 CHUNK_ROWS = 1000
-HISTORY_ROWS_MAX = 100_000  # of one table, for the numbers of its snapshots
+HISTORY_ROWS_MAX = 100_000  # of one table, to find the numbers of its snapshots
 
 
 class NoSuchSnapshot(NotFound):
@@ -32,7 +32,7 @@ class NoSuchSnapshot(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class TableMoment:
-    """A table at a moment, and the snapshot that is current there."""
+    """A table at a moment, and its current snapshot at that moment."""
 
     table: Table
     snapshot: Snapshot | None
@@ -48,7 +48,7 @@ class TableMoment:
 
 
 def table_at(access: TableAccess, text: str | None, what: str = "as_of") -> TableMoment:
-    """The table at the moment. NoSuchTable says from when it exists, if it did not exist then."""
+    """Return the table at the moment. If it did not exist then, NoSuchTable says since when it exists."""
     if text is None:
         return _now(access)
     snapshot_id = _snapshot_id(access, text)
@@ -62,7 +62,7 @@ def table_at(access: TableAccess, text: str | None, what: str = "as_of") -> Tabl
 
 
 def moment_number(access: TableAccess, text: str | None, what: str) -> int:
-    """The number of the warehouse at the moment. A snapshot stands for the commit that added it."""
+    """Return the number of the warehouse at the moment. A snapshot stands for the commit that added it."""
     if text is None:
         return (access.catalog.entries.number(access.warehouse.name) or (0, 0))[0]
     snapshot_id = _snapshot_id(access, text)
@@ -77,7 +77,7 @@ def moment_number(access: TableAccess, text: str | None, what: str) -> int:
 def warehouse_moment(
     catalog: Catalog, warehouse: str, text: str, what: str, access: TableAccess | None = None
 ) -> tuple[int, int]:
-    """The number of the warehouse at the moment, and its time."""
+    """Return the number of the warehouse at the moment, and its time."""
     now_ms = catalog.now_ms()
     head = (catalog.entries.number(warehouse) or (0, 0))[0]
     moment = requested_moment(text, now_ms)
@@ -96,18 +96,18 @@ def warehouse_moment(
 
 
 def _kept(catalog: Catalog, warehouse: str, number: int) -> int:
-    """The last kept moment at or before the number."""
+    """Return the last kept moment at or before the number."""
     return catalog.resolve(WarehouseRef(warehouse, at=str(number)))
 
 
 def time_of(catalog: Catalog, warehouse: str, number: int) -> int:
-    """When the commit of this number was; for 0 when the warehouse was made."""
+    """Return when the commit of this number was made; for 0, when the warehouse was created."""
     rows = catalog.history.events(warehouse, number - 1, 1) if number else []
     return int(rows[0]["time_ms"]) if rows else catalog.warehouse(warehouse).created_ms
 
 
 def versions(access: TableAccess) -> Iterator[dict[str, Any]]:
-    """What the history has of the table, newest first; also under the names that it had before."""
+    """Yield the history of the table, newest first; also under earlier names."""
     identifier, before, count = access.identifier, NUMBER_MAX, 0
     while count < HISTORY_ROWS_MAX:
         rows = access.catalog.history.versions(
@@ -124,11 +124,11 @@ def versions(access: TableAccess) -> Iterator[dict[str, Any]]:
                 identifier = Identifier(namespace_from_levels(former["namespace"]), former["name"])
                 break
             if not row["present"] or row["operation"] in ("create-table", "register-table"):
-                return  # older rows are of another table
+                return  # older rows belong to another table
 
 
 def commits_of_snapshots(access: TableAccess) -> dict[int, dict[str, Any]]:
-    """The history's row of the commit that added each snapshot."""
+    """Return the history row of the commit that added each snapshot."""
     found: dict[int, dict[str, Any]] = {}
     for row in versions(access):
         for snapshot_id in row["detail"].get("added-snapshots", ()):
@@ -137,7 +137,7 @@ def commits_of_snapshots(access: TableAccess) -> dict[int, dict[str, Any]]:
 
 
 def number_of_version(access: TableAccess, metadata_location: str) -> int | None:
-    """The number of the commit that wrote this metadata file."""
+    """Return the number of the commit that wrote this metadata file."""
     for row in versions(access):
         if row["metadata_location"] == metadata_location:
             return int(row["number"])
@@ -187,7 +187,7 @@ def _did_not_exist(access: TableAccess, number: int, time_ms: int) -> NoSuchTabl
 
 
 def _began(access: TableAccess, number: int) -> dict[str, Any] | None:
-    """The first commit after the number that gave the name a table."""
+    """Return the first commit after the number that created a table of this name."""
     found, before, name = None, NUMBER_MAX, access.identifier
     key = name.namespace.key
     while rows := access.catalog.history.versions(access.warehouse.name, key, name.name, before, CHUNK_ROWS):

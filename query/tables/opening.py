@@ -1,13 +1,12 @@
-"""PyIceberg tables for a request, without HTTP.
+"""Open PyIceberg tables for a request, without HTTP.
 
 PyIceberg loads and commits a table through its catalog. Here that catalog is this server: `ServerCatalog`
 reads the table from the services and commits through `catalog/services/commits`, after the route has checked
-the rights of the caller. A RestCatalog that talks to this server over HTTP would need the caller's token, the
-server's own address, and a second thread for each request; this needs none of them, and one commit is one
-request in the logs.
+the rights of the caller. A RestCatalog over HTTP would need the caller's token, the server's own address, and
+a second thread for each request; this needs none of them, and one commit is one request in the logs.
 
 Files are read and written with the server's own storage keys. So `WarehouseFileIO` refuses every location
-outside the warehouse: a manifest that somebody wrote cannot make the server read the files of others.
+outside the warehouse: a forged manifest cannot make the server read the files of other tenants.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class WarehouseFileIO(PyArrowFileIO):
 
 
 class ServerCatalog(NoopCatalog):
-    """The catalog of one opened table. Only what tables themselves call is there."""
+    """The catalog of one opened table. It has only the methods that tables call."""
 
     def __init__(self, access: TableAccess, state: WarehouseState, context: WriteContext | None) -> None:
         super().__init__(access.warehouse.name)
@@ -96,7 +95,7 @@ class ServerCatalog(NoopCatalog):
 
     @staticmethod
     def _delete_old_metadata(io: Any, base: TableMetadata, metadata: TableMetadata) -> None:
-        """`commit_tables` deletes them."""
+        """Do nothing: `commit_tables` deletes them."""
 
     def _opened(self, entry: CatalogEntry) -> Table:
         identifier = self._access.identifier
@@ -106,7 +105,7 @@ class ServerCatalog(NoopCatalog):
 
 @contextmanager
 def errors_as_catalog_errors(what: str = "") -> Iterator[None]:
-    """Errors of PyIceberg and Arrow as errors of the API. A ValueError is the fault of the request."""
+    """Convert errors of PyIceberg and Arrow to errors of the API. A ValueError is caused by the request."""
     try:
         yield
     except (CommitFailedException, ValidationException) as error:

@@ -1,5 +1,5 @@
-"""Partitions and files of a table: the spec and changes to it, the partitions that there are, the files that
-a predicate leaves.
+"""The partitions and files of a table: the spec and changes to it, the partitions, the files that match a
+predicate.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _partition(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> tuple[str, str]:
-    """The column and the transform, as PyIceberg names it."""
+    """Return the column and the transform, as PyIceberg names it."""
     if "(" not in text:
         return text.strip(), "identity"
     found = _TRANSFORM.fullmatch(text.strip())

@@ -1,4 +1,4 @@
-"""Predicates of requests: `where` as PyIceberg's expressions write it, and ranges of dates."""
+"""Parse the predicates of requests: `where` in PyIceberg's syntax, and ranges of dates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIME_TYPES = (DateType, TimestampType, TimestamptzType)
 
 
 def parsed_where(text: str | None, schema: Schema, what: str = "where") -> BooleanExpression:
-    """The predicate, checked against the columns."""
+    """Return the predicate, checked against the columns."""
     if text is None or not text.strip():
         return AlwaysTrue()
     if len(text) > WHERE_LENGTH_MAX:
@@ -47,7 +47,7 @@ def parsed_where(text: str | None, schema: Schema, what: str = "where") -> Boole
 def date_range(
     schema: Schema, spec: PartitionSpec, column: str | None, first: str | None, last: str | None
 ) -> BooleanExpression:
-    """From `first` to `last`, both included; a date stands for the whole day."""
+    """Return the predicate from `first` to `last`, both included; a date means the whole day."""
     found: BooleanExpression = AlwaysTrue()
     if first is None and last is None:
         return found
@@ -69,7 +69,7 @@ def date_range(
 
 
 def _only_column(schema: Schema, spec: PartitionSpec) -> str:
-    """The column with times that the table is partitioned by, or the only one that there is."""
+    """Return the time column that the table is partitioned by, or its only time column."""
     columns = {
         field.field_id: field.name for field in schema.fields if isinstance(field.field_type, TIME_TYPES)
     }
@@ -82,7 +82,7 @@ def _only_column(schema: Schema, spec: PartitionSpec) -> str:
 
 
 def _moment(text: str, what: str) -> tuple[datetime, bool]:
-    """In UTC, and whether it is a whole day."""
+    """Return the time in UTC, and whether the text is a whole day."""
     try:
         if len(text) == len("2026-11-15"):
             day = date.fromisoformat(text)

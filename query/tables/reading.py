@@ -1,7 +1,7 @@
-"""Rows of a table as Arrow and as JSON, bounded.
+"""Read rows of a table as Arrow and as JSON, with bounded memory.
 
-PyIceberg plans a scan and reads its files. It reads all files of a scan at once, whatever the limit is; here
-one file is read after the other, so that a request holds one file and what it answers.
+PyIceberg plans a scan and reads its files. It reads all files of a scan at once, regardless of the limit.
+This module reads one file after the other, so that a request holds one file and its result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALWAYS = AlwaysTrue()
 
 
 def schema_at(moment: TableMoment) -> Schema:
-    """The schema that a reader of the moment sees."""
+    """Return the schema at the moment."""
     return scan_at(moment).projection()
 
 
@@ -39,7 +39,7 @@ def scan_at(
 
 
 def planned(scan: Scan) -> list[FileScanTask]:
-    """The files of a scan after pruning, in an order that is the same each time."""
+    """Return the files of a scan after pruning, always in the same order."""
     with errors_as_catalog_errors():
         return sorted(scan.plan_files(), key=lambda task: task.file.file_path)
 
@@ -47,7 +47,7 @@ def planned(scan: Scan) -> list[FileScanTask]:
 def batches(
     scan: Scan, tasks: Iterable[FileScanTask], limit: int | None = None, schema: Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some files of a scan, at most `limit`, in columns of `schema`."""
+    """Yield the rows of some files of a scan, at most `limit`, in columns of `schema`."""
     with errors_as_catalog_errors():
         projected = schema if schema is not None else scan.projection()
         left = limit
@@ -65,7 +65,7 @@ def batches(
 def read(
     scan: Scan, tasks: Iterable[FileScanTask], limit: int | None = None, schema: Schema | None = None
 ) -> pa.Table:
-    """The same as one table."""
+    """Return the same as one table."""
     arrow_schema = schema_to_pyarrow(schema or scan.projection(), include_field_ids=False)
     found = [pa.Table.from_batches([batch]) for batch in batches(scan, tasks, limit, schema)]
     return pa.concat_tables([arrow_schema.empty_table(), *found], promote_options="permissive")
@@ -74,7 +74,7 @@ def read(
 def read_within(
     scan: Scan, tasks: Sequence[FileScanTask], rows_max: int, advice: str, schema: Schema | None = None
 ) -> pa.Table:
-    """The same, or TooLarge if there are more than `rows_max` rows."""
+    """Return the same, or raise TooLarge if there are more than `rows_max` rows."""
     found = read(scan, tasks, rows_max + 1, schema)
     if found.num_rows > rows_max:
         raise TooLarge(f"More than {rows_max} rows would have to be read: {advice}")
@@ -82,7 +82,7 @@ def read_within(
 
 
 def json_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows as objects whose values are exact in JSON."""
+    """Return the rows as objects whose values are exact in JSON."""
     names = table.column_names
     return [
         dict(zip(names, row, strict=True))

@@ -1,4 +1,4 @@
-"""Tags and branches of a table: names for snapshots. A tag stays where it is, a branch can be written to."""
+"""Tags and branches of a table: names for snapshots. A tag is fixed, a branch can be written to."""
 
 from __future__ import annotations
 

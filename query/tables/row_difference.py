@@ -1,8 +1,8 @@
-"""Compares the rows of two sides with bounded memory, however many there are.
+"""Compare the rows of two sides with bounded memory.
 
-Both sides go into a DuckDB database in a temporary folder, batch by batch, and DuckDB joins them there; what
-does not fit into its memory is on disk. It runs in this process, because it runs no SQL but that of this
-module, and reads no file but its own.
+Both sides are inserted into a DuckDB database in a temporary folder, batch by batch, and DuckDB joins them
+there, on disk if they exceed its memory. It runs in the server process, because it runs only the SQL of this
+module and reads only its own file.
 """
 
 # ruff: noqa: S608 - the SQL has no text from outside: columns are called c0, c1, ...
@@ -34,7 +34,7 @@ _turns = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 
 class RowComparison:
-    """Two sides, filled batch by batch, then compared."""
+    """Compares two sides, which are filled batch by batch."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema, deadline_s: float | None
@@ -42,7 +42,7 @@ class RowComparison:
         self._connection = connection
         self._schema = schema
         self._deadline_s = deadline_s
-        self._columns = _names(schema)  # names in DuckDB do not differ by case
+        self._columns = _names(schema)  # column names in DuckDB are case-insensitive
         for table in (OLD, NEW):
             self._insert(table, schema.empty_table(), "CREATE TABLE {table} AS FROM part")
 
@@ -53,7 +53,7 @@ class RowComparison:
             self._insert(table, pa.Table.from_batches([batch]), "INSERT INTO {table} FROM part")
 
     def compared(self, key: Sequence[str], limit: int) -> dict[str, Any]:
-        """Counts, and at most `limit` rows of each kind."""
+        """Return counts, and at most `limit` rows of each kind."""
         columns = [self._columns[self._schema.names.index(column)] for column in key]
         if columns and all(self._is_unique(table, columns) for table in (OLD, NEW)):
             return {"key": list(key)} | self._by_key(columns, key, limit)
@@ -93,7 +93,7 @@ class RowComparison:
         }
 
     def _as_whole(self, limit: int) -> dict[str, Any]:
-        """Equal rows on both sides cancel out."""
+        """Compare whole rows: equal rows on both sides cancel out."""
         columns = ", ".join(self._columns)
         self._connection.execute(
             f"CREATE TABLE left_over AS SELECT {columns}, sum(side)::BIGINT AS side "
@@ -116,7 +116,7 @@ class RowComparison:
         }
 
     def _repeated(self, count: str, columns: str, limit: int) -> list[dict[str, Any]]:
-        """Rows that are there several times, as often."""
+        """Return each row as often as it occurs."""
         query = f"SELECT {{}} FROM left_over WHERE {count} > 0 ORDER BY {columns} LIMIT {limit}"
         counts = self._connection.execute(query.format(count)).fetchall()
         pairs = zip(self._rows(query.format(columns)), counts, strict=True)
@@ -133,7 +133,7 @@ class RowComparison:
 
 @contextmanager
 def comparison(schema: pa.Schema, deadline_s: float | None) -> Iterator[RowComparison]:
-    """A comparison of rows of this schema. At most `AT_ONCE_MAX` run at once in a server process."""
+    """Return a comparison of rows of this schema. At most `AT_ONCE_MAX` run at once in a server process."""
     import duckdb
 
     if not _turns.acquire(timeout=WAIT_S):
@@ -170,7 +170,7 @@ def _names(schema: pa.Schema) -> list[str]:
 
 
 def storable(table: pa.Table) -> pa.Table:
-    """With types that DuckDB keeps exactly: it has no UUID as bytes, and no nanoseconds with a zone."""
+    """Cast to types that DuckDB keeps exactly: it has no UUID as bytes, and no nanoseconds with a zone."""
     return pa.table(list(map(_storable, table.columns)), names=_names(table.schema))
 
 
@@ -185,7 +185,7 @@ def _storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def restored(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns with the names that they had, and with their types as far as those matter in JSON."""
+    """Restore the names of the columns, and their types as far as those matter in JSON."""
     columns = []
     for field, column in zip(schema, table.columns, strict=True):
         is_counted = pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type)

@@ -1,4 +1,6 @@
-"""Rows without SQL: one by its key, or those of a predicate and a range of dates, as of any moment."""
+"""Read rows without SQL: one by its key, or those that match a predicate and a range of dates, as of any
+moment.
+"""
 
 from __future__ import annotations
 

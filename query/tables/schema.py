@@ -118,7 +118,7 @@ def _primitive(given: str) -> PrimitiveType:
 
 
 def _checked(table: Table, known: NestedField | None, field: NestedField) -> dict[str, Any]:
-    """One column of a proposed schema. PyIceberg decides, on a transaction that is never committed."""
+    """Check one column of a proposed schema. PyIceberg decides, in a transaction that is never committed."""
     try:
         with errors_as_catalog_errors(), table.transaction().update_schema() as update:
             if known is None:
@@ -149,7 +149,7 @@ def _verdict(column: str, action: str, reason: str) -> dict[str, Any]:
 
 
 def _first_commits(access: TableAccess) -> dict[int, dict[str, Any]]:
-    """The history's row of the first commit with each schema as the current one."""
+    """Return the history row of the first commit with each schema as the current one."""
     rows = (row for row in versions(access) if "current-schema-id" in row["detail"])
     return {row["detail"]["current-schema-id"]: row for row in rows}  # newest first: the oldest one stays
 

@@ -1,4 +1,4 @@
-"""The files that a query could have read, for `explain: true`."""
+"""List the files that a query could have read, for `explain: true`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from query.tables.reading import planned
 
 
 def files_of(tables: TableOpener, read: TableRead) -> SnapshotFiles:
-    """The data files of the snapshot, their partitions, and the delete files that apply to them."""
+    """Return the data files of the snapshot, their partitions, and the delete files that apply to them."""
     access = tables.access(read.pin.warehouse, read.identifier)
     table = ServerCatalog(access, read.pin.state, None).load_table(())
     tasks = planned(table.scan(snapshot_id=read.snapshot_id))
@@ -25,7 +25,7 @@ def files_of(tables: TableOpener, read: TableRead) -> SnapshotFiles:
         for task in tasks
         if specs[task.file.spec_id].fields
     }
-    if partitions:  # files of a time when the table was not partitioned are one partition
+    if partitions:  # files from before the table was partitioned are one partition
         for task in tasks:
             partitions.setdefault(task.file.file_path, task.file.spec_id)
     return SnapshotFiles(

@@ -1,4 +1,4 @@
-"""Snapshots of a table: list them, look at one, and set the table back to one."""
+"""Snapshots of a table: list them, load one, and roll the table back to one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def _target(access: TableAccess, table: Table, body: RollbackRequest) -> Snapsho
 
 
 def _undone(now: TableMoment, target: Snapshot) -> list[Snapshot]:
-    """The snapshots behind the target, the newest first; those that both states share are not undone."""
+    """Return the snapshots after the target, the newest first; those that both states share are not
+    undone.
+    """
     kept = {one.snapshot_id for one in ancestors_of(target, now.table.metadata)}
     return [one for one in ancestors_of(now.snapshot, now.table.metadata) if one.snapshot_id not in kept]
 

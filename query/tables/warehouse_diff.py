@@ -1,4 +1,4 @@
-"""The difference of a whole warehouse between two moments: which tables changed, and how."""
+"""Compute the difference of a whole warehouse between two moments: which tables changed, and how."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def _differences(catalog: Catalog, warehouse: str, start: int, end: int) -> Iter
         before, after = old.get(uuid), new.get(uuid)
         last = after or before
         if last is None or (before and after and _is_same(before.entry, after.entry)):
-            continue  # made and dropped between the moments, or as it was
+            continue  # created and dropped between the moments, or unchanged
         yield _difference(last.entry, before, after, touched)
 
 
 def _rows(catalog: Catalog, warehouse: str, start: int, end: int) -> Iterator[dict[str, Any]]:
-    """The history between the moments, without namespaces."""
+    """Yield the history between the moments, without namespaces."""
     for first in range(start, end, CHUNK_COMMITS):
         rows = catalog.history.events(warehouse, first, min(CHUNK_COMMITS, end - first))
         yield from (row for row in rows if row["kind"] in KINDS)
 
 
 def _entries(catalog: Catalog, warehouse: str, number: int, names: set[Name]) -> dict[str, PastEntry]:
-    """What the names meant at a number, by uuid."""
+    """Return the entries of the names at a number, by uuid."""
     found = (catalog.history.entry(warehouse, number, *name) for name in names)
     return {past.entry.uuid: past for past in found if past is not None}
 

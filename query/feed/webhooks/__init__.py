@@ -1,1 +1,1 @@
-"""Webhooks: the server posts changes to an address, signed, in order, and until they are accepted."""
+"""Webhooks: the server posts changes to an address, signed, in order, until they are accepted."""

@@ -1,7 +1,7 @@
-"""Where a webhook may be sent to: no address inside the server's own network, unless a setting allows it.
+"""Check the addresses of webhooks: none inside the server's own network, unless a setting allows it.
 
-The host name is resolved here, every address is checked, and the request goes to a checked address: a name
-that resolves differently a moment later makes no difference. Redirects are not followed.
+The host name is resolved here, every address is checked, and the request goes to a checked address, so a name
+that later resolves differently has no effect. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Resolve = Callable[[str, int], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A checked address: where to connect, and the host that is meant."""
+    """A checked address: where to connect, and the host name of the URL."""
 
     url: str  # with the address in place of the name
     host: str  # for the Host header
@@ -30,12 +30,12 @@ class Target:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host. Blocks."""
+    """Return the addresses of a host. Blocks."""
     return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def checked_url(text: str, *, private: bool) -> str:
-    """The URL of a new webhook; Invalid says what is wrong with it."""
+    """Return the URL of a new webhook. Invalid says what is wrong with it."""
     parts = urlsplit(text) if len(text) <= URL_CHARS_MAX and text.isprintable() else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise Invalid("url must be an https address")
@@ -51,7 +51,7 @@ def checked_url(text: str, *, private: bool) -> str:
 
 
 def target_of(url: str, *, private: bool, resolved: Resolve = resolve) -> Target:
-    """Resolve the host. Invalid if it does not resolve, or to an address that is not allowed."""
+    """Resolve the host. Invalid if it does not resolve, or resolves to an address that is not allowed."""
     checked_url(url, private=private)
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -77,7 +77,7 @@ def is_public(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         if found in _NAT64:
-            return False  # a translator of this network, which leads to any IPv4 address
+            return False  # a translator of this network (NAT64), which leads to any IPv4 address
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
         if inner is not None:
             return is_public(str(inner))

@@ -94,7 +94,9 @@ _GONE: dict[int | str, dict[str, Any]] = {
 async def create_webhook(
     service: ServiceDep, caller: CallerDep, warehouse: AdminWarehouse, body: WebhookBody
 ) -> Any:
-    """Post changes to an address from now on. The response has the secret, for the receiver."""
+    """Create a webhook: changes are posted to an address from now on. The response has the secret for the
+    receiver.
+    """
     url = checked_url(body.url, private=service.private)
     secret = checked_secret(body.secret) if body.secret is not None else new_secret()
     wanted = body.model_dump(include={"tables", "operations", "where", "columns"})
@@ -105,25 +107,25 @@ async def create_webhook(
 
 @router.get("", operation_id="listWebhooks", response_model=WebhookList)
 def list_webhooks(service: ServiceDep, warehouse: AdminWarehouse) -> Any:
-    """All webhooks with how far they are; dead ones too, for 30 days."""
+    """List all webhooks with their progress; dead ones too, for 30 days."""
     return {"webhooks": [_shown(one) for one in service.store.all(warehouse)]}
 
 
 @router.get("/{webhook_id}", operation_id="loadWebhook", response_model=WebhookAnswer)
 def load_webhook(service: ServiceDep, warehouse: AdminWarehouse, webhook_id: WebhookId) -> Any:
-    """One webhook."""
+    """Load one webhook."""
     return _shown(service.store.one(warehouse, webhook_id))
 
 
 @router.delete("/{webhook_id}", operation_id="deleteWebhook", status_code=204)
 def delete_webhook(service: ServiceDep, warehouse: AdminWarehouse, webhook_id: WebhookId) -> None:
-    """Deliver nothing more. A request that is under way is finished."""
+    """Delete a webhook. A request that has begun is finished."""
     service.store.delete(warehouse, webhook_id)
 
 
 @router.post("/{webhook_id}/test", operation_id="testWebhook", response_model=TestAnswer)
 async def check_webhook(service: ServiceDep, warehouse: AdminWarehouse, webhook_id: WebhookId) -> Any:
-    """Post a signed request of the type `test` now, and tell what the receiver answered."""
+    """Post a signed request of the type `test` now, and return the response of the receiver."""
     webhook = await run_in_threadpool(service.store.one, warehouse, webhook_id)
     result = await service.poster.test(webhook)
     return {
@@ -143,7 +145,7 @@ async def resume_webhook(
     webhook_id: WebhookId,
     body: ResumeBody | None = None,
 ) -> Any:
-    """Deliver a dead webhook again, or one that waits for its next attempt, at once."""
+    """Resume a dead webhook, or retry one that waits for its next attempt, at once."""
     webhook = await run_in_threadpool(service.store.one, warehouse, webhook_id)
     token = None
     if body is not None and body.from_ is not None:
@@ -154,7 +156,7 @@ async def resume_webhook(
 async def _begin(
     service: WebhookService, warehouse: str, wanted: dict[str, Any], from_: str | None, principal: str
 ) -> str:
-    """The token to begin with. Raises what a subscription would be refused with."""
+    """Return the token to begin with. Raises the errors of a refused subscription."""
     request = SubscribeRequest(warehouse, from_=from_, **wanted)
     subscription = await service.feed.open_with(request, service.rights(principal, warehouse))
     return subscription.cursor.token

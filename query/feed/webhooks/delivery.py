@@ -1,8 +1,9 @@
-"""Delivers webhooks: one task for each webhook that this server process has claimed.
+"""Deliver webhooks: one task for each webhook that this server process has claimed.
 
-What follows the token of a webhook is posted in order, one request after the other. The token moves when the
-receiver has accepted a request, so a crash repeats the last request, under the same `webhook-id`. A request
-that fails is repeated with growing pauses; then the webhook is dead, until it is resumed or deleted.
+The changes after the token of a webhook are posted in order, one request after the other. The token advances
+when the receiver has accepted a request, so after a crash the last request is repeated, under the same
+`webhook-id`. A request that fails is repeated with growing pauses; after that the webhook is dead, until it
+is resumed or deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one request delivers."""
+    """The content of one request."""
 
     messages: list[Message]
     end: Cursor
@@ -60,7 +61,7 @@ class Deliverer:
         *,
         pauses_s: tuple[float, ...] = PAUSES_S,
     ) -> None:
-        """`rights` are those of a principal in a warehouse."""
+        """`rights` returns the rights of a principal in a warehouse."""
         self._feed = feed
         self._store = store
         self._poster = poster
@@ -74,7 +75,7 @@ class Deliverer:
         self._main = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Give up the claims, so that another process goes on."""
+        """Release the claims, so that another process continues."""
         tasks = [task for task in (self._main, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -125,7 +126,8 @@ class Deliverer:
         except Unavailable as error:
             log.warning("a webhook has to wait", extra={"webhook": webhook.id, "reason": error.message})
         except CatalogError as error:
-            # The token is too old, or the owner may not read the warehouse any more: no attempt can mend it.
+            # The token is too old, or the owner may no longer read the warehouse: no further attempt can
+            # succeed.
             await self._failed(webhook, 0, f"{error.type}: {error.message}", is_final=True)
         except Exception:
             log.exception("a webhook failed", extra={"webhook": webhook.id})
@@ -171,7 +173,7 @@ class Deliverer:
 
 
 async def _next_piece(subscription: Subscription) -> Piece | None:
-    """The next messages, at most as many as one request has; None if there is none now."""
+    """Return the next messages, at most as many as one request may have; None if there is none now."""
     found: list[Message] = []
     size = 0
     pending = subscription.pending()
@@ -181,7 +183,7 @@ async def _next_piece(subscription: Subscription) -> Piece | None:
                 found.append(message)
                 size += len(message.frame)
             if found and message.kind == "progress":
-                found.append(message)  # it is not posted, and tells how late the commit is
+                found.append(message)  # it is not posted, and shows how late the commit is
                 break
             if len(found) >= EVENTS_MAX or size >= BYTES_MAX:
                 break

@@ -1,4 +1,4 @@
-"""Posts signed requests to receivers of webhooks."""
+"""Post signed requests to the receivers of webhooks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S = 15.0
-GONE = 410  # the receiver wants no more
+GONE = 410  # the receiver refuses further requests
 
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
     is_accepted: bool
     status: int | None
-    text: str  # what the receiver answered, or why there is no answer
+    text: str  # the response of the receiver, or why there is none
     duration_ms: float
     is_final: bool = False  # no further attempt
 
@@ -58,7 +58,7 @@ class Poster:
     async def post(
         self, webhook: Webhook, messages: Sequence[Message], token: str, next_token: str
     ) -> PostResult:
-        """Changes after a token. Every attempt has the same `webhook-id`."""
+        """Post changes after a token. Every attempt has the same `webhook-id`."""
         data: dict[str, Any] = {
             "webhook": webhook.id,
             "warehouse": webhook.warehouse,
@@ -74,7 +74,7 @@ class Poster:
         return await self._send(webhook, "test", data, identity)
 
     async def _send(self, webhook: Webhook, type_: str, data: dict[str, Any], identity: str) -> PostResult:
-        import httpx  # takes a while
+        import httpx  # slow to import
 
         began_s = time.monotonic()
         now_ms = self._now_ms()

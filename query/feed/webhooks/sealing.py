@@ -1,6 +1,6 @@
-"""Secrets of webhooks, encrypted for the database: AES-256-GCM, with a key that the database does not have.
+"""Encrypt the secrets of webhooks for the database: AES-256-GCM, with a key that is not in the database.
 
-A secret is bound to the id of its webhook: copied to another row it cannot be decrypted.
+A secret is bound to the id of its webhook: in another row it cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ KeyText = Callable[[], str | None]
 
 class Sealing:
     def __init__(self, key_text: KeyText) -> None:
-        """`key_text` gives the key when it is needed first; None if there is none."""
+        """`key_text` returns the key when it is first needed; None if there is none."""
         self._key_text = key_text
         self._key: bytes | None = None
 
     def sealed(self, webhook_id: str, secret: str) -> str:
-        """Invalid if the server has no key."""
+        """Encrypt a secret. Invalid if the server has no key."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(NONCE_BYTES)
@@ -46,7 +46,7 @@ class Sealing:
         return base64.b64encode(nonce + encrypted).decode()
 
     def opened(self, webhook_id: str, sealed: str) -> str:
-        """Invalid if the key is another one."""
+        """Decrypt a secret. Invalid if the key is another one."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -68,9 +68,9 @@ class Sealing:
 
 
 def key_in(folder: Path) -> str:
-    """The key of a server whose database is a file: a file beside it, which only its owner can read.
+    """Return the key of a server whose database is a file: a file beside it, which only its owner can read.
 
-    Several processes may create it at once: the first one wins, and no one sees a part of it.
+    Several processes may create it at once: the first one succeeds, and no process sees a partial file.
     """
     path = folder / KEY_FILE
     if not path.exists():
@@ -78,6 +78,6 @@ def key_in(folder: Path) -> str:
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=f".{KEY_FILE}-") as made:  # mode 0600
             made.write(secrets.token_urlsafe(32))
             made.flush()
-            with contextlib.suppress(FileExistsError):  # another process was first
+            with contextlib.suppress(FileExistsError):  # another process created it first
                 os.link(made.name, path)
     return path.read_text()

@@ -23,7 +23,9 @@ class WebhookService:
         key_text: KeyText,
         private: bool,
     ) -> None:
-        """`check` raises unless a principal may read a warehouse. `key_text` is for the secrets in SQL."""
+        """`check` raises unless a principal may read a warehouse. `key_text` returns the key for the secrets
+        in SQL.
+        """
         self.feed = feed
         self.private = private
         sealing = Sealing(key_text)

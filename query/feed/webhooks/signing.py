@@ -18,7 +18,7 @@ def new_secret() -> str:
 
 
 def checked_secret(text: str) -> str:
-    """Invalid unless it is `whsec_` and base64 of 24 to 64 bytes."""
+    """Check a secret. Invalid unless it is `whsec_` and base64 of 24 to 64 bytes."""
     try:
         secret_key(text)
     except ValueError:
@@ -38,5 +38,5 @@ def signed_headers(secret: str, message_id: str, timestamp_s: int, body: bytes) 
 
 
 def message_id(webhook_id: str, token: str) -> str:
-    """The same for every attempt to deliver what follows a token."""
+    """Return the same id for every attempt to deliver the changes after a token."""
     return "msg_" + hashlib.sha256(f"{webhook_id}:{token}".encode()).hexdigest()[:32]

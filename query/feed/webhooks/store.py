@@ -1,7 +1,7 @@
-"""Webhooks in SQL: where each has read up to, and which server process delivers it.
+"""Webhooks in SQL: how far each has read, and which server process delivers it.
 
-A process claims a webhook for a while and renews the claim. Every write of a claimed webhook names the claim:
-a process that has lost it changes nothing.
+A process claims a webhook for a limited time and renews the claim. Every write of a claimed webhook names the
+claim: a process that has lost it changes nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Webhook:
     last_success_ms: int | None
     died_ms: int | None
     number: int | None  # of the commit up to which everything was delivered
-    read_ms: int | None  # when the token was brought up to date
+    read_ms: int | None  # when the token was last advanced
 
     def request(self) -> SubscribeRequest:
         return SubscribeRequest(self.warehouse, from_=self.token, **self.wanted)
@@ -73,7 +73,7 @@ _COLUMNS = (
 
 
 def _read_up_to(token: str, now_ms: int) -> dict[str, int]:
-    """The columns that say what the webhook still needs (catalog/store/webhook_holds.py)."""
+    """Return the columns that say what the webhook still needs (catalog/store/webhook_holds.py)."""
     return {"number": cursor_of(token).number, "read_ms": now_ms}
 
 
@@ -88,7 +88,7 @@ class WebhookStore:
         self._sealing = sealing
         self._now_ms = now_ms
 
-    # -- what the API does
+    # -- for the API
 
     def create(
         self, warehouse: str, url: str, secret: str, wanted: dict[str, Any], principal: str, token: str
@@ -152,10 +152,10 @@ class WebhookStore:
         self._database.write(lambda connection: connection.execute(statement).rowcount)
         return self.one(warehouse, id_)
 
-    # -- what deliveries do
+    # -- for deliveries
 
     def due(self, limit: int) -> list[str]:
-        """Webhooks that no process delivers, and whose next attempt is due."""
+        """Return webhooks that no process delivers, and whose next attempt is due."""
         now_ms = self._now_ms()
         found = sa.select(webhooks.c.id).where(
             webhooks.c.state == ACTIVE,
@@ -165,7 +165,7 @@ class WebhookStore:
         return [row[0] for row in self._database.fetch_all(found.limit(limit))]
 
     def claim(self, id_: str, claim: str, lease_ms: int) -> Webhook | None:
-        """The webhook, if this process is the one that delivers it from now on."""
+        """Claim a webhook for this process. Returns None if another process has it."""
         now_ms = self._now_ms()
         statement = (
             sa.update(webhooks)
@@ -178,7 +178,7 @@ class WebhookStore:
         return _webhook(row) if row is not None else None
 
     def keep(self, id_: str, claim: str, lease_ms: int, token: str, *, is_delivered: bool) -> bool:
-        """Renew the claim and store how far the webhook is. False if the claim is lost."""
+        """Renew the claim and store how far the webhook has read. Returns False if the claim is lost."""
         now_ms = self._now_ms()
         values: dict[str, Any] = {"claimed_until_ms": now_ms + lease_ms, "token": token}
         values |= _read_up_to(token, now_ms)
@@ -190,7 +190,7 @@ class WebhookStore:
         return self._of_claim(id_, claim, {"claim": "", "claimed_until_ms": 0})
 
     def failed(self, id_: str, claim: str, error: str, attempts: int, wait_ms: int | None) -> bool:
-        """Note a failure and give the claim back. Without `wait_ms` the webhook is dead."""
+        """Record a failure and release the claim. Without `wait_ms` the webhook is dead."""
         now_ms = self._now_ms()
         values: dict[str, Any] = {"claim": "", "claimed_until_ms": 0, "attempts": attempts}
         values["last_error"] = error
@@ -204,12 +204,12 @@ class WebhookStore:
         """Delete webhooks that died before this time."""
         is_due = sa.and_(webhooks.c.state == DEAD, webhooks.c.died_ms < before_ms)
         if self._database.fetch_one(sa.select(webhooks.c.id).where(is_due).limit(1), {}) is None:
-            return 0  # nothing is written then
+            return 0  # so that nothing is written
         statement = sa.delete(webhooks).where(is_due)
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
     def states(self) -> tuple[dict[str, int], int | None]:
-        """How many webhooks there are of each state, and the oldest `read_ms` of those that fail."""
+        """Return the number of webhooks in each state, and the oldest `read_ms` of those that fail."""
         counts = {ACTIVE: 0, "failing": 0, DEAD: 0}
         oldest = None
         is_failing = webhooks.c.attempts > 0

@@ -1,7 +1,7 @@
-"""Routes of the table functions and their models.
+"""The routes of the table functions and their models.
 
 A route imports the module of `query/tables/` that does its work inside the function: PyIceberg takes seconds
-to import and 200 MB of memory, and a server that is never asked for a table function does without it.
+to import and 200 MB of memory, which a server without such requests does not need.
 """
 
 from __future__ import annotations

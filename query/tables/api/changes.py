@@ -1,4 +1,4 @@
-"""Changes of a table, as ingest keeps them in `<table>__changes`: of one row, and between two moments."""
+"""Routes for the changes of a table: of one row, and between two moments."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def load_table_history(
     page: PageDep,
     key: Key = None,
 ) -> Any:
-    """Of a table: what happened to its name, newest first, also before it was dropped and made again.
+    """Load the history of a table: what happened to its name, newest first, also before it was dropped and
+    created again.
 
     Of a row (`key`): every version of it, oldest first.
     """
@@ -103,7 +104,7 @@ def load_table_history(
     responses=NO_CHANGES | TOO_LARGE,
 )
 def list_changes(access: ReaderTable, page: PageDep, from_: From = None, to: To = None) -> Response:
-    """Changes that became visible between two moments, in the order in which they did."""
+    """List changes that became visible between two moments, in the order of visibility."""
     from query.tables import changes
 
     return json_response(changes.list_changes(access, page, from_, to))

@@ -1,4 +1,4 @@
-"""The difference of one table between two moments: rows, schema, files."""
+"""Routes for the difference of one table between two moments: rows, schema, files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ Limit = Annotated[int, Query(ge=0, le=LIMIT_MAX, description="Most rows of each 
 def diff_table(
     request: Request, access: ReaderTable, from_: DiffFrom, to: To = None, limit: Limit = 100
 ) -> Response:
-    """What is different between two moments: rows added, removed and changed, columns, files."""
+    """Compare two moments: rows added, removed and changed, columns, files."""
     from query.tables import diff
 
     return json_response(diff.diff_table(access, from_, to, limit, request.scope.get("calve.deadline_s")))

@@ -1,4 +1,4 @@
-"""Parquet files: append and overwrite with files that are in the warehouse's storage, and export to it."""
+"""Routes for Parquet files: append, overwrite, export."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Partitions and files of a table: the spec and changes to it, the partitions that there are, the files that
-a predicate leaves.
-"""
+"""Routes for the partitions and files of a table."""
 
 from __future__ import annotations
 
@@ -93,8 +91,8 @@ class FileList(BaseModel):
     responses=NOT_VISIBLE | TOO_LARGE,
 )
 def list_partitions(access: ReaderTable, as_of: AsOf = None) -> Response:
-    """How the table is partitioned, and the rows and bytes of each partition. Rows that delete files remove
-    are still counted.
+    """List how the table is partitioned, and the rows and bytes of each partition. Rows that delete files
+    remove are still counted.
     """
     from query.tables import partitions
 
@@ -103,7 +101,7 @@ def list_partitions(access: ReaderTable, as_of: AsOf = None) -> Response:
 
 @router.post(TABLE + "/partitions", operation_id="evolvePartitions", response_model=SpecAnswer)
 def evolve_partitions(access: WriterTable, body: SpecRequest, _: WriteSlot) -> Any:
-    """Change how new files are partitioned. Files that are there stay as they are."""
+    """Change how new files are partitioned. Existing files stay as they are."""
     from query.tables import partitions
 
     return partitions.evolve_partitions(access, body)
@@ -118,7 +116,7 @@ def list_files(
     as_of: AsOf = None,
     limit: Annotated[int, Query(ge=0, le=FILES_MAX)] = 1000,
 ) -> Response:
-    """The data files that a predicate leaves after pruning, and the numbers before."""
+    """List the data files that match a predicate after pruning, and the numbers before."""
     from query.tables import partitions
 
     return json_response(partitions.list_files(access, filter_, as_of, limit))

@@ -1,4 +1,4 @@
-"""Tags and branches of a table: names for snapshots. A tag stays where it is, a branch can be written to."""
+"""Routes for tags and branches of a table: names for snapshots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BranchList(BaseModel):
 
 @router.get(TABLE + "/tags", operation_id="listTags", response_model=TagList)
 def list_tags(access: ReaderTable) -> Any:
-    """The tags of a table."""
+    """List the tags of a table."""
     from query.tables import refs
 
     return refs.list_tags(access)
@@ -52,7 +52,7 @@ def list_tags(access: ReaderTable) -> Any:
 
 @router.post(TABLE + "/tags", operation_id="createTag", response_model=RefAnswer)
 def create_tag(access: WriterTable, body: RefRequest, _: WriteSlot) -> Any:
-    """Give a snapshot a name. As long as the tag is there, maintenance keeps the snapshot."""
+    """Give a snapshot a name. As long as the tag exists, maintenance keeps the snapshot."""
     from query.tables import refs
 
     return refs.create_tag(access, body)
@@ -68,7 +68,7 @@ def drop_tag(access: WriterTable, name: RefSegment, _: WriteSlot) -> None:
 
 @router.get(TABLE + "/branches", operation_id="listBranches", response_model=BranchList)
 def list_branches(access: ReaderTable) -> Any:
-    """The branches of a table, `main` too."""
+    """List the branches of a table, including `main`."""
     from query.tables import refs
 
     return refs.list_branches(access)
@@ -76,7 +76,7 @@ def list_branches(access: ReaderTable) -> Any:
 
 @router.post(TABLE + "/branches", operation_id="createBranch", response_model=RefAnswer)
 def create_branch(access: WriterTable, body: RefRequest, _: WriteSlot) -> Any:
-    """Begin a branch at a snapshot. Engines write to it by its name."""
+    """Create a branch at a snapshot. Engines write to it by its name."""
     from query.tables import refs
 
     return refs.create_branch(access, body)

@@ -1,4 +1,4 @@
-"""Rows without SQL: one by its key, or those of a predicate and a range of dates, as of any moment."""
+"""Routes for rows without SQL: one by its key, or those that match a predicate and a range of dates."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def load_row(
     consistency: Consistency = "committed",
     timeout_s: TimeoutS = FRESH_S,
 ) -> Response:
-    """The row of a key."""
+    """Load the row of a key."""
     from query.tables import rows
 
     if consistency == "fresh":
@@ -98,7 +98,7 @@ async def load_row(
 async def _fresh(
     request: Request, access: TableAccess, key: str, columns: str | None, timeout_s: float
 ) -> dict[str, Any] | None:
-    """The row with changes that are not published. None if the published table has it, by now."""
+    """Return the row including unpublished changes. None if the published table has it by now."""
     state = request.app.state
     if state.hot_rows is None:
         return None
@@ -130,8 +130,8 @@ def list_rows(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
     ] = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most rows of a page")] = LIMIT_DEFAULT,
 ) -> Response:
-    """Rows that a predicate and a range of dates select, in no certain order. Files that cannot have such
-    rows are not read. Later pages are of the same snapshot as the first.
+    """List rows that match a predicate and a range of dates, in no particular order. Files that cannot have
+    such rows are not read. Later pages are of the same snapshot as the first.
     """
     from query.tables import rows
 

@@ -1,4 +1,4 @@
-"""The schema of a table: its versions, a check of a proposed one, and changes to it."""
+"""Routes for the schema of a table: its versions, a check of a proposed one, and changes to it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class EvolveAnswer(BaseModel):
 
 @router.get(TABLE + "/schema", operation_id="loadSchema", response_model=SchemaList, responses=NOT_VISIBLE)
 def load_schema(access: ReaderTable, as_of: AsOf = None) -> Any:
-    """The versions of the schema, each with the time and the principal that made it current."""
+    """List the versions of the schema, each with the time and the principal that made it current."""
     from query.tables import schema
 
     return schema.load_schema(access, as_of)
@@ -104,7 +104,7 @@ def load_schema(access: ReaderTable, as_of: AsOf = None) -> Any:
 
 @router.post(TABLE + "/schema/check", operation_id="checkSchema", response_model=CheckAnswer)
 def check_schema(access: ReaderTable, body: ProposedSchema) -> Any:
-    """Whether rows of a proposed schema fit into the table, and what would be done for each column."""
+    """Check whether rows of a proposed schema fit the table, and what would be done for each column."""
     from query.tables import schema
 
     return schema.check_schema(access, body)

@@ -1,4 +1,4 @@
-"""Snapshots of a table: list them, look at one, and set the table back to one."""
+"""Routes for the snapshots of a table: list them, load one, and roll the table back to one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RollbackAnswer(BaseModel):
     TABLE + "/snapshots", operation_id="listSnapshots", response_model=SnapshotList, responses=NOT_VISIBLE
 )
 def list_snapshots(access: ReaderTable, page: PageDep, as_of: AsOf = None) -> Any:
-    """The snapshots that a table has, or had at a moment, the newest first."""
+    """List the snapshots that a table has, or had at a moment, the newest first."""
     from query.tables import snapshots
 
     return snapshots.list_snapshots(access, page, as_of)
@@ -74,7 +74,7 @@ def list_snapshots(access: ReaderTable, page: PageDep, as_of: AsOf = None) -> An
 
 @router.get(TABLE + "/snapshots/{snapshot_id}", operation_id="loadSnapshot", response_model=TableSnapshot)
 def load_snapshot(access: ReaderTable, snapshot_id: SnapshotId) -> Any:
-    """One snapshot."""
+    """Load one snapshot."""
     from query.tables import snapshots
 
     return snapshots.load_snapshot(access, snapshot_id)
@@ -82,7 +82,7 @@ def load_snapshot(access: ReaderTable, snapshot_id: SnapshotId) -> Any:
 
 @router.post(TABLE + "/rollback", operation_id="rollback", response_model=RollbackAnswer)
 def rollback(access: WriterTable, body: RollbackRequest, _: WriteSlot) -> Any:
-    """Set a table back to a snapshot or a moment. This is a new commit: history and snapshots stay."""
+    """Roll a table back to a snapshot or a moment. This is a new commit: history and snapshots stay."""
     from query.tables import snapshots
 
     return snapshots.rollback(access, body)

@@ -1,4 +1,4 @@
-"""The difference of a whole warehouse between two moments: which tables changed, and how."""
+"""Routes for the difference of a whole warehouse between two moments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DiffFrom = Annotated[str, Query(alias="from", description=f"The earlier moment: 
 def diff_warehouse(
     catalog: CatalogDep, warehouse: ReaderWarehouse, page: PageDep, from_: DiffFrom, to: To = None
 ) -> Any:
-    """The tables and views that are different between two moments, and how."""
+    """List the tables and views that differ between two moments, and how."""
     from query.tables import warehouse_diff
 
     return warehouse_diff.diff_warehouse(catalog, warehouse, page, from_, to)
