@@ -234,13 +234,13 @@ def staged(version: int, *more: JsonObject, base: Metadata | None = None) -> Met
 
 def _of_every_type(version: int) -> JsonObject:
     types = [type_ for since, all_ in TYPES.items() if since <= version for type_ in all_]
-    return struct(*(field(place, f"c{place}", type_) for place, type_ in enumerate(types, start=1)))
+    return struct(*(field(index, f"c{index}", type_) for index, type_ in enumerate(types, start=1)))
 
 
 def _with_defaults() -> JsonObject:
     fields = [
-        field(place, f"c{place}", type_, **{"initial-default": value, "write-default": value})
-        for place, (type_, value) in enumerate(DEFAULTS.items(), start=1)
+        field(index, f"c{index}", type_, **{"initial-default": value, "write-default": value})
+        for index, (type_, value) in enumerate(DEFAULTS.items(), start=1)
     ]
     return struct(*fields, field(90, "none", "variant", **{"initial-default": None, "write-default": None}))
 

@@ -19,7 +19,7 @@ _choose = random.SystemRandom()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on and that this process has not handed out before."""
+    """Return a free port of 127.0.0.1 that this process has not returned before."""
     for _ in range(200):
         port = _choose.randint(LOWEST, HIGHEST)
         if port not in _handed_out and _can_bind(port):

@@ -134,7 +134,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and that nobody asked about does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

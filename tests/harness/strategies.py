@@ -101,8 +101,8 @@ def specs(draw: st.DrawFn, schema: JsonObject) -> JsonObject:
     chosen = draw(st.lists(st.sampled_from(columns), max_size=3)) if columns else []
     transform = st.sampled_from(("identity", "void", "zorder[4]"))
     fields = [
-        {"source-id": column["id"], "transform": draw(transform), "name": f"p{place}:{column['name']}"}
-        for place, column in enumerate(chosen)
+        {"source-id": column["id"], "transform": draw(transform), "name": f"p{index}:{column['name']}"}
+        for index, column in enumerate(chosen)
     ]
     return {"fields": fields}
 
@@ -145,19 +145,19 @@ WRONG_VALUES = st.one_of(
 )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything inside a piece of JSON, itself included."""
+def json_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value inside a JSON value, including itself."""
     found = [path]
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            found += places(inner, (*path, key))
+            found += json_paths(inner, (*path, key))
     return found
 
 
 @st.composite
 def broken(draw: st.DrawFn, value: Any) -> Any:
-    """The value with one place of it replaced by something else, or left out."""
-    path = draw(st.sampled_from(places(value)))
+    """The value with one part replaced by a wrong value, or removed."""
+    path = draw(st.sampled_from(json_paths(value)))
     wrong = draw(WRONG_VALUES)
     if not path:
         return wrong

@@ -28,7 +28,7 @@ def test_a_killed_server_comes_back_at_the_same_address(own_stack: Stack) -> Non
     assert (server.url, _is_ready(server)) == (url, True)
 
 
-def test_a_server_stops_when_asked_and_says_that_all_is_well(own_stack: Stack) -> None:
+def test_a_requested_stop_exits_with_0(own_stack: Stack) -> None:
     assert own_stack.server.stop() == 0
     own_stack.server.start()
     assert _is_ready(own_stack.server)

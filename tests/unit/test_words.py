@@ -39,7 +39,7 @@ INVENTED = {
 }
 INVENTED_NAMES = {"be_worker": "run_worker", "holds_back": "is_transaction", "told_plainly": "rename_as_drop"}
 RIDDLES = ("whoever", "whatever", "nobody", "somebody", "anybody", "who lost", "goes without", "is felt by")
-CODE = ("calve", "catalog", "maintenance")
+CODE = ("calve", "catalog", "ingest", "maintenance", "query", "spark_jobs", "tests/harness")
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _RIDDLE = re.compile(rf"\b(?:{'|'.join(RIDDLES)})\b", re.IGNORECASE)
