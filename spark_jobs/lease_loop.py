@@ -1,7 +1,7 @@
-"""The loop of a worker: lease, land, say so, in as many slots as it has; heartbeats beside them.
+"""The main loop of a worker: lease a job, run it, report the result, in several slots; and send heartbeats.
 
-It holds nothing that matters. Killed at any moment, it leaves files that no table has and a lease that runs
-out, and the next worker does the batch again.
+The worker has no state that must survive. If it is killed, it leaves files that belong to no table and a
+lease that expires; the next worker processes the batch again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from spark_jobs import convert, maintenance, verify
 from spark_jobs.driver import has_ended, is_alive
 from spark_jobs.landing_job import LandingJob, Progress
-from spark_jobs.messages import BadJob, Job, KeyFileSettings, job_from, parsed
+from spark_jobs.messages import BadJob, Job, KeyFileSettings, OneTableJob, job_from, parsed
 from spark_jobs.server_client import TRANSACTION_TTL_S, LostLease, Server, ServerError
 from spark_jobs.slot_session import SlotSession, Stores
 from spark_jobs.table_state import TableStates
@@ -32,16 +32,16 @@ LEASE_WAIT_S = 5.0
 STOP_S = 20.0
 HEARTBEATS_PER_LEASE = 3
 LOOK_EVERY_S = 0.25
-WARM_UP_AFTER_S = 5.0  # batches that wait already come first
+WARM_UP_AFTER_S = 5.0  # batches that already wait go first
 TABLES_AT_ONCE = 4
 SPARK_DIED = 70
-_WORDS_MAX = 2000
+_ERROR_CHARS_MAX = 2000
 
 _line = threading.Lock()
 
 
-def say(event: str, **facts: Any) -> None:
-    """One line of JSON for the operator of the worker."""
+def log_event(event: str, **facts: Any) -> None:
+    """Write one line of JSON to standard output."""
     with _line, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(json.dumps({"event": event, **facts}, default=str) + "\n")
         sys.stdout.flush()
@@ -55,8 +55,38 @@ class _Running:
     extended_s: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a slot runs one kind of job on one table."""
+
+    message: type[OneTableJob]
+    run: Callable[[Any, Progress], dict[str, Any]]  # returns facts about the job
+    event: str  # in the log, when the job is done
+    logged: tuple[str, ...] | None = None  # facts in the log; None: all of them
+    publishes: bool = False  # `run` publishes, which ends the job
+    reports_errors: bool = False  # an error is a result that the server stores
+
+
+def _kinds(server: Server, session: SlotSession) -> dict[str, _Kind]:
+    step = maintenance.MaintenanceStep(server, session)
+    verification = verify.Verification(server, session)
+    conversion = convert.ConversionStep(server, session)
+    logged = ("number", "rows", "buckets-differing", "ms")
+    return {
+        maintenance.KIND: _Kind(maintenance.MaintenanceJob, lambda job, _: step.run(job), "maintained"),
+        verify.KIND: _Kind(
+            verify.VerificationJob,
+            lambda job, _: verification.run(job),
+            "verified",
+            logged=logged,
+            reports_errors=True,
+        ),
+        convert.KIND: _Kind(convert.ConversionJob, conversion.run, "converted", publishes=True),
+    }
+
+
 class Worker:
-    """`gone` is called now and then. Once it returns true, the server has ended, and so does the worker."""
+    """Runs the slots of a worker. `gone` returns whether the process that started the worker has ended."""
 
     def __init__(
         self,
@@ -86,11 +116,11 @@ class Worker:
         self._is_warm = threading.Event()
 
     def stop(self) -> None:
-        """Lease nothing more; what runs may finish. From any thread, and from a signal handler."""
+        """Lease no more jobs; running jobs may finish. Safe from any thread and from a signal handler."""
         self._stopping.set()
 
     def run(self) -> int:
-        """Run until a stop is requested or Spark dies. The exit code."""
+        """Run until a stop is requested or Spark dies. Returns the exit code."""
         threads = [
             threading.Thread(target=self._serve, args=(slot,), name=f"slot-{slot}", daemon=True)
             for slot in range(self._slots)
@@ -103,7 +133,7 @@ class Worker:
             if has_ended(self._spark):
                 self._die("the Java process of Spark ended")
             elif self._gone():
-                say("stopping", reason="the process that started this worker is gone")
+                log_event("stopping", reason="the process that started this worker is gone")
                 return self._exit_code
         until_s = time.monotonic() + STOP_S
         for thread in threads:
@@ -114,12 +144,14 @@ class Worker:
     # -- one slot
 
     def _warm_up(self) -> None:
-        """Prepare for maintenance beside the first batches. Until then none is leased."""
+        """Prepare for maintenance while the first batches land. Until then no maintenance job is leased."""
         if "maintenance" in self._about and not self._stopping.wait(WARM_UP_AFTER_S):
             try:
                 maintenance.warm_up(self._spark)
             except (PySparkException, Py4JError, OSError) as error:
-                say("warm-up-failed", error=_words(error))  # a real step says the same, with its table
+                log_event(
+                    "warm-up-failed", error=error_text(error)
+                )  # a maintenance job reports it again, with its table
             self._is_warm.set()
 
     def _serve(self, slot: int) -> None:
@@ -127,11 +159,9 @@ class Worker:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"slot-{slot}")
         session = SlotSession(self._spark, self._server, self._stores, self._name, slot)
         landing = LandingJob(self._server, session, self._pool, self._states, self._key_files)
-        step = maintenance.MaintenanceStep(self._server, session)
-        verification = verify.Verification(self._server, session)
-        conversion = convert.ConversionStep(self._server, session)
+        kinds = _kinds(self._server, session)
         without = {name: value for name, value in self._about.items() if name != "maintenance"}
-        # Maintenance and rebuilds have one slot, so that batches always find another.
+        # Maintenance and rebuilds use one slot only, so that the others are free for batches.
         is_first = slot == 0 or self._about.get("maintenance") == "only"
         silent_s = 0.0
         while not self._stopping.is_set():
@@ -141,21 +171,20 @@ class Worker:
                 given = self._server.lease(self._name, slot, LEASE_WAIT_S, about)
             except ServerError as error:
                 if not silent_s:
-                    say("no-answer", error=str(error))
+                    log_event("no-answer", error=str(error))
                 silent_s = min(max(0.5, silent_s * 2), 5.0)
                 self._stopping.wait(silent_s)
                 continue
             silent_s = 0.0
-            if given is not None and given.get("kind") == maintenance.KIND:
-                self._maintain(slot, step, given)
-            elif given is not None and given.get("kind") == verify.KIND:
-                self._verify(slot, verification, given)
-            elif given is not None and given.get("kind") == convert.KIND:
-                self._convert(slot, conversion, given)
-            elif given is not None:
-                self._do(slot, landing, given)
+            if given is None:
+                continue
+            kind = kinds.get(str(given.get("kind")))
+            if kind is None:
+                self._land(slot, landing, given)
+            else:
+                self._run_on_table(slot, kind, given)
 
-    def _do(self, slot: int, landing: LandingJob, given: Any) -> None:
+    def _land(self, slot: int, landing: LandingJob, given: Any) -> None:
         try:
             job = job_from(given)
         except BadJob as error:
@@ -165,7 +194,7 @@ class Worker:
         started_s = time.monotonic()
         try:
             outcome = landing.run(job, running.progress)
-            say(
+            log_event(
                 "landed",
                 job=job.id,
                 number=outcome.number,
@@ -175,95 +204,59 @@ class Worker:
                 tables=outcome.tables,
             )
         except LostLease as error:
-            say("lost", job=job.id, error=str(error))
+            log_event("lost", job=job.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - after any error the job is given back and the worker goes on
-            self._failed(job, error, landing)
+            with self._failed(job, error) as message:
+                self._server.fail(job.id, job.epoch, message, retry=not isinstance(error, BadJob))
+                landing.discard()
         finally:
             self._running.pop(slot, None)
 
-    def _maintain(self, slot: int, step: maintenance.MaintenanceStep, given: Any) -> None:
-        """A step of maintenance. After a failure the table is free again at once."""
+    def _run_on_table(self, slot: int, kind: _Kind, given: Any) -> None:
+        """Run a job that lands no batch. After a failure the server creates another one later."""
         try:
-            job = parsed(maintenance.MaintenanceJob, given)
+            job = parsed(kind.message, given)
         except BadJob as error:
             self._give_back(given, error)
             return
         running = self._running[slot] = _Running(job.lease)
         try:
-            facts = step.run(job)
-            self._server.complete(running.job, facts)
-            say("maintained", job=job.id, table=job.label, **facts)
+            facts = kind.run(job, running.progress)
+            if not kind.publishes:
+                self._server.complete(running.job, facts)
+            logged = facts if kind.logged is None else {name: facts[name] for name in kind.logged}
+            log_event(kind.event, job=job.id, table=job.label, **logged)
         except LostLease as error:
-            say("lost", job=job.id, error=str(error))
-        except Exception as error:  # noqa: BLE001 - as above; the table is tried again later
-            self._failed(running.job, error, None)
-        finally:
-            self._running.pop(slot, None)
-
-    def _verify(self, slot: int, verification: verify.Verification, given: Any) -> None:
-        """Verify a mirror and send the result. After a failure the server tries the table again later."""
-        try:
-            job = parsed(verify.VerificationJob, given)
-        except BadJob as error:
-            self._give_back(given, error)
-            return
-        running = self._running[slot] = _Running(job.lease)
-        try:
-            facts = verification.run(job)
-            self._server.complete(running.job, facts)
-            shown = {name: facts[name] for name in ("rows", "buckets-differing", "ms")}
-            say("verified", job=job.id, table=job.label, number=job.number, **shown)
-        except LostLease as error:
-            say("lost", job=job.id, error=str(error))
+            log_event("lost", job=job.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - as above
-            words = _words(error)
-            say("failed", job=job.id, table=job.label, error=words)
-            with contextlib.suppress(ServerError):  # a lease that is not ended runs out
-                self._server.complete(running.job, {"error": words})
-            if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
-                self._die(words)
-        finally:
-            self._running.pop(slot, None)
-
-    def _convert(self, slot: int, step: convert.ConversionStep, given: Any) -> None:
-        """Convert columns of a table. After a failure the server tries the table again later."""
-        try:
-            job = parsed(convert.ConversionJob, given)
-        except BadJob as error:
-            self._give_back(given, error)
-            return
-        running = self._running[slot] = _Running(job.lease)
-        try:
-            say("converted", job=job.id, table=job.label, **step.run(job, running.progress))
-        except LostLease as error:
-            say("lost", job=job.id, error=str(error))
-        except Exception as error:  # noqa: BLE001 - as above
-            self._failed(running.job, error, None)
+            with self._failed(running.job, error, table=job.label) as message:
+                if kind.reports_errors:
+                    self._server.complete(running.job, {"error": message})
+                else:
+                    self._server.fail(job.id, job.epoch, message, retry=False)
         finally:
             self._running.pop(slot, None)
 
     def _give_back(self, given: Any, error: BadJob) -> None:
-        """Tell the server that the description of a job is wrong, and why."""
-        say("failed", job=str(given.get("id")), error=str(error))
-        with contextlib.suppress(ServerError, KeyError):  # a lease that is not given back runs out
+        """Report to the server that the description of a job is wrong, and why."""
+        log_event("failed", job=str(given.get("id")), error=str(error))
+        with contextlib.suppress(ServerError, KeyError):  # a lease that is not given back expires
             self._server.fail(str(given["id"]), int(given["epoch"]), str(error), retry=False)
 
-    def _failed(self, job: Job, error: Exception, landing: LandingJob | None) -> None:
-        """`landing` is None for a job of maintenance, which is not tried again as it is."""
-        words = _words(error)
-        say("failed", job=job.id, error=words)
-        retry = landing is not None and not isinstance(error, BadJob)
-        with contextlib.suppress(ServerError):  # a lease that is not given back runs out
-            self._server.fail(job.id, job.epoch, words, retry=retry)
-            if landing is not None:
-                landing.discard()
+    @contextlib.contextmanager
+    def _failed(self, job: Job, error: Exception, **facts: Any) -> Iterator[str]:
+        """Log a failure, let the caller report the message to the server, and stop if Spark has died."""
+        message = error_text(error)
+        log_event("failed", job=job.id, **facts, error=message)
+        with contextlib.suppress(ServerError):  # a lease that is not ended expires
+            yield message
         if isinstance(error, Py4JNetworkError) or not is_alive(self._spark):
-            self._die(words)
+            self._die(message)
 
     def _die(self, reason: str) -> None:
         if not self._exit_code:
             self._exit_code = SPARK_DIED
-            say("spark-died", error=reason)
+            log_event("spark-died", error=reason)
         self.stop()
 
     # -- leases
@@ -288,20 +281,20 @@ class Worker:
         except LostLease as error:
             running.progress.lose(str(error))
         except ServerError as error:
-            say("no-answer", job=running.job.id, error=str(error))  # the next beat is due soon
+            log_event("no-answer", job=running.job.id, error=str(error))  # the next heartbeat is due soon
 
     def _abandon(self) -> None:
-        """Give back what did not finish in time; best effort."""
+        """Give back the jobs that did not finish in time; best effort."""
         for running in list(self._running.values()):
-            say("abandoned", job=running.job.id)
+            log_event("abandoned", job=running.job.id)
             with contextlib.suppress(ServerError):
                 if running.progress.transaction is not None:
                     self._server.abort_transaction(running.job.warehouse, running.progress.transaction)
                 self._server.fail(running.job.id, running.job.epoch, "the worker stopped", retry=True)
 
 
-def _words(error: BaseException) -> str:
-    """What went wrong, without the hundred lines of where in the JVM."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an error and its last cause, without the stack trace of the JVM."""
     message, _, where = f"{type(error).__name__}: {error}".partition("\n\tat ")
     causes = [line for line in where.splitlines() if line.startswith("Caused by: ")]
-    return "\n".join([message, *causes[-1:]])[:_WORDS_MAX]
+    return "\n".join([message, *causes[-1:]])[:_ERROR_CHARS_MAX]

@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 
 from spark_jobs.driver import started, warm_up
 from spark_jobs.jars import JarsMissing
-from spark_jobs.lease_loop import SPARK_DIED, Worker, say
+from spark_jobs.lease_loop import SPARK_DIED, Worker, log_event
 from spark_jobs.messages import KeyFileSettings
 from spark_jobs.server_client import CredentialRefused, Credentials, Server
 from spark_jobs.session import S3Options, SparkUnavailable
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     # The random suffix keeps a worker that was wrongly taken for dead out of its successor's transactions.
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', options.name)[:40]}-{uuid.uuid4().hex[:8]}"
     started_s = time.monotonic()
-    say("starting", worker=name, master=options.master)
+    log_event("starting", worker=name, master=options.master)
     credentials = Credentials(
         os.environ.get(options.token_env) or None, os.environ.get("CALVE_WORKER_CREDENTIAL") or None
     )
@@ -69,9 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: worker.stop())
-    say("ready", worker=name, ms=round((time.monotonic() - started_s) * 1000))
+    log_event("ready", worker=name, ms=round((time.monotonic() - started_s) * 1000))
     code = worker.run()
-    say("stopped", worker=name)
+    log_event("stopped", worker=name)
     return code
 
 
@@ -83,7 +83,7 @@ def _extra(options: argparse.Namespace) -> dict[str, str]:
 
 def _over(code: int, event: str, error: Exception) -> int:
     sentence = str(error).partition("\n")[0]
-    say(event, error=sentence)
+    log_event(event, error=sentence)
     sys.stderr.write(f"spark worker: {sentence}\n")
     return code
 
