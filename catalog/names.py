@@ -74,6 +74,11 @@ class Identifier:
     namespace: Namespace
     name: str
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The levels of the namespace, then the name."""
+        return (*self.namespace.levels, self.name)
+
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace.levels else self.name
 

@@ -8,8 +8,6 @@ from fastapi import APIRouter, Body, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import TableDep, WriterWarehouse
-from catalog.names import Identifier
-from ingest.change import TableName
 from ingest.landing.rebuild import Rebuilds
 
 router = APIRouter(prefix="/lake/v1", tags=["Sources"])
@@ -74,10 +72,6 @@ def rebuild_table(
     rows until then; changes are acknowledged and land afterwards. `GET …/ingest` shows the progress.
     """
     reason = body.reason if body is not None else None
-    table = name_of(identifier)
+    table = identifier.parts
     rebuilds.request(warehouse, table, reason or "it was requested")
     return rebuilds.state(warehouse, table)["rebuild"]
-
-
-def name_of(identifier: Identifier) -> TableName:
-    return (*identifier.namespace.levels, identifier.name)

@@ -8,8 +8,6 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
 from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
-from catalog.names import Identifier
-from ingest.change import TableName
 from ingest.landing.resync import ResyncService
 from ingest.store.resyncs import Resync, State
 
@@ -52,7 +50,7 @@ def begin_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: Tab
     and changes of the table are acknowledged and wait, and so does each source transaction that contains the
     table. Readers see the old rows.
     """
-    return _shown(service, warehouse, service.begin(warehouse, _name(identifier)))
+    return _shown(service, warehouse, service.begin(warehouse, identifier.parts))
 
 
 @router.post(_PATH + "/end", operation_id="endResync", response_model=ResyncState, responses=_NOT_POSSIBLE)
@@ -60,7 +58,7 @@ def end_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: Table
     """End a resync after all rows have been sent and acknowledged: they replace the rows of the table, in one
     publish. May be repeated.
     """
-    return _shown(service, warehouse, service.end(warehouse, _name(identifier)))
+    return _shown(service, warehouse, service.end(warehouse, identifier.parts))
 
 
 @router.post(
@@ -68,13 +66,13 @@ def end_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: Table
 )
 def abort_resync(service: ServiceOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
     """Abort a resync: the changes that waited land as ordinary changes, and nothing is deleted."""
-    return _shown(service, warehouse, service.abort(warehouse, _name(identifier)))
+    return _shown(service, warehouse, service.abort(warehouse, identifier.parts))
 
 
 @router.get(_PATH, operation_id="loadResync", response_model=ResyncState)
 def load_resync(service: ServiceOf, warehouse: ReaderWarehouse, identifier: TableDep) -> Any:
     """Load the last resync of the table."""
-    return _shown(service, warehouse, service.load(warehouse, _name(identifier)))
+    return _shown(service, warehouse, service.load(warehouse, identifier.parts))
 
 
 def _shown(service: ResyncService, warehouse: str, resync: Resync) -> dict[str, Any]:
@@ -90,7 +88,3 @@ def _shown(service: ResyncService, warehouse: str, resync: Resync) -> dict[str, 
         "reason": resync.reason,
         "number": resync.number,
     }
-
-
-def _name(identifier: Identifier) -> TableName:
-    return (*identifier.namespace.levels, identifier.name)

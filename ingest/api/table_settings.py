@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, TableDep, WriterWarehouse
 from catalog.errors import Invalid
-from ingest.api.rebuild import MirrorState, RebuildsOf, name_of
+from ingest.api.rebuild import MirrorState, RebuildsOf
 from ingest.landing.history_view import HistoryViews
 from ingest.landing.status import LandingStatus
 from ingest.settings import (
@@ -104,7 +104,7 @@ def load_settings(
     tables: TablesOf, rebuilds: RebuildsOf, warehouse: ReaderWarehouse, identifier: TableDep
 ) -> Any:
     """Load how changes of this table are handled, the key of its mirror with the reason, and its rebuilds."""
-    table = name_of(identifier)
+    table = identifier.parts
     settings = tables.one(warehouse, table).settings.as_json()
     return settings | {"state": rebuilds.state(warehouse, table)}
 
@@ -136,7 +136,7 @@ def set_settings(
     that is not possible.
     """
     settings = TableSettings.of(body.model_dump(exclude_unset=True))
-    table = name_of(identifier)
+    table = identifier.parts
     _check(settings, view.explain_table(warehouse, table)["schema"])
     had_view = tables.one(warehouse, table).settings.history_view
     rebuilds.set_settings(warehouse, table, settings)

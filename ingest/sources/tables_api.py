@@ -8,7 +8,6 @@ from fastapi import APIRouter, Body, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import TableDep, WriterWarehouse
-from catalog.names import Identifier
 from ingest.change import TableName
 from ingest.sources.api import PauseRequest, StoreOf
 from ingest.sources.skipping import Skipping
@@ -59,7 +58,7 @@ def pause_table(
     """Pause a table: its changes are acknowledged and wait, as does each source transaction that contains it.
     Other tables continue. A batch that is being landed is finished.
     """
-    table = _name(identifier)
+    table = identifier.parts
     store.pause_table(warehouse, table, (body or PauseRequest.model_validate({})).reason)
     return _shown(store, warehouse, table)
 
@@ -67,7 +66,7 @@ def pause_table(
 @router.post(_PATH + "/resume", operation_id="resumeTable", response_model=TableControl)
 def resume_table(store: StoreOf, warehouse: WriterWarehouse, identifier: TableDep) -> Any:
     """Resume a table: its waiting changes land."""
-    table = _name(identifier)
+    table = identifier.parts
     store.resume_table(warehouse, table)
     return _shown(store, warehouse, table)
 
@@ -88,7 +87,7 @@ def skip_changes(
     paused. The letters can be fixed and replayed.
     """
     up_to = body.up_to if body is not None else None
-    skipped, landed_id = skipping.skip(warehouse, _name(identifier), up_to)
+    skipped, landed_id = skipping.skip(warehouse, identifier.parts, up_to)
     return {"skipped": skipped, "landed_id": landed_id}
 
 
@@ -100,7 +99,3 @@ def _shown(store: SourceStore, warehouse: str, table: TableName) -> dict[str, An
         "reason": None if pause is None else pause.reason,
         "paused_ms": None if pause is None else pause.since_ms,
     }
-
-
-def _name(identifier: Identifier) -> TableName:
-    return (*identifier.namespace.levels, identifier.name)

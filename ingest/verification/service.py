@@ -41,7 +41,7 @@ class VerificationService:
     def request(self, warehouse: str, identifier: Identifier) -> dict[str, Any]:
         """Request that a worker verifies the mirror now."""
         self._schema(warehouse, identifier)
-        self._store.request(warehouse, _name(identifier))
+        self._store.request(warehouse, identifier.parts)
         self._wakeup.wake()
         return self.of_table(warehouse, identifier)
 
@@ -59,15 +59,15 @@ class VerificationService:
             "posted-ms": now_ms(),
             "state": WAITING,
         }
-        self._store.post(warehouse, _name(identifier), reference)
+        self._store.post(warehouse, identifier.parts, reference)
         self._wakeup.wake()
         return self.of_table(warehouse, identifier)
 
     def of_table(self, warehouse: str, identifier: Identifier, *, checksums: bool = False) -> dict[str, Any]:
         schema = self._schema(warehouse, identifier)
-        record = self._store.one(warehouse, _name(identifier))
+        record = self._store.one(warehouse, identifier.parts)
         found = record.found
-        settings = self._tables.one(warehouse, _name(identifier)).settings
+        settings = self._tables.one(warehouse, identifier.parts).settings
         key = key_of_table(settings.key, schema, ())
         added = set(settings.names.values())
         columns = [
@@ -127,10 +127,6 @@ class VerificationService:
         schema = current_schema(orjson.loads(entry.document or b"{}"))
         assert schema is not None
         return schema
-
-
-def _name(identifier: Identifier) -> TableName:
-    return (*identifier.namespace.levels, identifier.name)
 
 
 _CHECKED = (

@@ -90,7 +90,7 @@ class HotRows:
 
         If a publish happens meanwhile, two states would be mixed, so the read is repeated.
         """
-        warehouse, name = access.warehouse.name, (*access.identifier.namespace.levels, access.identifier.name)
+        warehouse, name = access.warehouse.name, access.identifier.parts
         for _ in range(TRIES_MAX):
             landed = self._tables.one(warehouse, name)
             requested = self._row_request(access, landed, key, columns)

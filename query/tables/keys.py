@@ -29,7 +29,7 @@ def settings_of(access: TableAccess) -> TableSettings:
     """Return the ingest settings of the table."""
     if access.landing is None:
         return TableSettings()
-    name = (*access.identifier.namespace.levels, access.identifier.name)
+    name = access.identifier.parts
     return access.landing.one(access.warehouse.name, name).settings
 
 

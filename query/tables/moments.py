@@ -205,7 +205,7 @@ def _require_visible(access: TableAccess | None, token: AtToken, what: str) -> N
         raise Invalid(f"{what}: a token is for one table of the warehouse that gave it out")
     if what == "from":
         raise Invalid("from: a token names no exact moment of the past; send a number, a time or a snapshot")
-    name = (*access.identifier.namespace.levels, access.identifier.name)
+    name = access.identifier.parts
     landed = access.landing.one(access.warehouse.name, name)
     if landed.landed_id < token.journal_id:
         raise Conflict(f"{what}: the changes up to this token are not visible yet; try again in a moment")

@@ -99,7 +99,7 @@ class ServerCatalog(NoopCatalog):
 
     def _opened(self, entry: CatalogEntry) -> Table:
         identifier = self._access.identifier
-        name = (*identifier.namespace.levels, identifier.name)
+        name = identifier.parts
         return Table(name, _metadata(entry), str(entry.metadata_location), self._access.io, self)
 
 

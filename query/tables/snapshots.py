@@ -93,7 +93,7 @@ def _undone(now: TableMoment, target: Snapshot) -> list[Snapshot]:
 def _notice(access: TableAccess) -> str | None:
     if access.landing is None:
         return None
-    name = (*access.identifier.namespace.levels, access.identifier.name)
+    name = access.identifier.parts
     if not access.landing.one(access.warehouse.name, name).landed_id:
         return None
     return (

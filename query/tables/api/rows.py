@@ -106,7 +106,7 @@ async def _fresh(
     if isinstance(found, dict):
         return found
     if found == "wait":
-        table = (*access.identifier.namespace.levels, access.identifier.name)
+        table = access.identifier.parts
         tables = {access.warehouse.name: {table}}
         await Freshness(state.ingest.api).wait_until_fresh(tables, timeout_s)
     return None
