@@ -3,13 +3,13 @@ here.
 
 For each table, a commit loads the current document, checks whether the same commit has landed before, checks
 the requirements, applies the updates and writes the new metadata file. One SQL transaction then updates the
-rows of all tables.
+rows of all tables. CONTRIBUTING.md lists all messages of a 409. The exceptions are:
 
-A commit is refused with 409 in three ways:
-
-    RequirementFailed   a requirement does not hold (catalog/metadata/commit.py)
-    ConcurrentUpdate    another commit changed the row first; services/writes.py retries, then gives up
-    _require_whole      only a part of a repeated multi-table commit has landed
+    RequirementFailed   a requirement does not hold (metadata/commit.py)
+    CommitFailed        a snapshot is older than the table (metadata/snapshots.py); other commits changed the
+                        row first, 20 times (services/writes.py); only a part of a repeated multi-table commit
+                        has landed (`_require_whole`); the commit was not written (`not_committed`)
+    AlreadyExists       a view has the name of a table that the commit creates
 """
 
 from __future__ import annotations
