@@ -6,7 +6,7 @@ from calve.bootstrap import Ingest
 from calve.settings import Settings
 from catalog.services.catalog import Catalog
 from ingest.store.mirrors import Mirrors
-from ingest.verification.jobs import InTurn, VerificationJobs
+from ingest.verification.jobs import PrioritizedJobs, VerificationJobs
 from ingest.verification.service import VerificationService
 from ingest.verification.store import Verifications
 from maintenance.policies import Policies
@@ -24,7 +24,9 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
     maintenance = Maintenance(catalog, store, policies, rounds, is_on=settings.maintenance, rows=rows)
     if ingest is not None:
         verification = open_verification(settings, catalog, ingest)
-        ingest.job_service.maintenance = InTurn([verification.due, maintenance.jobs, verification.due.idle])
+        ingest.job_service.maintenance = PrioritizedJobs(
+            [verification.due, maintenance.jobs, verification.due.idle]
+        )
         ingest.landing_status.verification = verification.of_warehouse
         maintenance.verification = verification
     return maintenance

@@ -77,14 +77,16 @@ def _is_telling(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Contradiction:
     """The right key, if the evidence is complete; otherwise only the reason against the guess."""
 
     reason: str
     key: tuple[str, ...] = ()
 
 
-def judge(guess: Sequence[str], evidence: Evidence, columns: Collection[str]) -> Verdict | None:
+def find_contradiction(
+    guess: Sequence[str], evidence: Evidence, columns: Collection[str]
+) -> Contradiction | None:
     """Return None while nothing contradicts the guess. `columns` are the columns of the table."""
     if not evidence.clash_count:
         return None
@@ -95,9 +97,9 @@ def judge(guess: Sequence[str], evidence: Evidence, columns: Collection[str]) ->
     tells_apart = all(set(differing) & set(found) for differing in evidence.clashes)
     if set(found) > set(guess) and tells_apart:
         key = (*(name for name in found if name not in guess), *guess)
-        return Verdict(f"evidence: {clash_text}; {evidence.deletes} deletes name {', '.join(key)}", key)
+        return Contradiction(f"evidence: {clash_text}; {evidence.deletes} deletes name {', '.join(key)}", key)
     example = ", ".join(evidence.clashes[0]) if evidence.clashes else ""
-    return Verdict(
+    return Contradiction(
         f"{clash_text}, with other values of {example}: it is probably not the key. Set the key with "
         "PUT /lake/v1/{warehouse}/namespaces/{namespace}/tables/{table}/ingest, and the mirror is rebuilt"
     )

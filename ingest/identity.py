@@ -24,12 +24,12 @@ from ingest.change import Change, Row, original_of, position_of
 _COUNTED = re.compile(r"~@[0-9a-f]+$")
 
 
-def counted(identity: str, number: int | str) -> str:
+def numbered_identity(identity: str, number: int | str) -> str:
     """Return an identity with a part that is used only if the table has no key."""
     return f"{identity}~@{number}"
 
 
-def uncounted(identity: str) -> str:
+def plain_identity(identity: str) -> str:
     """Return the identity of an event of a table with a key."""
     return _COUNTED.sub("", identity)
 
@@ -53,7 +53,7 @@ def _is_same(one: object, other: object) -> bool:
     return one == other or str(one) == str(other)
 
 
-def halves(change: Change, key: Sequence[str], fallback_id: str) -> tuple[Change, ...]:
+def split_key_change(change: Change, key: Sequence[str], fallback_id: str) -> tuple[Change, ...]:
     """Return the change itself, or its delete and its insert if it changes the key. `fallback_id` identifies
     an event that has neither identity nor number.
     """

@@ -28,7 +28,7 @@ from pyspark import SparkContext, TaskContext
 from spark_jobs.data_files import Writer, field_of, file_io, key_mark, read_rows, without_extension
 from spark_jobs.key_files import KeyFiles, encode
 from spark_jobs.messages import CHANGE_COLUMNS, STAGED, BadJob, ItemResult, TableJob, WorkItem
-from spark_jobs.replay import ROW_NUMBER, keyed, replayed, without_key
+from spark_jobs.replay import ROW_NUMBER, keyed, missing_key_reason, replayed
 from spark_jobs.table_state import NotServed, TableStates, check_key
 
 KIND = "rebuild"
@@ -67,13 +67,13 @@ def write(
     read = context.accumulator(0)
     watch("changes-read", lambda: read.value)
 
-    def deal_part(part: Part) -> Iterator[tuple[int, bytes]]:
-        for bucket, count, text in deal(item, part):
+    def read_part(part: Part) -> Iterator[tuple[int, bytes]]:
+        for bucket, count, text in rows_by_bucket(item, part):
             read.add(count)
             yield bucket, text
 
-    dealt = context.parallelize(parts, len(parts)).flatMap(deal_part)
-    grouped = dealt.groupByKey(buckets, partitionFunc=int)
+    bucketed = context.parallelize(parts, len(parts)).flatMap(read_part)
+    grouped = bucketed.groupByKey(buckets, partitionFunc=int)
     return grouped.map(partial(_build_pair, item)).collect()
 
 
@@ -95,7 +95,7 @@ def _parts(metadata: TableMetadata, io: FileIO) -> tuple[list[Part], int]:
 # -- the first stage
 
 
-def deal(item: WorkItem, part: Part) -> Iterator[tuple[int, int, bytes]]:
+def rows_by_bucket(item: WorkItem, part: Part) -> Iterator[tuple[int, int, bytes]]:
     """Group the rows of a file by bucket, as Arrow IPC, each with the number of rows that were read for it.
     Every bucket gets all truncates.
     """
@@ -110,7 +110,7 @@ def deal(item: WorkItem, part: Part) -> Iterator[tuple[int, int, bytes]]:
         row_numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
         first += rows.num_rows
         given = keyed(rows.append_column(ROW_NUMBER, row_numbers), item.job)
-        missing = without_key(given, item.job)
+        missing = missing_key_reason(given, item.job)
         if missing is not None:
             raise BadJob(missing)
         counted = rows.num_rows

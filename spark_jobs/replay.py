@@ -46,7 +46,7 @@ def keyed(rows: pa.Table, job: TableJob) -> pa.Table:
     return _with_moves(rows, before, job) if job.rekeyed and before else rows
 
 
-def without_key(rows: pa.Table, job: TableJob) -> str | None:
+def missing_key_reason(rows: pa.Table, job: TableJob) -> str | None:
     """Return why the mirror cannot be rebuilt from these changes: a change has no key. None if all
     have one.
     """

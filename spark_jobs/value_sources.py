@@ -41,21 +41,21 @@ def sources(
     that is not in the batch is null. `living` are the keys that the mirror has, among those that rows move
     to.
     """
-    walk = _Walk(living, mirror=mirror)
+    states = _RowStates(living, mirror=mirror)
     for row, operation in enumerate(operations):
         transaction = transactions[row] if transactions is not None else None
         if operation == "truncate":
-            walk.empty()
+            states.truncate()
         elif operation == "delete":
-            walk.bury(row, keys[row], transaction)
+            states.delete(row, keys[row], transaction)
         else:
             missing = absent[row]
             if missing:
-                walk.complete(row, keys[row], roots[row], missing)
+                states.complete(row, keys[row], roots[row], missing)
             if roots[row] is not None and transaction is not None:
-                walk.hide(row, keys[row], transaction)
-            walk.live[keys[row]] = row
-    return walk.found
+                states.move(row, keys[row], transaction)
+            states.live[keys[row]] = row
+    return states.found
 
 
 class _Unseen:
@@ -66,7 +66,7 @@ _UNSEEN = _Unseen()
 _State = int | _Unseen | None  # the event that last wrote the row; None if the row was deleted
 
 
-class _Walk:
+class _RowStates:
     """The state of each row while the events are applied in order."""
 
     def __init__(self, living: frozenset[Key], *, mirror: bool) -> None:
@@ -75,24 +75,24 @@ class _Walk:
         self._hidden: dict[tuple[Key, Transaction], list[tuple[_State, int]]] = {}
         self._left: dict[Key, _State] = {}  # the hidden row that the previous event deleted
         self.found = Sources()
-        self._buried: dict[Key, _State] = {}
+        self._deleted: dict[Key, _State] = {}
         self._base_of: dict[Key, int] = {}
         self._completed: dict[int, dict[str, int | None]] = {}
         self._unseen: _State = _UNSEEN if mirror else None
 
-    def empty(self) -> None:
+    def truncate(self) -> None:
         self.live.clear()
-        self._buried.clear()
+        self._deleted.clear()
         self._hidden.clear()
         self._unseen = None
 
-    def hide(self, row: int, key: Key, transaction: Transaction) -> None:
+    def move(self, row: int, key: Key, transaction: Transaction) -> None:
         """Move a row to this key. If another row has the key, that row leaves it later in the transaction."""
         state = self.live.get(key, self._unseen)
         if state is not None and (not isinstance(state, _Unseen) or key in self._living):
             self._hidden.setdefault((key, transaction), []).append((state, row))
 
-    def bury(self, row: int, key: Key, transaction: Transaction | None) -> None:
+    def delete(self, row: int, key: Key, transaction: Transaction | None) -> None:
         hidden = self._hidden.get((key, transaction)) if transaction is not None else None
         self._left = {}
         if hidden:
@@ -100,7 +100,7 @@ class _Walk:
             return
         state = self.live.get(key, self._unseen)
         if state is not None:  # deleted twice: keep the row that was there
-            self._buried[key] = state
+            self._deleted[key] = state
         self.live[key] = None
 
     def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class _Walk:
         if root is not None and root in self._left:
             state = self._left[root]
         elif state is None and origin != key:
-            state = self._buried.get(origin)
+            state = self._deleted.get(origin)
         source = self._base(origin) if isinstance(state, _Unseen) else state
         known: dict[str, int | None] = self._completed.get(source, {}) if source is not None else {}
         completed = {column: known.get(column, source) for column in missing}

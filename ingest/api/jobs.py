@@ -28,7 +28,7 @@ from catalog.services.commits import TableCommit
 from catalog.services.publishing import publish_commits
 from catalog.shutdown import stopping
 from catalog.store.entries import InTransaction
-from ingest.landing.job_service import JobService, NoSuchJob, Snapshots, TableRef, Work
+from ingest.landing.job_service import CommitSource, JobService, NoSuchJob, Snapshots, TableRef
 from ingest.store.jobs import Job, Jobs
 from ingest.store.mirrors import Snapshot, counted
 
@@ -183,7 +183,7 @@ def publish(
     other 409: a table has changed, nothing was published, and the worker must process the batch again.
     """
     warehouse = _mine(job_service, caller, job, Role.WRITER).warehouse
-    work: Work
+    work: CommitSource
     if body.table_changes is not None and body.transaction is None:
         work = SentCommits([table_commit(change) for change in body.table_changes])
     elif body.transaction is not None and body.table_changes is None:

@@ -43,7 +43,7 @@ from ingest.formats.debezium_position import (
 from ingest.formats.debezium_schema import Block, block_of_envelope
 from ingest.formats.fields import reject
 from ingest.formats.json_body import NotJson, decode, is_sound
-from ingest.identity import counted
+from ingest.identity import numbered_identity
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
@@ -249,14 +249,14 @@ def identity_of(
     if envelope.op == "r":
         found = "/".join([*parts, where.position, fingerprint(envelope.after)])
         moment = _moment(envelope)
-        own = found if moment is None or has_key else counted(found, moment)
+        own = found if moment is None or has_key else numbered_identity(found, moment)
         repeats[own] += 1
         return own if repeats[own] == 1 else f"{own}#{repeats[own]}"
     if where.mark is not None and where.order is None:
         return "/".join([*parts, where.mark])
     if where.mark is not None and where.order is not None:
         found = "/".join([*parts, where.mark, fingerprint(envelope.before, envelope.after)])
-        return found if has_key else counted(found, where.order)
+        return found if has_key else numbered_identity(found, where.order)
     return "/".join([*parts, where.position, fingerprint(envelope.before, envelope.after)])
 
 

@@ -29,7 +29,7 @@ from ingest.change import (
 )
 from ingest.formats import fields as given
 from ingest.formats.sql_types import from_postgres
-from ingest.identity import counted
+from ingest.identity import numbered_identity
 
 _ROW_OPERATIONS: dict[str, Operation] = {
     "insert": "insert",
@@ -276,9 +276,9 @@ class _Reading:
         """
         if _lsn(event.get("lsn")) is None:
             return ""
-        print_ = fingerprint(event)
-        self.seen[print_] += 1
-        return print_ if has_key else counted(print_, f"{self.request}{self.seen[print_]:x}")
+        identity = fingerprint(event)
+        self.seen[identity] += 1
+        return identity if has_key else numbered_identity(identity, f"{self.request}{self.seen[identity]:x}")
 
     def _change(self, index: int, row: RowChange | Refused, context: RequestContext) -> Change:
         if isinstance(row, Refused):

@@ -32,7 +32,7 @@ class Ranges:
     def spans(self) -> list[NumberRange]:
         return list(zip(self._firsts, self._lasts, strict=True))
 
-    def take_span(self, first: int, last: int) -> bool:
+    def add_span(self, first: int, last: int) -> bool:
         """Add the interval. Returns False, and adds nothing, if any of it was known."""
         firsts, lasts = self._firsts, self._lasts
         at = bisect_right(firsts, last)
@@ -56,9 +56,9 @@ class Ranges:
         """Add the numbers. Returns the indexes of those that were known."""
         repeated = []
         for start, end in runs(numbers):
-            if not self.take_span(numbers[start], numbers[end - 1]):
+            if not self.add_span(numbers[start], numbers[end - 1]):
                 repeated += [
-                    index for index in range(start, end) if not self.take_span(numbers[index], numbers[index])
+                    index for index in range(start, end) if not self.add_span(numbers[index], numbers[index])
                 ]
         return repeated
 

@@ -157,7 +157,7 @@ class BatchCutter:
         left_ms = max(0, self._given.freshness_ms - round(self._job_ms))
         return replace(self._given, freshness_ms=left_ms)
 
-    def took(self, job_ms: float) -> None:
+    def record_duration(self, job_ms: float) -> None:
         """Record the time from the cut of a batch to its publish."""
         self._job_ms += JOB_SHARE * (job_ms - self._job_ms)
 
@@ -281,7 +281,7 @@ class BatchCutter:
             return None
         return BatchRange(job_id, warehouse, ranges)
 
-    def cut_behind(self, warehouse: str, after: Mapping[TableName, int]) -> BatchRange | None:
+    def cut_next(self, warehouse: str, after: Mapping[TableName, int]) -> BatchRange | None:
         """Return what waits after a batch that is being landed, up to `after`, once it is enough for its own
         batch. Claims nothing. The head is read first, as in `cut`.
         """

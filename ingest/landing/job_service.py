@@ -99,7 +99,7 @@ class JobService:
         """Return the next job for this worker, if there is one: a batch with the tables that it writes to,
         else another job. A worker sets `maintenance` to `also` or `only` to get maintenance jobs.
         """
-        self._notice(worker, about)
+        self._record_worker(worker, about)
         maintains = about.get("maintenance")
         job = self._rebuild(worker, warehouses, principal) if about.get("rebuilds") else None
         # Batches go first. But a table that always has one would never be maintained.
@@ -123,7 +123,7 @@ class JobService:
         return job
 
     def _batch(self, worker: str, warehouses: Collection[str], principal: str) -> dict[str, Any] | None:
-        job = self._take_over(worker, warehouses)
+        job = self._lease_due(worker, warehouses)
         if job is None:
             # One query for all warehouses: most of them have nothing to land most of the time.
             pending = self._journal.warehouses()
@@ -151,12 +151,12 @@ class JobService:
         left_s = min(due_s, default=float("inf")) - time.monotonic()
         return min(max(left_s, 0.0), PAUSE_S_MAX)
 
-    def _notice(self, worker: str, about: dict[str, Any]) -> None:
+    def _record_worker(self, worker: str, about: dict[str, Any]) -> None:
         if time.monotonic() - self._seen_s.get(worker, -SEEN_EVERY_S) >= SEEN_EVERY_S:
             self._seen_s[worker] = time.monotonic()
             self._jobs.seen(worker, about)
 
-    def _take_over(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+    def _lease_due(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
         for job_id, epoch, state in self._jobs.due():
             if state == "staging":
                 self._jobs.forget(job_id, epoch)  # its process has ended; the journal has the changes
@@ -203,7 +203,7 @@ class JobService:
             self._journal.dead_letters.discard(job_id)
 
     def publish(
-        self, job_id: str, epoch: int, work: Work, principal: str, metrics: dict[str, Any]
+        self, job_id: str, epoch: int, work: CommitSource, principal: str, metrics: dict[str, Any]
     ) -> int | None:
         """Make the batch visible and end its job. Returns the number. A repeat returns the same."""
         job = self.get(job_id)
@@ -251,7 +251,7 @@ class JobService:
         self._staging.prestaging.ended(job_id)
         self._metrics.published(landing.steps, metrics)
         if landing.steps and not rebuilt:
-            self._cutter.took(time.time_ns() // 1_000_000 - job.created_ms)
+            self._cutter.record_duration(time.time_ns() // 1_000_000 - job.created_ms)
         self._after(job, landing)
         return number
 
@@ -377,7 +377,7 @@ TableRef = tuple[tuple[str, ...], str]  # namespace and name of a table
 Snapshots = Mapping[TableRef, int | None]
 
 
-class Work(Protocol):
+class CommitSource(Protocol):
     def snapshots(self, catalog: Catalog, warehouse: str) -> Snapshots:
         """The current snapshot of each table after the publish."""
         ...

@@ -265,7 +265,7 @@ class JobStaging:
         if self.prestaging.waiting is not None:
             return
         for running in self.prestaging.running(warehouses):
-            batch_range = self._cutter.cut_behind(
+            batch_range = self._cutter.cut_next(
                 running.warehouse, {t: s.to_id for t, s in running.steps.items()}
             )
             if batch_range is None:

@@ -17,7 +17,6 @@ from ingest.identity import (
     JournalPosition,
     Key,
     after_loads,
-    halves,
     in_order,
     is_guess,
     is_late,
@@ -25,7 +24,8 @@ from ingest.identity import (
     key_changes,
     load_key,
     old_key,
-    uncounted,
+    plain_identity,
+    split_key_change,
     watermarks,
     without_repeats,
 )
@@ -329,7 +329,7 @@ def _name_sources(changes: Sequence[Change]) -> None:
 def _leave_counts_out(changes: Sequence[Change]) -> None:
     for change in changes:
         if change.identity:
-            change.identity = uncounted(change.identity)
+            change.identity = plain_identity(change.identity)
 
 
 def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[int, str], bool]:
@@ -355,7 +355,7 @@ def _pieces(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange
     return [
         ArrivedChange(item.journal_id, item.ordinal, half)
         for item in kept
-        for half in halves(item.change, key, _event_id(item))
+        for half in split_key_change(item.change, key, _event_id(item))
     ]
 
 

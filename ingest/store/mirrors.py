@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from catalog.store.database import Database
 from ingest.change import TableName
-from ingest.evidence import Evidence, judge
+from ingest.evidence import Evidence, find_contradiction
 from ingest.identity import Key, is_guess
 from ingest.store.schema import landing_mirrors, landing_tables
 from ingest.store.tables import TableAdvance, key_of, name_of
@@ -224,18 +224,20 @@ def _key_evidence(
     clashed = Evidence.of({"clashes": clashes.get("differing", ()), "clash-count": clashes.get("count", 0)})
     evidence = before + Evidence.of(step.evidence or {}) + clashed
     values: dict[str, Any] = {"evidence": orjson.dumps(evidence.as_json()).decode()}
-    verdict = judge(step.key, evidence, step.columns)
-    if verdict is None:
+    contradiction = find_contradiction(step.key, evidence, step.columns)
+    if contradiction is None:
         return values
-    if not verdict.key:
-        return values | {"doubt": verdict.reason}
+    if not contradiction.key:
+        return values | {"doubt": contradiction.reason}
     if gap is not None:
-        return values | {"doubt": f"{verdict.reason}. It cannot be rebuilt from its changes table: {gap}"}
+        return values | {
+            "doubt": f"{contradiction.reason}. It cannot be rebuilt from its changes table: {gap}"
+        }
     return values | {
-        "key_history": orjson.dumps((*keys, verdict.key)).decode(),
-        "key_reason": verdict.reason,
-        "doubt": verdict.reason,
-        "rebuild": verdict.reason,
+        "key_history": orjson.dumps((*keys, contradiction.key)).decode(),
+        "key_reason": contradiction.reason,
+        "doubt": contradiction.reason,
+        "rebuild": contradiction.reason,
         "is_needed": True,
         "requested_ms": _now_ms(),
         "rebuild_error": None,

@@ -40,7 +40,7 @@ NO_CHANGES = "the table has no changes table: set its mode to mirror+changes"
 NOTHING_LANDED = "nothing has landed in the table"
 
 
-class InTurn:
+class PrioritizedJobs:
     """Several kinds of jobs, in the order of their priority."""
 
     def __init__(self, kinds: Iterable[OtherJobs]) -> None:

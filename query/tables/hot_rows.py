@@ -37,7 +37,7 @@ TABLES_MAX = 256
 KEY_TYPES = ("int", "long", "string")
 
 Bases = Callable[[pa.Table, list[str]], pa.Table]
-Elsewhere = Literal["published", "wait"]  # read the published table now, or wait for the next publish
+Fallback = Literal["published", "wait"]  # read the published table now, or wait for the next publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class HotRows:
         self._pending = PendingChanges(journal)
         self._known: dict[tuple[str, TableName], _Table] = {}
 
-    def load_row(self, access: TableAccess, key: str, columns: str | None) -> dict[str, Any] | Elsewhere:
+    def load_row(self, access: TableAccess, key: str, columns: str | None) -> dict[str, Any] | Fallback:
         """Return the row as of a moment between the request and the response, or where to read it.
 
         If a publish happens meanwhile, two states would be mixed, so the read is repeated.
@@ -138,7 +138,7 @@ class HotRows:
         self._known[where] = known
         return known
 
-    def _load(self, requested: _Row) -> dict[str, Any] | Elsewhere:
+    def _load(self, requested: _Row) -> dict[str, Any] | Fallback:
         warehouse, landed, types = (
             requested.access.warehouse.name,
             requested.landed,
@@ -187,7 +187,7 @@ def _old_rows(requested: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table
     return pa.concat_tables(found)
 
 
-def _answer(requested: _Row, folded: FoldedRows, token: str) -> dict[str, Any] | Elsewhere:
+def _answer(requested: _Row, folded: FoldedRows, token: str) -> dict[str, Any] | Fallback:
     """Return the response for the row of the key. The folded rows may include other keys."""
     keys = zip(*(folded.rows.column(name).to_pylist() for name in requested.key), strict=True)
     index = next((at for at, key in enumerate(keys) if key == tuple(requested.key.values())), None)

@@ -153,7 +153,7 @@ def test_a_transaction_that_arrives_while_a_batch_is_cut_behind_another_is_not_s
     transaction(bench.journal, "before", A)
     Interruption(bench.journal, monkeypatch, number, lambda: transaction(bench.journal, "both", A, B))
     after = {table: end for table, (_, end) in running.ranges.items()}
-    behind = bench.cutter.cut_behind(WAREHOUSE, after)
+    behind = bench.cutter.cut_next(WAREHOUSE, after)
     monkeypatch.undo()
     assert behind is None or bench.transactions(behind)["both"] in (0, 2)
 

@@ -286,10 +286,10 @@ def test_a_batch_is_cut_so_early_that_it_is_visible_in_time(opened: Opened) -> N
     cutter = ingest.cutter
     target_ms = cutter._given.freshness_ms
     for _ in range(50):
-        cutter.took(300)
+        cutter.record_duration(300)
     assert cutter.thresholds.freshness_ms == target_ms - 300
     for _ in range(50):
-        cutter.took(60_000)
+        cutter.record_duration(60_000)
     assert cutter.thresholds.freshness_ms == 0
 
 

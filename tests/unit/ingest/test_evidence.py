@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingest.change import Change
-from ingest.evidence import Evidence, judge, of_changes
+from ingest.evidence import Evidence, find_contradiction, of_changes
 from ingest.identity import GUESS, PRODUCER, SETTING, TABLE, Key, reasoned_key
 
 COLUMNS = ("tenant", "id", "name", "note")
@@ -24,14 +24,16 @@ def by_key(tenant: str, number: int) -> dict[str, Any]:
 
 
 def test_without_a_clash_a_guess_stands() -> None:
-    assert judge(("id",), deletes(*(by_key("t", n) for n in range(5))), COLUMNS) is None
+    assert find_contradiction(("id",), deletes(*(by_key("t", n) for n in range(5))), COLUMNS) is None
 
 
 def test_deletes_that_name_more_columns_tell_the_key() -> None:
-    verdict = judge(("id",), CLASH + deletes(by_key("a", 0), by_key("b", 1), by_key("b", 2)), COLUMNS)
-    assert verdict is not None
-    assert verdict.key == ("tenant", "id")
-    assert verdict.reason.startswith("evidence: ")
+    contradiction = find_contradiction(
+        ("id",), CLASH + deletes(by_key("a", 0), by_key("b", 1), by_key("b", 2)), COLUMNS
+    )
+    assert contradiction is not None
+    assert contradiction.key == ("tenant", "id")
+    assert contradiction.reason.startswith("evidence: ")
 
 
 @pytest.mark.parametrize(
@@ -54,17 +56,17 @@ def test_deletes_that_name_more_columns_tell_the_key() -> None:
     ],
 )
 def test_evidence_that_is_not_complete_is_a_doubt(evidence: Evidence) -> None:
-    verdict = judge(("id",), CLASH + evidence, COLUMNS)
-    assert verdict is not None
-    assert verdict.key == ()
-    assert "Set the key" in verdict.reason
+    contradiction = find_contradiction(("id",), CLASH + evidence, COLUMNS)
+    assert contradiction is not None
+    assert contradiction.key == ()
+    assert "Set the key" in contradiction.reason
 
 
 def test_a_key_that_does_not_tell_the_clashing_rows_apart_is_not_believed() -> None:
     clash = Evidence(clashes=(("name",),), clash_count=1)
-    verdict = judge(("id",), clash + deletes(*(by_key("a", n) for n in range(5))), COLUMNS)
-    assert verdict is not None
-    assert verdict.key == ()
+    contradiction = find_contradiction(("id",), clash + deletes(*(by_key("a", n) for n in range(5))), COLUMNS)
+    assert contradiction is not None
+    assert contradiction.key == ()
 
 
 def test_evidence_is_kept_as_json() -> None:

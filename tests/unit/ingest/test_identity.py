@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.change import Change
-from ingest.identity import halves, old_key
+from ingest.identity import old_key, split_key_change
 from ingest.journal.encoded_request import Run, in_epoch, runs_of
 from ingest.journal.sources import Hold, SourceState, assign, begin_epoch
 
@@ -120,6 +120,6 @@ def test_the_old_key_of_an_update(
 ) -> None:
     change = Change(0, ("t",), "update", before, after_, number=7, source="s", position="p")
     assert old_key(change, ["id"]) == found
-    pieces = halves(change, ["id"], "3.0")
+    pieces = split_key_change(change, ["id"], "3.0")
     assert [piece.operation for piece in pieces] == (["delete", "insert"] if found else ["update"])
     assert {piece.position for piece in pieces} == {"p"}

@@ -15,7 +15,7 @@ from spark_jobs import rebuild
 from spark_jobs.fold import BASE, fold
 from spark_jobs.late import past_from
 from spark_jobs.messages import STAGED, BadJob, KeyFileSettings, TableJob, TableState, WorkItem
-from spark_jobs.replay import ROW_NUMBER, keyed, replayed, without_key
+from spark_jobs.replay import ROW_NUMBER, keyed, missing_key_reason, replayed
 from tests.clients.pipeline_events import Event, at, delete, insert, moved, truncate, update
 from tests.clients.pipeline_model import Model
 from tests.clients.pipeline_random import COLUMNS, RandomChanges
@@ -87,7 +87,7 @@ class Changes:
         changes = self._all()
         changes = changes.append_column(ROW_NUMBER, pa.array(range(changes.num_rows), pa.int64()))
         given = keyed(changes, job)
-        reason = without_key(given, job)
+        reason = missing_key_reason(given, job)
         if reason is not None:
             raise BadJob(reason)
         # The order of the rows in the table does not matter.
@@ -199,7 +199,7 @@ def test_files_of_a_rebuild(tmp_path: Path, seed: int) -> None:
     )
     buckets: dict[int, list[bytes]] = {}
     for part in enumerate(table.changes_files):
-        for bucket, _, text in rebuild.deal(item, part):
+        for bucket, _, text in rebuild.rows_by_bucket(item, part):
             buckets.setdefault(bucket, []).append(text)
     table.commit([rebuild.build(item, bucket, texts) for bucket, texts in buckets.items()])
     assert table.rows() == table.model.mirror

@@ -54,8 +54,8 @@ def test_runs_are_stretches_that_count_up(numbers: list[int]) -> None:
 
 def test_a_span_of_which_a_part_is_known_is_not_taken() -> None:
     ranges = Ranges([(1, 3), (10, 12)])
-    assert not ranges.take_span(3, 5)
-    assert not ranges.take_span(0, 20)
+    assert not ranges.add_span(3, 5)
+    assert not ranges.add_span(0, 20)
     assert ranges.spans() == [(1, 3), (10, 12)]
-    assert ranges.take_span(4, 9)
+    assert ranges.add_span(4, 9)
     assert ranges.spans() == [(1, 12)]
