@@ -194,13 +194,13 @@ class Settings(BaseSettings):
             if data["database"].startswith("sqlite:")
             else data["database"]
         ),
-        "Where acknowledged changes are kept until they land; an SQLite file of its own, or the database.",
+        "Where acknowledged changes are kept until they land; a separate SQLite file, or the database.",
         repr=False,  # may hold a password
     )
     buffer_bytes_max: int = Field(
         128 * 2**20,
         ge=2**16,
-        description="Stored bytes that may wait in the journal; then producers are told to wait.",
+        description="Stored bytes that may wait in the journal; then requests are refused with 429.",
     )
     fallback_bytes_max: int = Field(
         64 * 2**20, ge=0, description="Further bytes for producers of the highest priority."
