@@ -108,7 +108,7 @@ def test_data_frames(lake: Lake) -> None:
     assert b"".join(lake.stream("SELECT 1 AS n", format="csv")) == b"n\r\n1\r\n"
 
 
-def test_writes_land_once_although_answers_are_lost(stack: Stack, namespace: str) -> None:
+def test_writes_land_once_although_responses_are_lost(stack: Stack, namespace: str) -> None:
     transport = LosesAnswers()
     with calve.connect(stack.url, transport=transport) as lake:
         table = f"{namespace}.orders"
@@ -124,12 +124,12 @@ def test_writes_land_once_although_answers_are_lost(stack: Stack, namespace: str
         assert pending(lake, table) == 5
 
 
-def test_a_write_that_nothing_of_can_be_used(lake: Lake, namespace: str) -> None:
+def test_a_write_without_a_usable_row(lake: Lake, namespace: str) -> None:
     with pytest.raises(errors.InvalidRequest):
         lake.write(f"{namespace}.orders", {"operation": "insert", "after": {"id": 1}, "timestamp": "now"})
 
 
-def test_a_flush_without_a_worker_says_that_it_waits(lake: Lake, namespace: str) -> None:
+def test_a_flush_without_a_worker_reports_that_it_waits(lake: Lake, namespace: str) -> None:
     token = lake.write(f"{namespace}.orders", [{"id": 1}]).token
     assert token.startswith("main:")
     assert lake.flush([f"{namespace}.orders"], timeout_s=0.2)["committed"] is False

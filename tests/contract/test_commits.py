@@ -139,7 +139,7 @@ def test_a_commit_of_which_a_part_has_landed_is_a_conflict(stacks: Stacks, lande
             assert have == alone
 
 
-def test_a_commit_that_landed_whole_is_answered_again_whatever_came_later(rest: Rest, namespace: str) -> None:
+def test_a_repeat_of_a_landed_commit_succeeds_after_later_commits(rest: Rest, namespace: str) -> None:
     """The snapshot of one table is expired, a property of another is set anew: the commit did happen."""
     rest.create(namespace, "c")
     bodies = {table: append_body(rest.load(namespace, table)["metadata"]) for table in ("a", "b")}
@@ -159,9 +159,7 @@ def test_a_commit_that_landed_whole_is_answered_again_whatever_came_later(rest: 
     assert rest.load(namespace, "c")["metadata"]["properties"]["x"] == "2"
 
 
-def test_a_property_beside_a_snapshot_that_landed_alone_is_not_taken_for_done(
-    rest: Rest, namespace: str
-) -> None:
+def test_a_commit_is_not_a_repeat_if_only_its_snapshot_has_landed(rest: Rest, namespace: str) -> None:
     body = append_body(rest.load(namespace, "a")["metadata"])
     assert rest.commit(namespace, "a", body).status_code == 200
     owner = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"owner": "me"}}]}
@@ -179,7 +177,7 @@ def test_a_property_beside_a_snapshot_that_landed_alone_is_not_taken_for_done(
         assert rest.call("POST", rest.path("transactions/commit"), json=changes).status_code == 409
 
 
-def test_an_unknown_update_or_requirement_is_refused_whole(rest: Rest, namespace: str) -> None:
+def test_a_commit_with_an_unknown_update_or_requirement_is_refused(rest: Rest, namespace: str) -> None:
     known = {"action": "set-properties", "updates": {"x": "1"}}
     for body in (
         {"requirements": [], "updates": [known, {"action": "explode"}]},

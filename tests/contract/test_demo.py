@@ -40,7 +40,7 @@ def pending(url: str) -> int:
     return sum(table["pending-events"] for table in tables.values())
 
 
-def test_without_a_worker_it_says_so(server: CalveServer) -> None:
+def test_the_demo_reports_a_missing_worker(server: CalveServer) -> None:
     output, errors = demo(server.url, "--seconds", "2").communicate(timeout=120)
     lines = output.splitlines()
     assert lines[0] == f"Sending 40 changes a second to {server.url}"
@@ -90,7 +90,7 @@ def test_without_a_server_it_names_the_command() -> None:
     )
 
 
-def test_without_a_token_it_asks_for_one(tmp_path: Path) -> None:
+def test_the_demo_says_that_a_token_is_needed(tmp_path: Path) -> None:
     with CalveServer.started(tmp_path, {"CALVE_AUTH": "tokens"}) as server:
         running = demo(server.url)
         _, errors = running.communicate(timeout=60)

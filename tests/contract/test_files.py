@@ -127,7 +127,7 @@ def test_exists_is_about_files(storage: StorageRoot) -> None:
     assert not storage.files.exists(storage.at("a"))
 
 
-def test_delete_takes_exactly_what_is_named(storage: StorageRoot) -> None:
+def test_delete_removes_exactly_the_named_files(storage: StorageRoot) -> None:
     for name in ("t/1", "t/2", "t2/1", "t/sub/1"):
         storage.files.create(storage.at(name), b"")
     gone = [storage.at("t/1"), storage.at("t/never"), storage.at("elsewhere/never"), storage.at("t/1")]
@@ -136,7 +136,7 @@ def test_delete_takes_exactly_what_is_named(storage: StorageRoot) -> None:
     assert storage.files.delete([]) == 0
 
 
-def test_delete_never_takes_a_directory(storage: StorageRoot) -> None:
+def test_delete_never_removes_a_directory(storage: StorageRoot) -> None:
     storage.files.create(storage.at("t/metadata/1.json"), b"")
     storage.files.make_directory(storage.at("empty"))
     storage.files.delete([storage.at("t"), storage.at("t/metadata"), storage.at("empty")])
@@ -144,7 +144,7 @@ def test_delete_never_takes_a_directory(storage: StorageRoot) -> None:
     assert storage.name == "s3" or (storage.folder / "empty").is_dir()
 
 
-def test_delete_takes_more_than_one_request_can_name(storage: StorageRoot) -> None:
+def test_delete_splits_long_lists_into_requests(storage: StorageRoot) -> None:
     storage.folder.mkdir(parents=True, exist_ok=True)
     names = [f"{number:04}.parquet" for number in range(2_345)]
     for name in names:
@@ -187,7 +187,7 @@ def test_a_probe_leaves_nothing(storage: StorageRoot) -> None:
     assert storage.found() == set()
 
 
-def test_a_probe_says_why_not(storage: StorageRoot) -> None:
+def test_a_failed_probe_has_a_reason(storage: StorageRoot) -> None:
     if storage.name == "file":
         (storage.folder / "plain").write_text("a file where a folder is needed")
         root, reason = storage.at("plain/root"), "not a directory"
@@ -206,7 +206,7 @@ def test_what_others_wrote_is_settled(storage: StorageRoot) -> None:
 
 
 @pytest.mark.parametrize("name", LITERAL_NAMES)
-def test_files_that_nobody_has_written_to_since(storage: StorageRoot, name: str) -> None:
+def test_files_that_have_not_changed_since_a_time(storage: StorageRoot, name: str) -> None:
     begun_ms = time.time_ns() // 1_000_000
     storage.files.create(storage.at(f"staged/{name}"), b"data")
     storage.files.create(storage.at("staged-not/1"), b"data")

@@ -200,7 +200,7 @@ def test_a_dropped_table_comes_back(rest: Rest) -> None:
     assert rest.lake("POST", f"main/dropped/{found['id']}/undrop").status_code == 404
 
 
-def test_a_place_is_free_when_its_table_is_dropped_and_undrop_asks_for_it_again(rest: Rest) -> None:
+def test_a_location_is_free_after_a_drop_and_undrop_claims_it_again(rest: Rest) -> None:
     namespace = rest.fresh_namespace()
     location = rest.create(namespace, "t")["metadata"]["location"]
     body = {"name": "u", "schema": SCHEMA, "location": location}
@@ -216,7 +216,7 @@ def test_a_place_is_free_when_its_table_is_dropped_and_undrop_asks_for_it_again(
     rest.append(namespace, "t")
 
 
-def test_a_protected_table_refuses_to_go(rest: Rest) -> None:
+def test_a_protected_table_cannot_be_dropped(rest: Rest) -> None:
     namespace = rest.fresh_namespace()
     made = rest.create(namespace, "t")
     flag = f"main/namespaces/{namespace}/tables/t/protection"
@@ -235,7 +235,7 @@ def test_a_protected_table_refuses_to_go(rest: Rest) -> None:
     assert rest.call("DELETE", rest.table_path(namespace, "t")).status_code == 204
 
 
-def test_a_protected_table_refuses_to_go_in_a_transaction_too(rest: Rest) -> None:
+def test_a_protected_table_cannot_be_dropped_in_a_transaction(rest: Rest) -> None:
     namespace = rest.fresh_namespace()
     made = rest.create(namespace, "t")
     name = f"t-{namespace}"

@@ -22,7 +22,7 @@ def properties_of(rest: Rest, namespace: str | list[str]) -> dict[str, str]:
     return found
 
 
-def test_a_namespace_without_a_location_answers_a_default_one(stack: Stack, rest: Rest) -> None:
+def test_a_namespace_without_a_location_has_a_default_one(stack: Stack, rest: Rest) -> None:
     """As Iceberg's JDBC catalog does. An engine may send none, or a body without properties."""
     name = f"ns-{uuid.uuid4().hex[:8]}"
     made = rest.ok("POST", rest.path("namespaces"), json={"namespace": [name]})

@@ -115,7 +115,7 @@ def test_operation_is_consistent(operation: Operation) -> None:
     assert "409" in operation.description["responses"] or not operation.writes
 
 
-def test_idempotency_keys_are_taken_where_the_spec_says() -> None:
+def test_idempotency_keys_are_accepted_where_the_spec_declares_them() -> None:
     without = {operation.id for operation in OPERATIONS if operation.method in ("POST", "DELETE")} - {
         operation.id for operation in OPERATIONS if operation.takes_key
     }

@@ -193,7 +193,7 @@ def test_without_a_token_the_answer_is_401(closed: CalveServer, operation: Opera
     case.validate_response(answer, checks=CHECKS)
 
 
-def test_the_caller_is_judged_before_the_body(closed: CalveServer) -> None:
+def test_the_caller_is_checked_before_the_body(closed: CalveServer) -> None:
     with_body = [operation for operation in SECURED if operation.request_schema is not None]
     for operation in with_body:
         path = operation.path.format(**{name: NAMES[name] for name in operation.path_parameters})

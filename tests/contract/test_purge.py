@@ -63,7 +63,9 @@ def document(storage: StorageRoot, table: Table) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_exactly_the_files_of_the_table_vanish(storage: StorageRoot, lake: Catalog, version: str) -> None:
+def test_purge_deletes_exactly_the_files_of_the_table(
+    storage: StorageRoot, lake: Catalog, version: str
+) -> None:
     other = lake.create_table("ns.other", SCHEMA)
     other.append(rows("theirs"))
     before = storage.found()
@@ -108,7 +110,7 @@ def test_an_interrupted_purge_is_finished_by_the_next(storage: StorageRoot, lake
     assert storage.found() == set()
 
 
-def test_a_table_with_places_of_its_own(storage: StorageRoot, lake: Catalog) -> None:
+def test_a_table_with_its_own_locations(storage: StorageRoot, lake: Catalog) -> None:
     paths = {
         "write.data.path": storage.at("elsewhere/t-data"),
         "write.metadata.path": storage.at("elsewhere/t-metadata"),

@@ -153,7 +153,7 @@ def test_a_short_purge_is_done_when_the_answer_comes(
     assert (storage.found(), queued(catalog)) == (set(), [])
 
 
-def test_a_stop_lets_go_and_the_next_process_goes_on(
+def test_a_stop_interrupts_a_purge_and_the_next_process_continues(
     catalog: Catalog, storage: StorageRoot, gate: Gate, table: str
 ) -> None:
     gate.open.clear()
@@ -192,7 +192,7 @@ def test_what_another_process_has_is_left_to_it_until_it_is_silent_for_too_long(
     assert not store.renew(held, far_ms)
 
 
-def test_a_storage_that_is_away_is_asked_again(
+def test_an_unavailable_storage_is_retried(
     catalog: Catalog, storage: StorageRoot, gate: Gate, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purge, "RESPONSE_WAIT_S", 60)

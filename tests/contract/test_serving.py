@@ -90,7 +90,7 @@ def test_what_is_printed_for_curl_and_duckdb_works(server: CalveServer) -> None:
         assert ("lake",) in duckdb.execute("SELECT database_name FROM duckdb_databases()").fetchall()
 
 
-def test_it_tells_about_itself(server: CalveServer) -> None:
+def test_health_and_ready_respond(server: CalveServer) -> None:
     assert httpx.get(f"{server.url}/health").status_code == 200
     assert httpx.get(f"{server.url}/ready").status_code == 200
 
@@ -249,7 +249,7 @@ def loaded_libraries(server: CalveServer) -> set[str]:
     return set(re.findall(r"/(libarrow|_duckdb|numpy|pandas)\b[^\n]*\.so", maps))
 
 
-def test_a_server_loads_arrow_and_duckdb_when_it_is_asked_for_rows(tmp_path: Path) -> None:
+def test_a_server_imports_arrow_and_duckdb_with_the_first_request_for_rows(tmp_path: Path) -> None:
     with CalveServer.started(tmp_path) as server, httpx.Client(base_url=server.url, timeout=120) as client:
         tables = "/v1/main/namespaces/shop/tables"
         schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}

@@ -124,7 +124,7 @@ def test_a_registered_table_comes_back_as_it_was(rest: Rest) -> None:
     rest.append(namespace, "u")
 
 
-def test_unregister_forgets_the_name_and_says_where_the_table_is(rest: Rest) -> None:
+def test_unregister_removes_the_name_and_returns_the_location(rest: Rest) -> None:
     namespace = rest.fresh_namespace()
     made = rest.create(namespace, "t")
     answer = rest.ok("POST", rest.table_path(namespace, "t", "unregister"))
@@ -207,7 +207,7 @@ def test_stage_create_and_overwrite_may_be_null(rest: Rest) -> None:
     assert rest.tables(namespace) == ["t"]
 
 
-def test_a_staged_table_is_nowhere_until_its_commit(rest: Rest) -> None:
+def test_a_staged_table_is_invisible_until_its_commit(rest: Rest) -> None:
     namespace = rest.fresh_namespace()
     staged = rest.create(namespace, "t", **{"stage-create": True})
     assert staged["metadata-location"] is None

@@ -60,7 +60,7 @@ def test_everything_is_published_at_once(rest: Rest, name: str) -> None:
     assert any(entry["name"] == "away" for entry in rest.lake("GET", "main/dropped").json()["dropped"])
 
 
-def test_what_lay_between_is_in_no_log(rest: Rest, name: str) -> None:
+def test_intermediate_snapshots_are_in_no_log(rest: Rest, name: str) -> None:
     namespace = rest.fresh_namespace()
     rest.create(namespace, "t")
     before = rest.append(namespace, "t")
@@ -144,7 +144,7 @@ def test_renames_inside_keep_the_log_of_the_table(rest: Rest, name: str) -> None
         (["t>x", "s>t", "x>s"], {"t": "s", "s": "t"}),
     ],
 )
-def test_names_that_come_back_or_change_hands(
+def test_names_that_are_reused_or_renamed(
     rest: Rest, name: str, renames: list[str], becomes: dict[str, str]
 ) -> None:
     namespace = rest.fresh_namespace()
@@ -179,7 +179,7 @@ def test_a_name_is_open_once_and_may_be_used_again(rest: Rest, name: str) -> Non
     assert rest.publish(name).json()["number"] == rest.head()
 
 
-def test_nothing_gets_in_after_the_end(rest: Rest, name: str) -> None:
+def test_an_aborted_transaction_accepts_no_commit(rest: Rest, name: str) -> None:
     namespace = rest.fresh_namespace()
     made = rest.create(namespace, "t")
     inside = rest.open_transaction(name)

@@ -22,7 +22,7 @@ def name() -> str:
     return f"wh-{uuid.uuid4().hex[:8]}"
 
 
-def test_a_warehouse_stands_alone(rest: Rest, name: str) -> None:
+def test_warehouses_are_independent(rest: Rest, name: str) -> None:
     made = rest.lake("POST", "warehouses", json={"name": name})
     assert made.status_code == 200, made.text
     assert made.json()["root"].endswith(f"-{name}")

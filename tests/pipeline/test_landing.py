@@ -45,7 +45,9 @@ def test_a_producer_can_wait_until_its_changes_are_visible(pipeline: Pipeline, p
     assert pipeline.rows(f"SELECT id, x FROM lake.{space}.t", f"main@{snapshot['number']}") == [(1, "y")]
 
 
-def test_a_bad_row_stops_nobody_and_can_be_fixed_and_replayed(pipeline: Pipeline, produced: Make) -> None:
+def test_a_bad_row_does_not_stop_others_and_can_be_fixed_and_replayed(
+    pipeline: Pipeline, produced: Make
+) -> None:
     space = fresh()
     shop = produced(pipeline, f"shop-{space}")
     table = f"{space}.t"

@@ -121,14 +121,16 @@ class Stream:
         return sum(event["table"] == f"{self.space}.{table}" for event in events)
 
 
-def test_bad_changes_stop_nobody_and_are_loaded_when_they_are_fixed(pipeline: Pipeline, seed: int) -> None:
+def test_bad_changes_do_not_stop_others_and_land_after_a_fix(pipeline: Pipeline, seed: int) -> None:
     prove(pipeline, 3_000, 300, seed)
 
 
 @pytest.mark.proof
 @pytest.mark.xdist_group("pipeline")
 @pytest.mark.parametrize("name", STACKS)
-def test_many_bad_changes_stop_nobody(stacks: Stacks, tmp_path: Path, name: StackName, seed: int) -> None:
+def test_many_bad_changes_do_not_stop_others(
+    stacks: Stacks, tmp_path: Path, name: StackName, seed: int
+) -> None:
     with own_pipeline(stacks, name, tmp_path) as pipeline:
         prove(pipeline, 100_000, 1_000, seed)
 
@@ -239,7 +241,7 @@ def _require_rejects(pipeline: Pipeline, stream: Stream, letters: dict[str, dict
 # -- after-reject: wait
 
 
-def test_later_changes_of_a_row_wait_for_a_bad_one_if_the_owner_wants_that(pipeline: Pipeline) -> None:
+def test_later_changes_of_a_row_wait_for_a_bad_one_by_its_setting(pipeline: Pipeline) -> None:
     space = f"n{uuid.uuid4().hex[:8]}"
     table = f"{space}.t"
     shop = Producer(pipeline.url, f"shop-{space}")

@@ -188,9 +188,7 @@ def test_a_mirror_without_all_its_changes_is_not_rebuilt(pipeline: Pipeline, pro
     assert pipeline.rows(f"SELECT id FROM lake.{table}") == [(2,)]
 
 
-def test_a_mirror_that_others_changed_is_rebuilt_if_its_setting_says_so(
-    pipeline: Pipeline, produced: Make
-) -> None:
+def test_a_mirror_that_others_changed_is_rebuilt_by_its_setting(pipeline: Pipeline, produced: Make) -> None:
     space = fresh()
     shop = produced(pipeline, f"shop-{space}")
     table, rows = f"{space}.t", f"SELECT id, x FROM lake.{space}.t ORDER BY id"
@@ -213,7 +211,9 @@ def test_a_mirror_that_others_changed_is_rebuilt_if_its_setting_says_so(
     assert pipeline.rows(rows) == [(1, "y"), (2, "y"), (3, "z"), (4, "z")]
 
 
-def test_a_mirror_is_made_from_changes_when_a_table_wants_one(pipeline: Pipeline, produced: Make) -> None:
+def test_a_mirror_is_built_from_changes_when_the_mode_requires_one(
+    pipeline: Pipeline, produced: Make
+) -> None:
     space = fresh()
     shop = produced(pipeline, f"shop-{space}")
     table = f"{space}.t"

@@ -79,7 +79,7 @@ def test_the_mirror_follows_a_promoted_mysql_replica(lake: StagingLake) -> None:
     assert (source, state.epoch, len(state.history)) == ("my", 2, 2)
 
 
-def test_a_restored_postgresql_is_held_until_a_person_says_what_it_is(lake: StagingLake) -> None:
+def test_a_restored_postgresql_is_held_until_an_epoch_begins(lake: StagingLake) -> None:
     lake.post(postgres(100, {"id": 1, "name": "a"}, HOUR), key=("id",))
     lake.land()
     restored = postgres(50, {"id": 1, "name": "b"}, 2 * HOUR)
@@ -112,7 +112,7 @@ def test_a_person_may_say_that_the_history_is_the_same(lake: StagingLake) -> Non
     assert lake.call("POST", "/lake/v1/main/sources/nobody/epoch", {}).status_code == 404
 
 
-def test_a_source_that_counts_from_one_again_is_not_taken_for_a_repeat(lake: StagingLake) -> None:
+def test_a_source_that_restarts_at_one_is_not_a_duplicate(lake: StagingLake) -> None:
     for number in (1, 2):
         lake.post(native(number, {"id": number, "name": "a"}, number), source="app", key=("id",))
     again = native(1, {"id": 1, "name": "b"}, 3)

@@ -178,7 +178,7 @@ def test_a_table_that_cannot_be_staged_is_shown_while_others_land(
     assert "stalled" not in status["tables"]["shop.good"]
 
 
-def test_explain_knows_the_settings_of_a_table_that_does_not_exist_yet(opened: Opened) -> None:
+def test_explain_uses_the_settings_of_a_table_that_does_not_exist_yet(opened: Opened) -> None:
     _, ingest = opened
     ingest.tables.set_settings("main", ("shop", "t"), TableSettings(key=("tenant", "id")))
     body = b'[{"op":"c","after":{"id":1,"tenant":2},"source":{"schema":"shop","table":"t"}}]'
@@ -186,7 +186,7 @@ def test_explain_knows_the_settings_of_a_table_that_does_not_exist_yet(opened: O
     assert explained["tables"][0]["key"] == explained["events"][0]["key"] == ["tenant", "id"]
 
 
-def test_what_was_staged_ahead_is_cut_again_if_nobody_can_say_that_it_holds(
+def test_a_prestaged_batch_is_cut_again_if_it_cannot_be_checked(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog, ingest = opened
@@ -238,7 +238,7 @@ def test_an_idle_look_for_a_job_costs_the_same_with_any_number_of_warehouses(
     assert count["queries"] <= 2
 
 
-def test_an_append_wakes_those_who_wait_for_a_job(opened: Opened) -> None:
+def test_an_append_wakes_requests_that_wait_for_a_job(opened: Opened) -> None:
     _, ingest = opened
     wakeup = ingest.job_service.wakeup
     before = wakeup.count

@@ -85,7 +85,7 @@ class Table:
         return str(found["root"])
 
 
-def test_it_is_the_same_as_if_it_had_waited(bench: Bench) -> None:
+def test_a_prestaged_batch_equals_one_that_is_staged_later(bench: Bench) -> None:
     early, late = Table(bench), Table(bench, look=False)
     found = {}
     for name, table in (("early", early), ("late", late)):
@@ -104,7 +104,7 @@ def test_it_is_the_same_as_if_it_had_waited(bench: Bench) -> None:
     assert early.staged() & early.prestaging == set()
 
 
-def test_it_has_no_claim_while_the_first_is_not_published(bench: Bench) -> None:
+def test_a_prestaged_batch_claims_no_table(bench: Bench) -> None:
     table = Table(bench)
     assert len(table.prestaging) == 1
     assert table.other.ask(0.3).status_code == 204
@@ -114,7 +114,7 @@ def test_it_has_no_claim_while_the_first_is_not_published(bench: Bench) -> None:
     table.other.land(table.next())
 
 
-def test_behind_the_second_comes_a_third(bench: Bench) -> None:
+def test_a_third_batch_is_prestaged_after_the_second(bench: Bench) -> None:
     table = Table(bench)
     table.hand.land(table.job)
     second = table.next()
@@ -129,7 +129,7 @@ def test_behind_the_second_comes_a_third(bench: Bench) -> None:
     assert table.status()["events"] == 9
 
 
-def test_little_waits_for_its_turn(bench: Bench) -> None:
+def test_a_small_batch_is_not_prestaged(bench: Bench) -> None:
     table = Table(bench, rows=ROWS[:2])
     assert table.prestaging == set()
     table.hand.land(table.job)
@@ -168,7 +168,9 @@ def _replaced(table: Table) -> None:
 
 
 @pytest.mark.parametrize("happens", [_given_up, _set, _altered, _replaced], ids=lambda f: f.__name__)
-def test_it_is_thrown_away_if_it_turned_out_otherwise(bench: Bench, happens: Callable[[Table], None]) -> None:
+def test_a_prestaged_batch_is_discarded_if_its_assumptions_were_wrong(
+    bench: Bench, happens: Callable[[Table], None]
+) -> None:
     table = Table(bench)
     assert len(table.prestaging) == 1
     happens(table)
@@ -187,7 +189,7 @@ def _wait(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_nothing_is_put_aside_before_its_turn(bench: Bench) -> None:
+def test_prestaging_writes_no_dead_letters(bench: Bench) -> None:
     table = Table(bench, rows=[*ROWS, {"id": None, "x": "bad"}])
     assert table.prestaging == set()
     where = {"table": f"{table.space}.t"}

@@ -113,7 +113,7 @@ def test_all_tables_of_a_batch_change_at_the_same_time_and_number(desk: Stack) -
     assert {len(metadata.get("metadata-log") or []) for metadata in found} == {0}, "one file for each table"
 
 
-def test_a_job_whose_table_was_made_by_somebody_else_is_cut_again(desk: Stack) -> None:
+def test_a_job_whose_table_another_client_created_is_cut_again(desk: Stack) -> None:
     space, hand = fresh(), Hand(desk.url)
     hand.post(f"{space}.t", {"id": 1})
     job = hand.lease(space)
@@ -125,7 +125,7 @@ def test_a_job_whose_table_was_made_by_somebody_else_is_cut_again(desk: Stack) -
     assert landed(desk, f"{space}.t")["events"] == 1
 
 
-def test_the_status_says_by_which_way_a_table_was_written(desk: Stack) -> None:
+def test_status_shows_how_a_table_was_written(desk: Stack) -> None:
     space, hand = fresh(), Hand(desk.url)
     told: list[dict[str, Any]] = [
         {"by": "tasks", "tasks": 1},
@@ -162,7 +162,7 @@ def test_the_next_worker_takes_over_when_a_lease_is_over_and_the_first_can_do_no
     assert landed(desk, f"{space}.t")["events"] == 1
 
 
-def test_a_lease_that_is_over_is_still_good_while_nobody_else_has_it(desk: Stack) -> None:
+def test_an_expired_lease_is_valid_until_another_worker_takes_it(desk: Stack) -> None:
     space, hand = fresh(), Hand(desk.url)
     hand.post(f"{space}.t", {"id": 1})
     job = hand.lease(space)
@@ -173,7 +173,7 @@ def test_a_lease_that_is_over_is_still_good_while_nobody_else_has_it(desk: Stack
     assert hand.publish(job).status_code == 200
 
 
-def test_a_job_that_was_given_back_comes_again_and_status_says_why(desk: Stack) -> None:
+def test_a_job_that_was_given_back_is_leased_again_and_status_has_the_reason(desk: Stack) -> None:
     space, hand = fresh(), Hand(desk.url)
     hand.post(f"{space}.t", {"id": 1})
     job = hand.lease(space)
@@ -270,7 +270,7 @@ def test_a_type_change_is_a_job_in_the_lane_of_its_table(desk: Stack) -> None:
     assert refused.status_code == 400
 
 
-def test_events_that_cannot_land_hold_up_nobody(desk: Stack) -> None:
+def test_events_that_cannot_land_do_not_delay_others(desk: Stack) -> None:
     """Neither one that names no table, nor a number that no JSON writer of ours writes."""
     space, hand = fresh(), Hand(desk.url)
     hand.post(f"{space}.t", {"id": 1, "n": 1})
@@ -430,7 +430,7 @@ def _doomed(stack: Stack, folder: Path, faults: str) -> Iterator[CalveServer]:
         yield server
 
 
-def test_whoever_does_not_write_gets_no_work_and_sees_no_job(stacks: Stacks, tmp_path: Path) -> None:
+def test_a_reader_gets_no_job_and_sees_none(stacks: Stacks, tmp_path: Path) -> None:
     settings = SETTINGS | {"CALVE_AUTH": "tokens"}
     with stacks.started("embedded", tmp_path, settings) as stack:
         hands = {

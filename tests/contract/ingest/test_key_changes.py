@@ -229,7 +229,7 @@ class Source:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_row_with_a_new_key_leaves_no_ghost(lake: StagingLake, format_: str) -> None:
+def test_a_key_change_leaves_no_row_under_the_old_key(lake: StagingLake, format_: str) -> None:
     source = Source(lake, format_)
     for number, name in ((1, "a"), (2, "b"), (3, "c")):
         source.change(None, row(number, name))

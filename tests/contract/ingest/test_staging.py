@@ -149,7 +149,7 @@ def test_a_batch_of_rejects_alone_keeps_the_snapshot_of_the_mirror(lake: Staging
     assert (row.rejects, row.mirror_snapshot_id, row.changes_snapshot_id) == (1, 7, 8)
 
 
-def test_upkeep_outlives_a_mistake(lake: StagingLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_housekeeping_continues_after_an_error(lake: StagingLake, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = threading.Semaphore(0)
 
     def fail() -> None:

@@ -52,7 +52,7 @@ def shown(hand: Hand) -> dict[str, Any]:
     return found
 
 
-def test_a_table_is_verified_by_itself_and_on_request(stack: Stack) -> None:
+def test_a_table_is_verified_regularly_and_on_request(stack: Stack) -> None:
     hand = Hand(stack.url)
     hand.post("checked.orders", {"id": 1, "n": 1}, {"id": 2, "n": 2})
     number = hand.land(hand.lease("checked"))

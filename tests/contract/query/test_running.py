@@ -159,7 +159,7 @@ def test_explain(lake: QueryLake) -> None:
     assert "ICEBERG_SCAN" in str(text)
 
 
-def test_explain_tells_of_partitions(lake: QueryLake) -> None:
+def test_explain_lists_partitions(lake: QueryLake) -> None:
     days = [datetime(2026, 11, day, hour, tzinfo=UTC) for day in (1, 2, 3) for hour in (1, 2)]
     schema = pa.schema([("id", pa.int64()), ("placed", pa.timestamp("us", "UTC"))])
     table = lake.create("placed", schema.empty_table())
@@ -190,7 +190,7 @@ def test_explain_tells_of_partitions(lake: QueryLake) -> None:
     assert (before["partitions_read"], before["files_total"]) == (3, 3), "before the second commit"
 
 
-def test_ready_tells_of_queries(stack: Stack) -> None:
+def test_ready_reports_queries(stack: Stack) -> None:
     assert httpx.get(f"{stack.url}/ready").json()["checks"]["query"] == "ok"
 
 

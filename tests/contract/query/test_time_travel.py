@@ -114,7 +114,7 @@ def test_a_dropped_table_is_there_in_the_past(lake: QueryLake) -> None:
     assert lake.rows("SELECT count(*) FROM orders", as_of=number) == [(3,)]
 
 
-def test_words_for_moments(lake: QueryLake) -> None:
+def test_moments_in_words(lake: QueryLake) -> None:
     lake.orders()
     assert lake.rows("SELECT count(*) FROM orders", as_of="now") == [(3,)]
     assert lake.refused("SELECT * FROM orders", as_of="10 years ago")["code"] == 400

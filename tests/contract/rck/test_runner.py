@@ -19,7 +19,7 @@ REPORT = """<testsuite name="org.x.Kit" tests="4">
 </testsuite>"""
 
 
-def test_each_outcome_is_told_apart(tmp_path: Path) -> None:
+def test_passed_failed_and_skipped_tests_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "TEST-org.x.Kit.xml").write_text(REPORT)
     outcome = parse_reports(tmp_path)
     assert outcome.passed == ["Kit.good"]

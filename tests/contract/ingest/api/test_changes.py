@@ -171,7 +171,7 @@ def test_a_request_without_a_usable_event_is_refused(
 
 
 @pytest.mark.parametrize(("path", "body", "reason"), UNUSABLE)
-def test_it_is_kept_if_the_producer_asks_for_that(
+def test_unusable_events_are_kept_on_request(
     server: ApiServer, client: httpx.Client, warehouse: str, path: str, body: bytes, reason: str
 ) -> None:
     answer = client.post(f"{path}?on-unusable=dead-letter", content=body)
@@ -216,7 +216,7 @@ def test_debezium_in_an_array_of_payloads(client: httpx.Client, wrapped: dict[st
     assert client.post("/cdc", json=record).json()["isDuplicate"] is True
 
 
-def test_every_event_if_asked_for(client: httpx.Client) -> None:
+def test_verbose_responses_list_every_event(client: httpx.Client) -> None:
     answer = client.post("/cdc?verbose=1", json=[event(1), event(2)]).json()
     assert [item["status"] for item in answer["events"]] == ["accepted", "accepted"]
 

@@ -71,7 +71,7 @@ def test_of_one_source_by_its_header(tmp_path: Path) -> None:
         open_.enter_context(connect(server.ws_url, additional_headers={"X-Client-ID": "d"}))
 
 
-def test_of_one_source_by_what_it_says(tmp_path: Path) -> None:
+def test_connections_of_one_source_named_in_a_batch_are_limited(tmp_path: Path) -> None:
     with limited(tmp_path, connections_per_source_max=1) as (server, open_):
         first: ClientConnection = open_.enter_context(connect(server.ws_url))
         first.send(batch(1, [event(1)]))

@@ -145,7 +145,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, database: str | N
     assert len(stored) == len(set(stored)), "each of them once"
 
 
-def test_a_request_too_many_is_turned_away_before_memory_runs_out(tmp_path: Path) -> None:
+def test_requests_beyond_the_memory_limit_are_refused(tmp_path: Path) -> None:
     settings = ApiSettings(inline_bytes_max=0, parsing_bytes_max=2_000, parse_threads_max=1)
     with served(tmp_path, settings=settings) as server:
         api: Any = server.api

@@ -45,7 +45,7 @@ def fill(client: httpx.Client, headers: dict[str, str]) -> tuple[int, httpx.Resp
     raise AssertionError("it is never full")
 
 
-def test_a_full_journal_says_when_to_come_back_and_then_takes_it(small: ApiServer) -> None:
+def test_a_full_journal_sends_retry_after_and_accepts_the_retry(small: ApiServer) -> None:
     headers = {"X-Source-Id": "s"}
     with httpx.Client(base_url=small.url, timeout=60) as client:
         accepted, refusal = fill(client, headers)

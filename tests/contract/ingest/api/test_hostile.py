@@ -60,7 +60,7 @@ def test_an_offer_of_http2_loses_nothing(server: ApiServer, warehouse: str, size
     assert len(events_in(server.journal, warehouse)) == size
 
 
-def test_a_body_that_breaks_off_is_not_taken(server: ApiServer, warehouse: str) -> None:
+def test_an_incomplete_body_is_refused(server: ApiServer, warehouse: str) -> None:
     body = orjson.dumps([event(1)])
     answer = raw(server, head(warehouse, len(body) + 10) + body, half=True)
     assert b" 202" not in answer
@@ -74,7 +74,7 @@ def test_a_body_of_no_bytes_that_said_it_had_some(server: ApiServer, warehouse: 
     assert events_in(server.journal, warehouse) == []
 
 
-def test_a_slow_body_holds_up_nobody(server: ApiServer, client: httpx.Client, warehouse: str) -> None:
+def test_a_slow_body_does_not_delay_others(server: ApiServer, client: httpx.Client, warehouse: str) -> None:
     body = orjson.dumps([event(1)])
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as wire:
         wire.sendall(head(warehouse, len(body)) + body[:10])
@@ -85,7 +85,7 @@ def test_a_slow_body_holds_up_nobody(server: ApiServer, client: httpx.Client, wa
     assert len(events_in(server.journal, warehouse)) == 2
 
 
-def test_too_large_says_how_large_it_may_be(client: httpx.Client) -> None:
+def test_too_large_states_the_limit(client: httpx.Client) -> None:
     answer = client.post("/cdc", content=b"x" * (BODY_BYTES_MAX + 1))
     assert answer.status_code == 413
     assert str(BODY_BYTES_MAX) in answer.json()["error"]["message"]
@@ -100,7 +100,7 @@ def test_a_gzip_bomb(server: ApiServer, client: httpx.Client, warehouse: str) ->
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_what_is_not_compressed_as_it_says(client: httpx.Client, coding: str) -> None:
+def test_a_body_with_a_wrong_content_encoding(client: httpx.Client, coding: str) -> None:
     answer = client.post("/cdc", content=b"[{}]", headers={"Content-Encoding": coding})
     assert answer.status_code == 400
 
@@ -135,7 +135,7 @@ def test_odd_bodies_are_kept_or_refused_but_never_break_the_server(client: httpx
         assert told["eventsAccepted"] + told["deadLettered"] + len(ignored) == told["eventsReceived"]
 
 
-def test_a_client_that_goes_away_loses_nothing(server: ApiServer, warehouse: str) -> None:
+def test_changes_of_a_disconnected_client_are_stored(server: ApiServer, warehouse: str) -> None:
     body = orjson.dumps([event(number) for number in range(500)])
     with socket.create_connection(("127.0.0.1", server.port)) as wire:
         wire.sendall(head(warehouse, len(body)) + body)

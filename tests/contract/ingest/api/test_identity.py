@@ -95,7 +95,7 @@ def test_roles(closed: ApiServer) -> None:
         assert refusal(closed, writer, f"?warehouse={other}") == 404
 
 
-def test_a_token_that_is_taken_back_ends_the_connection(closed: ApiServer) -> None:
+def test_a_revoked_token_ends_the_connection(closed: ApiServer) -> None:
     headers = token(closed, "writer", {"main": Role.WRITER})
     with connect(closed.ws_url, additional_headers=headers) as socket:
         socket.send(batch(1, [event(1)]))

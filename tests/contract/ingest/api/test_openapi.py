@@ -48,7 +48,7 @@ def test_every_route_is_in_it(document: dict[str, Any]) -> None:
         ("/flush", "/flush", {"timeout_s": 0}),
     ],
 )
-def test_answers_are_as_described(
+def test_responses_match_their_description(
     document: dict[str, Any], client: httpx.Client, path: str, operation: str, body: Any
 ) -> None:
     answer = client.post(path, json=body)

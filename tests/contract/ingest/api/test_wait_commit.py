@@ -96,7 +96,7 @@ def test_a_token_that_is_none(client: httpx.Client, warehouse: str) -> None:
     assert asked(client, "elsewhere", "token=elsewhere:1").status_code == 404
 
 
-def test_flush_waits_and_says_what_was_committed(
+def test_flush_waits_and_returns_what_was_committed(
     server: ApiServer, client: httpx.Client, warehouse: str
 ) -> None:
     client.post("/cdc", json=[event(1), event(2, table="shop.items")])
@@ -129,7 +129,7 @@ def test_flush_of_one_table_without_waiting(server: ApiServer, client: httpx.Cli
     assert server.landing.flushes[-1] == {("shop", "orders"), ("a.b", "c")}
 
 
-def test_a_flush_that_takes_too_long_says_so(client: httpx.Client) -> None:
+def test_a_flush_that_times_out_reports_it(client: httpx.Client) -> None:
     client.post("/cdc", json=[event(1)])
     told = client.post("/flush", json={"timeout_s": 0.05}).json()
     assert told["success"] is False

@@ -128,7 +128,7 @@ def test_identities_are_known_within_the_window(journal_database: JournalDatabas
         assert appended(journal, identified(["a"])).first == 3
 
 
-def test_one_process_knows_what_another_has_seen(journal_database: JournalDatabase) -> None:
+def test_duplicates_are_found_across_processes(journal_database: JournalDatabase) -> None:
     with journal_database.opened() as one, journal_database.opened() as other:
         for step in range(6):
             appended(one, identified([f"{step}", f"{step}x"]))

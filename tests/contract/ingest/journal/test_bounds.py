@@ -67,7 +67,7 @@ def test_a_refused_request_leaves_no_trace_and_can_be_sent_again(journal_databas
         assert appended(journal, identified(["a", "b"])).duplicates == frozenset()
 
 
-def test_the_bound_holds_for_those_who_do_not_know_of_each_other(journal_database: JournalDatabase) -> None:
+def test_the_limit_holds_across_processes(journal_database: JournalDatabase) -> None:
     """The second has an old idea of how full it is; the transaction itself looks."""
     with journal_database.opened(LIMITS) as one, journal_database.opened(LIMITS) as other:
         assert other.buffer_usage().level == 0
@@ -78,7 +78,7 @@ def test_the_bound_holds_for_those_who_do_not_know_of_each_other(journal_databas
         assert problems(other) == []
 
 
-def test_in_one_commit_those_that_fit_are_taken_and_the_others_refused(
+def test_in_one_group_commit_requests_that_fit_are_stored_and_others_refused(
     journal_database: JournalDatabase,
 ) -> None:
     limits = JournalLimits(bytes_max=2_000, fallback_bytes_max=0, levels=(0.5, 0.7, 1.0))
@@ -105,7 +105,7 @@ def _packed(numbers: range) -> list[EncodedRequest]:
     return [encode_request(WAREHOUSE, numbered([n]), priority=1, deduplicate=True) for n in numbers]
 
 
-def test_a_request_that_can_never_fit_says_so(journal_database: JournalDatabase) -> None:
+def test_a_request_that_is_too_large_for_the_journal_is_refused(journal_database: JournalDatabase) -> None:
     with (
         journal_database.opened(JournalLimits(bytes_max=100, fallback_bytes_max=0)) as journal,
         pytest.raises(TooLarge),

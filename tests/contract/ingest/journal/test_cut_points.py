@@ -57,7 +57,7 @@ def test_an_open_one_is_waited_for(journal: Journal, clock: Clock) -> None:
     assert border(journal, clock, 3) == 3
 
 
-def test_it_is_over_when_its_last_change_says_so(journal: Journal, clock: Clock) -> None:
+def test_a_transaction_ends_with_its_marked_last_change(journal: Journal, clock: Clock) -> None:
     appended(journal, parts((A, "1")))
     appended(journal, parts((A, "1!")))
     assert border(journal, clock, 2) == 2
@@ -112,9 +112,7 @@ def test_what_lies_before_an_open_one_can_be_cut(journal: Journal, clock: Clock)
     assert border(journal, clock, 1) == 2
 
 
-def test_nothing_of_these_tables_below_an_open_one_means_nothing_to_cut(
-    journal: Journal, clock: Clock
-) -> None:
+def test_nothing_is_cut_without_changes_before_an_open_transaction(journal: Journal, clock: Clock) -> None:
     for n in range(5):
         appended(journal, numbered([n], table=B))
     appended(journal, parts((A, "1")))
@@ -140,7 +138,9 @@ def test_one_that_was_cut_after_a_silence_can_be_finished(journal: Journal, cloc
     assert border(journal, clock, 2, after=1) == 3
 
 
-def test_whole_ones_leave_no_rows_and_landed_ones_are_forgotten(journal: Journal, clock: Clock) -> None:
+def test_complete_transactions_leave_no_rows_and_landed_ones_are_deleted(
+    journal: Journal, clock: Clock
+) -> None:
     appended(journal, parts((A, "1"), (B, "1!"), (A, "2"), (A, "3!")))
     assert _rows(journal) == 0
     appended(journal, parts((A, "4")))
@@ -158,7 +158,7 @@ def test_whole_ones_leave_no_rows_and_landed_ones_are_forgotten(journal: Journal
     assert _rows(journal) == 0
 
 
-def test_an_end_whose_changes_never_come_is_swept(journal: Journal, clock: Clock) -> None:
+def test_an_end_without_changes_is_deleted(journal: Journal, clock: Clock) -> None:
     appended(journal, parts(ends=[TransactionEnd(0, "s", "1", 3)]))
     journal.expire(clock.now_ms)
     assert _rows(journal) == 1
@@ -203,7 +203,7 @@ REQUESTS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=REQUESTS, sources=st.lists(st.sampled_from("st"), min_size=8, max_size=8), data=st.data())
-def test_whatever_comes_a_border_splits_nothing_that_is_known(
+def test_a_cut_never_splits_a_known_transaction(
     journal: Journal,
     clock: Clock,
     requests: list[list[tuple[TableName, str]]],
@@ -269,7 +269,7 @@ def ended(transaction: str, size: int | None = None, source: str = "") -> Parsed
     return ParsedRequest("debezium", 1, ends=[TransactionEnd(0, source, transaction, size)])
 
 
-def test_one_whose_end_is_sure_to_come_outlives_a_crash_of_its_source(journal: Journal, clock: Clock) -> None:
+def test_an_announced_transaction_outlives_a_crash_of_its_source(journal: Journal, clock: Clock) -> None:
     appended(journal, begun("1"))
     appended(journal, parts((A, "1")))
     clock.now_ms += WAIT_MS - 1

@@ -55,7 +55,7 @@ class _Refusal(Exception):
 
 
 @pytest.mark.parametrize("state", ["25006", "XX000", "40001", "42501", "53100", "57P01", "0A000"])
-def test_a_state_that_says_nothing_about_the_data_means_send_again(
+def test_a_server_error_state_may_be_retried(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """25006: PostgreSQL is read-only after a failover. A producer that is told 400 drops the request."""
@@ -63,9 +63,7 @@ def test_a_state_that_says_nothing_about_the_data_means_send_again(
 
 
 @pytest.mark.parametrize("state", ["22021", "22003", "23514", "54000"])
-def test_a_state_that_says_that_the_data_is_bad_is_final(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
+def test_a_data_error_state_is_final(journal: Journal, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
     assert isinstance(_refused(journal, monkeypatch, state), Invalid)
 
 
@@ -91,7 +89,7 @@ Fault = Callable[[Callable[[Any], Any]], Any]
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_after_an_unknown_commit_the_same_request_tells(
+def test_after_an_unknown_commit_a_repeat_finds_the_result(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
     write = journal._database.write
@@ -137,7 +135,7 @@ def test_nothing_is_remembered_of_an_append_that_failed(
     assert appended(journal, numbered(range(3))).duplicates == frozenset()
 
 
-def test_what_others_append_is_not_believed_before_it_is_committed(
+def test_uncommitted_appends_of_others_are_not_duplicates(
     journal_database: JournalDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two journals whose appends share a transaction that is undone: neither may know the other's events."""
@@ -164,7 +162,7 @@ def test_what_others_append_is_not_believed_before_it_is_committed(
         assert appended(one, identified("ab")).duplicates == {1}
 
 
-def test_close_answers_all_that_wait(journal_database: JournalDatabase) -> None:
+def test_close_finishes_all_queued_appends(journal_database: JournalDatabase) -> None:
     with journal_database.opened() as journal:
         with journal._group_commit._condition:
             futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(20)]
@@ -175,7 +173,7 @@ def test_close_answers_all_that_wait(journal_database: JournalDatabase) -> None:
         journal.close()
 
 
-def test_a_request_that_nobody_waits_for_any_more_is_stored_all_the_same(journal: Journal) -> None:
+def test_a_request_whose_client_has_left_is_stored(journal: Journal) -> None:
     with journal._group_commit._condition:
         futures = [journal.submit(WAREHOUSE, numbered([n])) for n in range(3)]
         assert futures[1].cancel()

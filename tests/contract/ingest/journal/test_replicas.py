@@ -64,7 +64,7 @@ def test_the_same_events_through_two_processes_and_eight_threads(
         assert problems(other) == []
 
 
-def test_who_has_seen_an_id_has_seen_all_below(journal_database: JournalDatabase) -> None:
+def test_a_reader_that_sees_an_id_sees_all_smaller_ones(journal_database: JournalDatabase) -> None:
     with (
         journal_database.opened() as one,
         journal_database.opened() as other,

@@ -16,7 +16,7 @@ def leased(lake: ControlLake) -> dict[str, Any] | None:
     return lake.ingest.job_service.lease("w", [WAREHOUSE], {}, "anonymous")
 
 
-def test_a_paused_table_acknowledges_waits_and_says_why(lake: ControlLake) -> None:
+def test_changes_of_a_paused_table_are_acknowledged_and_wait_with_a_reason(lake: ControlLake) -> None:
     lake.call("POST", f"{ORDERS}/pause", {"reason": "the schema is being changed"})
     lake.send(event(1, "shop.orders", id=1), event(2, "shop.customers", id=2))
     job = lake.land()

@@ -151,7 +151,7 @@ def test_the_last_row_of_a_debezium_snapshot_ends_the_resync(lake: ControlLake) 
     assert mirror(lake) == {1: "kept"}
 
 
-def test_a_read_row_with_a_position_has_the_place_of_its_position(lake: ControlLake) -> None:
+def test_a_read_row_with_a_position_is_ordered_by_it(lake: ControlLake) -> None:
     lake.send(*snapshot(100, {"id": 1, "item": "a"}, {"id": 2, "item": "b"}), source="")
     lake.land()
     lake.call("POST", RESYNC)

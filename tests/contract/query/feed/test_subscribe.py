@@ -40,7 +40,7 @@ def test_progress_also_when_nothing_matched(lake: FeedLake) -> None:
         assert events[-1].data["changes"] == 0
 
 
-def test_a_token_goes_on_after_any_event(lake: FeedLake) -> None:
+def test_a_subscription_resumes_after_any_event(lake: FeedLake) -> None:
     lake.create("a", "b")
     begin = lake.head()
     lake.publish({"a": [("insert", n, "x") for n in range(3)], "b": [("insert", n, "y") for n in range(2)]})

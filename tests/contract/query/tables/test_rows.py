@@ -96,7 +96,7 @@ def test_rows_as_of_a_moment(lake: TableLake) -> None:
     assert "did not exist then" in error["message"]
 
 
-def test_a_client_that_asks_for_rows_before_the_table_was_made(lake: TableLake) -> None:
+def test_rows_requested_before_the_table_was_created(lake: TableLake) -> None:
     lake.orders()
     made = lake.get("orders", "history")["events"][-1]
     with calve.connect(lake.stack.url) as client:

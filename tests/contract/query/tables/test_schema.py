@@ -39,7 +39,7 @@ def test_schema_versions_with_when_and_by_whom(lake: TableLake) -> None:
     assert (then["current_schema_id"], len(then["versions"])) == (0, 1)
 
 
-def test_schema_check_says_what_would_be_done(lake: TableLake) -> None:
+def test_schema_check_returns_an_action_for_each_column(lake: TableLake) -> None:
     lake.create("counted", COUNTED)
     head = lake.head()
     texts = {"type": "list", "element-id": 9, "element": "string", "element-required": False}

@@ -55,7 +55,7 @@ def test_snapshots_as_of_a_number_and_a_snapshot(lake: TableLake) -> None:
     }
 
 
-def test_a_moment_before_the_table_says_from_when_it_exists(lake: TableLake) -> None:
+def test_an_error_for_a_moment_before_the_table_says_since_when_it_exists(lake: TableLake) -> None:
     before = lake.head()
     lake.orders()
     error = lake.refused("GET", "orders", "snapshots", params={"as_of": before})
