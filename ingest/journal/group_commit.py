@@ -191,7 +191,7 @@ class _OneWarehouse:
         is_numbered = any(request.numbered for request in stored)
         numbers = GroupNumbers(self._connection, self._warehouse, stored) if is_numbered else None
         digests = self._group_digests(stored, window)
-        self._learn_transactions(stored)
+        self._load_transactions(stored)
         receipts = [
             self._one(request, numbers, digests) if refusal is None else refusal
             for request, refusal in zip(requests, held, strict=True)
@@ -226,10 +226,10 @@ class _OneWarehouse:
             return None
         return GroupDigests(self._connection, self._warehouse, window, self._now_ms)
 
-    def _learn_transactions(self, requests: Sequence[EncodedRequest]) -> None:
+    def _load_transactions(self, requests: Sequence[EncodedRequest]) -> None:
         if any(request.steps or request.begins or request.ends for request in requests):
             self.ledger = TransactionLedger()
-            self.ledger.learn(load_transactions(self._connection, self._warehouse, touched_by(requests)))
+            self.ledger.add_stored(load_transactions(self._connection, self._warehouse, touched_by(requests)))
 
     def _one(
         self, request: EncodedRequest, numbers: GroupNumbers | None, digests: GroupDigests | None

@@ -41,7 +41,7 @@ from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.journal.source_control import all_states, change_state, load_state
 from ingest.journal.sources import SourceState
-from ingest.journal.table_groups import ForbiddenRange, SharedSpan, cut_point, first_behind
+from ingest.journal.table_groups import ForbiddenRange, SharedSpan, cut_point, first_after
 from ingest.settings import JournalLimits
 
 USAGE_AGE_S_MAX = 0.25  # other processes append and trim too
@@ -132,9 +132,9 @@ class Journal:
         """Return the same for each append."""
         return table_groups.spans(self._database, warehouse)
 
-    def first_behind(self, warehouse: str, table: TableName, after: int) -> int | None:
+    def first_after(self, warehouse: str, table: TableName, after: int) -> int | None:
         """Return the first id of a table after another."""
-        return first_behind(self._database, warehouse, table, after)
+        return first_after(self._database, warehouse, table, after)
 
     def pending_by_sources(self, warehouse: str) -> list[tuple[TableName, str, int, int]]:
         """Return table, names of sources (see `has_source`), first id, events."""

@@ -149,12 +149,12 @@ class GroupDigests:
         if request.batch is None:
             return False
         name, body = request.batch
-        if self._knows(name) and not self._knows(body):
+        if self._is_known(name) and not self._is_known(body):
             return True
-        self._new |= {digest for digest in request.batch if not self._knows(digest)}
+        self._new |= {digest for digest in request.batch if not self._is_known(digest)}
         return False
 
-    def _knows(self, digest: bytes) -> bool:
+    def _is_known(self, digest: bytes) -> bool:
         return (
             digest in self._new
             or bool(self._window.known({digest}, self._now_ms))

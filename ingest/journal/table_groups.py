@@ -377,7 +377,7 @@ def _waits(tables: Collection[str], last_id: int, left: Mapping[str, int | None]
     return any((first := left[key]) is not None and first <= last_id for key in tables)
 
 
-def first_behind(database: Database, warehouse: str, table: TableName, after: int) -> int | None:
+def first_after(database: Database, warehouse: str, table: TableName, after: int) -> int | None:
     """Return the first id of a table after another."""
     row = database.fetch_one(_NEXT, {"w": warehouse, "t": table_key(table), "after": after})
     return row[0] if row is not None else None

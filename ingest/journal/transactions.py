@@ -41,7 +41,7 @@ class TransactionLedger:
         self._shared: list[tuple[frozenset[str], int, int]] = []
         self._claimed: list[SourceTransaction] = []
 
-    def learn(self, stored: Iterable[SourceTransaction]) -> None:
+    def add_stored(self, stored: Iterable[SourceTransaction]) -> None:
         """Add the transactions that the database has of these sources: open ones, and those of this group."""
         for row in stored:
             self._known.setdefault(row.source, {})[row.transaction] = row

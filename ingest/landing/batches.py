@@ -218,7 +218,7 @@ class BatchCutter:
         """
         found = {}
         for table, resync in self._running(warehouse).items():
-            first = self._journal.first_behind(warehouse, table, landed.get(table, 0))
+            first = self._journal.first_after(warehouse, table, landed.get(table, 0))
             if resync.state == "open" or (first is not None and first <= resync.begin_id):
                 found[table] = resync.begin_id
         return found
@@ -239,7 +239,7 @@ class BatchCutter:
         """Return whether a table has something to land within its limit."""
         if table not in limited:
             return True
-        first = self._journal.first_behind(warehouse, table, landed.get(table, 0))
+        first = self._journal.first_after(warehouse, table, landed.get(table, 0))
         return first is not None and first <= limited[table]
 
     def wait_ms(self, warehouse: str) -> int | None:

@@ -93,8 +93,8 @@ def _row_id(change: Change, rules: TableRules, salt: bytes) -> str | None:
 
 def _identity(identity: str, values: set[str], salt: bytes) -> str:
     """Hash an identity that contains hidden values. A repeat of the event has the same hash."""
-    is_telling = any(value and value in identity for value in values)
-    return hashed(identity, salt) or "" if is_telling else identity
+    shows_value = any(value and value in identity for value in values)
+    return hashed(identity, salt) or "" if shows_value else identity
 
 
 def _declared(declared: Declared | None, rules: TableRules) -> Declared | None:
@@ -116,14 +116,14 @@ def hide_content(reject: Reject, salt: bytes) -> Reject:
     texts: set[str] = set()
     try:
         outline = original_of(_outline(decode(reject.original), texts))
-        tells = any(text in reject.reason for text in texts)
+        shows_value = any(text in reject.reason for text in texts)
     except (NotJson, RecursionError):
-        outline, tells = UNREADABLE, True
+        outline, shows_value = UNREADABLE, True
     hidden = f"the event cannot be used ({reject.code}); its source hides columns, so its content is not kept"
     return replace(
         reject,
         original=outline,
-        reason=hidden if tells else reject.reason,
+        reason=hidden if shows_value else reject.reason,
         identity=hashed(reject.identity, salt) or "" if reject.identity else "",
     )
 

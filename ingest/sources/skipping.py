@@ -35,7 +35,7 @@ class Skipping:
         if table not in self._store.pauses(warehouse).tables:
             raise Conflict(f"{name} is not paused: pause it first, then skip")
         landed_id = self._tables.one(warehouse, table).landed_id
-        first = self._journal.first_behind(warehouse, table, landed_id)
+        first = self._journal.first_after(warehouse, table, landed_id)
         until = min(up_to or first or 0, self._journal.head(warehouse))
         if first is None or until < first:
             return 0, landed_id

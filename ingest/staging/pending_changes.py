@@ -73,7 +73,7 @@ class PendingChanges:
             known = self._read(warehouse, table, types, span)
             found = sorted([*known.of_key.get(key, ()), *known.of_any], key=_arrival)
             found = [item for item in found if item.journal_id <= span[1]]
-            if known.is_entangled or _may_be_halves(found):
+            if known.is_entangled or _may_be_key_change(found):
                 found = [item for item in known.changes if item.journal_id <= span[1]]
         if len(found) > TOGETHER_MAX:
             raise TooManyChanges
@@ -127,7 +127,7 @@ def _key_text(change: Change, types: Mapping[str, str]) -> KeyText | None:
     return tuple(str(value) for value in values)
 
 
-def _may_be_halves(found: Sequence[ArrivedChange]) -> bool:
+def _may_be_key_change(found: Sequence[ArrivedChange]) -> bool:
     """Return whether a delete and an insert may be a key change that the producer sent as two events."""
     operations = [item.change.operation for item in found]
     return "delete" in operations and len(operations) > 1

@@ -248,8 +248,8 @@ class TableStaging:
         for change in changes:
             counts[change.operation] += 1
         loading = load_key(changes)
-        goes_on = loading is not None and loading == self._state.landed.load_key
-        first_load = loading is not None and (goes_on or self._state.is_empty)
+        resumes = loading is not None and loading == self._state.landed.load_key
+        first_load = loading is not None and (resumes or self._state.is_empty)
         return {
             "requests": found.requests,
             "events": len(changes),
@@ -263,7 +263,7 @@ class TableStaging:
             "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
             "has-moves": has_key_changes,
             # The rows of a resync replace all rows of the table, so there is nothing to compare with.
-            "late": not goes_on and self._state.resync is None and is_late(changes, self._state.watermarks),
+            "late": not resumes and self._state.resync is None and is_late(changes, self._state.watermarks),
             "first-load": first_load,
             "guessed": is_guess(found.key_reason),
             "load-key": loading if first_load else None,

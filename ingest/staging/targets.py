@@ -173,49 +173,49 @@ def plan_table(
     reasoned = reasoned_key(settings.key, schema, changes, None if begins_anew else known)
     if (key := reasoned.columns) == (ROW_ID,):
         with_row_ids(changes)
-    wants_mirror, wants_changes = settings.mode != "changes", settings.mode in ("mirror+changes", "changes")
+    has_mirror, has_changes = settings.mode != "changes", settings.mode in ("mirror+changes", "changes")
     append_only = settings.mode == "append"
     notice = None
-    if not key and wants_mirror and not append_only:
+    if not key and has_mirror and not append_only:
         if mirror is not None or is_append_only(changes):
             append_only = True
-            wants_changes = wants_changes and (mirror is None or changes_table is not None)
-            wants_changes = wants_changes and not (mirror is None and is_append_only(changes))
+            has_changes = has_changes and (mirror is None or changes_table is not None)
+            has_changes = has_changes and not (mirror is None and is_append_only(changes))
         else:
-            wants_mirror, wants_changes, notice = False, True, NO_KEY
+            has_mirror, has_changes, notice = False, True, NO_KEY
     extra = [(settings.names["commit-timestamp"], "timestamptz")]
     change_columns = [(settings.names[name], type_) for name, type_ in CHANGE_TYPES.items()]
     main = plan(
-        schema if wants_mirror else current_schema(changes_table),
+        schema if has_mirror else current_schema(changes_table),
         changes,
         policy=settings.policy,
-        key=() if append_only or not wants_mirror else key,
-        extra=extra if wants_mirror else change_columns,
-        last_column_id=_last_column_id(mirror if wants_mirror else changes_table),
+        key=() if append_only or not has_mirror else key,
+        extra=extra if has_mirror else change_columns,
+        last_column_id=_last_column_id(mirror if has_mirror else changes_table),
         reserved=tuple(settings.names.values()),
         type_changes=lambda: TypeChangeRules.of_table(
-            settings.type_changes, (mirror if wants_mirror else changes_table) or {}
+            settings.type_changes, (mirror if has_mirror else changes_table) or {}
         ),
     )
     found = TablePlan(
         table,
         () if append_only else key,
         main,
-        table[-1] if wants_mirror else None,
-        table[-1] + CHANGES_SUFFIX if wants_changes else None,
+        table[-1] if has_mirror else None,
+        table[-1] + CHANGES_SUFFIX if has_changes else None,
         append_only,
         notice=notice,
         key_reason=reasoned.reason,
     )
-    if wants_mirror:
+    if has_mirror:
         found.requests += _ensure(table, settings, mirror, main, list(settings.partition))
-    if wants_changes:
-        beside = _of_same_columns(main, table, changes_table, change_columns) if wants_mirror else main
+    if has_changes:
+        changes_plan = _of_same_columns(main, table, changes_table, change_columns) if has_mirror else main
         stamp = settings.names["commit-timestamp"]
         wanted = settings.changes_partition
         parts = [f"days({stamp})"] if wanted is None else list(wanted)
         name = (*table[:-1], table[-1] + CHANGES_SUFFIX)
-        found.requests += _ensure(name, settings, changes_table, beside, parts)
+        found.requests += _ensure(name, settings, changes_table, changes_plan, parts)
     return found
 
 

@@ -30,7 +30,7 @@ WAIT_S = 20.0
 OLD, NEW = "old_rows", "new_rows"
 ADVICE = "choose moments that are closer together, or raise request_timeout_s"
 
-_turns = threading.BoundedSemaphore(AT_ONCE_MAX)
+_running = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 
 class RowComparison:
@@ -136,7 +136,7 @@ def comparison(schema: pa.Schema, deadline_s: float | None) -> Iterator[RowCompa
     """Return a comparison of rows of this schema. At most `AT_ONCE_MAX` run at once in a server process."""
     import duckdb
 
-    if not _turns.acquire(timeout=WAIT_S):
+    if not _running.acquire(timeout=WAIT_S):
         raise Unavailable("Other comparisons are running: try again in a moment")
     try:
         with tempfile.TemporaryDirectory(prefix="calve-diff-") as folder:
@@ -153,7 +153,7 @@ def comparison(schema: pa.Schema, deadline_s: float | None) -> Iterator[RowCompa
                 connection.execute("SET TimeZone='UTC'")
                 yield RowComparison(connection, schema, deadline_s)
     finally:
-        _turns.release()
+        _running.release()
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:

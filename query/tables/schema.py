@@ -126,25 +126,27 @@ def _checked(table: Table, known: NestedField | None, field: NestedField) -> dic
             elif known.field_type != field.field_type:
                 update.update_column(field.name, field_type=field.field_type)
     except Invalid as error:
-        return _verdict(field.name, "refuse", error.message)
+        return _check_result(field.name, "refuse", error.message)
     if known is None:
-        return _verdict(field.name, "add", f"A new column of type {field.field_type}")
+        return _check_result(field.name, "add", f"A new column of type {field.field_type}")
     if known.field_type != field.field_type:
-        return _verdict(field.name, "widen", f"{known.field_type} becomes {field.field_type}")
+        return _check_result(field.name, "widen", f"{known.field_type} becomes {field.field_type}")
     if known.required and not field.required:
-        return _verdict(field.name, "optional", "The column is required, and the proposed one may be null")
+        return _check_result(
+            field.name, "optional", "The column is required, and the proposed one may be null"
+        )
     if field.doc is not None and field.doc != known.doc:
-        return _verdict(field.name, "comment", "The comment changes")
-    return _verdict(field.name, "none", "The column is the same")
+        return _check_result(field.name, "comment", "The comment changes")
+    return _check_result(field.name, "none", "The column is the same")
 
 
 def _missing(field: NestedField) -> dict[str, Any]:
     if field.required:
-        return _verdict(field.name, "refuse", "The column is required, and the proposed schema lacks it")
-    return _verdict(field.name, "keep", "The column stays and is null in new rows")
+        return _check_result(field.name, "refuse", "The column is required, and the proposed schema lacks it")
+    return _check_result(field.name, "keep", "The column stays and is null in new rows")
 
 
-def _verdict(column: str, action: str, reason: str) -> dict[str, Any]:
+def _check_result(column: str, action: str, reason: str) -> dict[str, Any]:
     return {"column": column, "compatible": action != "refuse", "action": action, "reason": reason}
 
 

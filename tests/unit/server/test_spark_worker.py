@@ -158,7 +158,7 @@ def test_what_this_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / jar.file).touch()
     assert missing() is None
     monkeypatch.setattr(java, "candidates", lambda _environment: iter(()))
-    monkeypatch.setattr(java, "_brought", lambda: None)
+    monkeypatch.setattr(java, "_packaged", lambda: None)
     told = missing()
     assert told is not None
     assert told.startswith("Java 17 or 21 missing, run `make setup`")

@@ -78,7 +78,7 @@ def test_a_straggler_opens_it_again() -> None:
     stored = SourceTransaction(
         "s", "1", received=2, followed=True, first_id=1, last_id=2, tables={"t"}, is_stored=True
     )
-    ledger.learn([stored])
+    ledger.add_stored([stored])
     ledger.take([step("1")], [], 9, 0)
     row = rows(ledger)["1"]
     assert (row.is_open, row.first_id, row.last_id) == (True, 1, 9)
@@ -86,7 +86,7 @@ def test_a_straggler_opens_it_again() -> None:
 
 def test_what_was_stored_and_turned_out_whole_is_deleted() -> None:
     ledger = TransactionLedger()
-    ledger.learn(
+    ledger.add_stored(
         [SourceTransaction("s", "1", received=1, first_id=4, last_id=4, tables={"t"}, is_stored=True)]
     )
     ledger.take([], [TransactionEnd(0, "s", "1", 1)], 4, 0)
