@@ -16,10 +16,14 @@ from tests.harness.components import ROOT
 # Parts of identifiers (`taken_places` has two), each with the word to use instead.
 INVENTED = {
     "asked": "context, requested",
+    "brought": "installed, packaged",
+    "bury": "delete",
     "companions": "related",
     "decide": "make_plan",
     "door": "api",
     "essence": "canonical",
+    "heard": "received",
+    "judge": "check",
     "judged": "classified",
     "nobody": "unknown",
     "place": "location",
@@ -34,8 +38,11 @@ INVENTED = {
     "standing": "status",
     "stands": "current, entry",
     "taken": "overlapping, used",
+    "telling": "distinguishes",
     "told": "logged, reported",
     "vanished": "missing",
+    "verdict": "result, reason",
+    "wants": "has, requires",
 }
 INVENTED_NAMES = {"be_worker": "run_worker", "holds_back": "is_transaction", "told_plainly": "rename_as_drop"}
 RIDDLES = ("whoever", "whatever", "nobody", "somebody", "anybody", "who lost", "goes without", "is felt by")
