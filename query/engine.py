@@ -134,7 +134,9 @@ class Engine:
         for piece in self._pieces(connection, text, request, done):
             size += len(piece)
             if size > limit:
-                return _error("ResultTooLarge", f"the result has more than {limit} bytes: ask for less of it")
+                return _error(
+                    "ResultTooLarge", f"the result has more than {limit} bytes: select fewer rows or columns"
+                )
             waiting += piece
             if len(waiting) >= PIECE_BYTES or (waiting and time.monotonic() - sent_s > PIECE_S):
                 frames.send(self._server, frames.DATA, bytes(waiting))
@@ -186,9 +188,7 @@ def own_error(
         profile.run_without_rows(connection, text, parameters)
     except duckdb.Error as found:
         return found
-    return duckdb.OperationalError(
-        "a part of the query failed, and not when it was tried again: send it again"
-    )
+    return duckdb.OperationalError("a part of the query failed, but not on a second run: send it again")
 
 
 def _is_foreign_to_arrow(type_: str) -> bool:

@@ -189,7 +189,7 @@ def _name(header: str, value: str | None) -> str | None:
     except UnicodeDecodeError:
         text = ""
     if not text or len(text) > NAME_CHARS_MAX or not text.isprintable():
-        raise Invalid(f"{header} must be a text of 1 to {NAME_CHARS_MAX} characters")
+        raise Invalid(f"{header} must be a string of 1 to {NAME_CHARS_MAX} characters")
     return text
 
 

@@ -110,7 +110,7 @@ class Appender:
         early = self._windows[warehouse].forget(now_ms)
         if early:
             log.warning(
-                "identities were forgotten before their time: raise marks_max, or lower window_ms",
+                "too many identities for memory: some were deleted early, so a late duplicate may land",
                 extra={"warehouse": warehouse, "identities": early},
             )
 

@@ -138,7 +138,7 @@ class HistoryViews:
             self._failed[warehouse, table] = reason
             name = ".".join(table)
             _log.warning(
-                "a history view was not kept",
+                "a history view was not updated",
                 extra={"warehouse": warehouse, "table": name, "reason": reason},
             )
 

@@ -96,9 +96,9 @@ class Housekeeping:
             try:
                 self.once()
             except CatalogError as error:
-                _log.warning("housekeeping has to wait", extra={"reason": error.message})
+                _log.warning("housekeeping cannot reach the database", extra={"reason": error.message})
             except Exception:  # noqa: BLE001 - the thread must outlive a mistake in one round
-                _log.exception("a round of upkeep failed")
+                _log.exception("a round of housekeeping failed")
 
     def _log_recovered(self) -> None:
         try:

@@ -254,7 +254,7 @@ class JobStaging:
         try:
             return self._process.is_current(due.batch_range, due.batch)
         except CatalogError as error:  # the staging process or a database failed: it is cut again
-            _log.warning("what was staged ahead is lost", extra={"reason": error.message})
+            _log.warning("a prestaged batch is lost", extra={"reason": error.message})
             return False
         except BaseException:
             self._jobs.forget(due.batch_range.job_id, 1)
@@ -274,7 +274,7 @@ class JobStaging:
                 batch = self._process.prestage(batch_range, running.expected(batch_range.ranges))
             except CatalogError as error:
                 # It is staged again when it is due, and then fails or succeeds by itself.
-                _log.info("not staged ahead", extra={"reason": error.message})
+                _log.info("a batch was not prestaged", extra={"reason": error.message})
                 batch = None
             if batch is None:
                 self.prestaging.ended(running.job_id)  # do not try again after this job

@@ -30,7 +30,7 @@ _EXAMPLE: Any = {
 class Route(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     from_: str = Field(alias="from", description="A pattern of table names")
-    to: str = Field(description="The table in the lake; each * stands for what it stands for in `from`")
+    to: str = Field(description="The table in the warehouse; each * is replaced by what it matches in `from`")
 
 
 class Rules(BaseModel):
@@ -78,7 +78,7 @@ class Source(BaseModel):
     pending_events: int = Field(
         0, serialization_alias="pending-events", description="Acknowledged and not visible yet"
     )
-    numbers: SourceNumbers | None = Field(None, description="If the source counts its events")
+    numbers: SourceNumbers | None = Field(None, description="If the source numbers its events")
     tables: list[SourceTable] = Field(description="Where its changes are visible")
 
 

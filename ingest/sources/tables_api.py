@@ -36,8 +36,10 @@ class SkipRequest(BaseModel):
 
 
 class Skipped(BaseModel):
-    skipped: int = Field(description="Events that are dead letters now")
-    landed_id: int = Field(serialization_alias="landed-id", description="Where the table goes on")
+    skipped: int = Field(description="Events that became dead letters")
+    landed_id: int = Field(
+        serialization_alias="landed-id", description="The journal id after which the table continues"
+    )
 
 
 def _skipping(request: Request) -> Skipping:

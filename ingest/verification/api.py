@@ -52,7 +52,7 @@ class VerificationAnswer(BaseModel):
     source: dict[str, Any] | None = Field(
         None, description="The comparison with checksums of the source that were posted"
     )
-    mend: dict[str, str] | None = Field(None, description="The request that mends what differs")
+    mend: dict[str, str] | None = Field(None, description="The request that repairs the differences")
     checksums: dict[str, Any] | None = Field(None, description="Rows and sum of hashes of each bucket")
 
 

@@ -158,9 +158,9 @@ def _source(reference: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _mend(warehouse: str, identifier: Identifier, record: Verification) -> dict[str, str] | None:
     """Return the request that repairs the difference. Nothing is repaired without it."""
     if record.found.get("state") == "differs":
-        action, why = "rebuild", "the mirror is not what its changes say: build it again from them"
+        action, why = "rebuild", "the mirror differs from its changes: rebuild it from them"
     elif record.reference is not None and record.reference["state"] == "differs":
-        action, why = "resync", "the changes are not what the source has: load the table again"
+        action, why = "resync", "the changes differ from the source: load the table again"
     else:
         return None
     return {

@@ -84,9 +84,11 @@ class ChangePage(BaseModel):
     snapshot_end: int | None = Field(
         serialization_alias="snapshot-end", description="The number of the snapshot whose last rows these are"
     )
-    next: str = Field(description="Pass this as `after` to go on")
+    next: str = Field(description="Pass this as `after` to continue")
     number: int = Field(description="Everything up to this commit has been sent")
-    has_more: bool = Field(serialization_alias="has-more", description="Ask again at once: there is more")
+    has_more: bool = Field(
+        serialization_alias="has-more", description="There is more: send the next request at once"
+    )
 
 
 async def _feed(request: Request) -> Feed:
@@ -104,7 +106,7 @@ FeedDep = Annotated[Feed, Depends(_feed)]
     responses={
         200: {
             "description": "Events `change`, `begin`, `progress`, `snapshot-end`, `must-refetch`, "
-            "`slow-consumer` and `error`. The id of each is the token to go on from.",
+            "`slow-consumer` and `error`. The id of each is the token to resume from.",
             "content": {"text/event-stream": {"schema": EVENT}},
         },
         **ERRORS,
@@ -129,7 +131,7 @@ async def subscribe(  # noqa: PLR0913, PLR0917 - each is a parameter of the URL
         Query(alias="timeout-s", ge=0, description="End the stream after this time; default: never"),
     ] = None,
     last_event_id: Annotated[
-        str | None, Header(description="The id of the last event: goes on there")
+        str | None, Header(description="The id of the last event: the stream resumes after it")
     ] = None,
 ) -> Response:
     """Stream changes of tables as they are published, as server-sent events."""

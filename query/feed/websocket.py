@@ -51,7 +51,7 @@ def request_of(message: Mapping[str, Any], warehouse: str) -> SubscribeRequest:
     """Parse a message. Invalid if a field has another type."""
     where, from_, snapshot = message.get("where"), message.get("from"), message.get("snapshot", False)
     if where is not None and not isinstance(where, str):
-        raise Invalid("where must be a text")
+        raise Invalid("where must be a string")
     if isinstance(from_, bool) or (from_ is not None and not isinstance(from_, str | int)):
         raise Invalid("from must be a token, a number or a time")
     if not isinstance(snapshot, bool):
@@ -74,5 +74,5 @@ def _texts(message: Mapping[str, Any], name: str) -> list[str] | None:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-        raise Invalid(f"{name} must be a list of texts")
+        raise Invalid(f"{name} must be a list of strings")
     return value

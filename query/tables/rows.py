@@ -88,5 +88,5 @@ def _selected(columns: str | None, schema: Schema) -> tuple[str, ...]:
 
 def _bounded(table: pa.Table) -> pa.Table:
     if table.nbytes > BYTES_MAX:
-        raise TooLarge(f"The rows have more than {BYTES_MAX} bytes: ask for fewer rows or columns")
+        raise TooLarge(f"The rows have more than {BYTES_MAX} bytes: request fewer rows or columns")
     return table

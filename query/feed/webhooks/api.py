@@ -41,7 +41,7 @@ class WebhookBody(BaseModel):
 class ResumeBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
     from_: str | None = Field(
-        None, alias="from", description="Go on here; default: after the last change that was accepted"
+        None, alias="from", description="Resume here; default: after the last change that was accepted"
     )
 
 
