@@ -93,7 +93,7 @@ def reader_connections(settings: Settings) -> int:
 
 
 def reach_database(settings: Settings) -> Database:
-    """The database, at any schema version, if it answers."""
+    """Return the database, at any schema version, if it responds."""
     try:
         pool_size = settings.database_pool_size - reader_connections(settings)
         database = database_at(settings, settings.database, pool_size)

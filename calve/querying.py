@@ -170,7 +170,7 @@ def open_tables(settings: Settings, catalog: Catalog, landing: LandingTables | N
 
 
 def open_hot_rows(ingest: Ingest) -> Callable[[], HotRows]:
-    """What answers `consistency=fresh` for one row. It is made with the first of them: it imports Arrow."""
+    """Create the service behind `consistency=fresh`, with the first such request: it imports Arrow."""
 
     @functools.cache
     def made() -> HotRows:
@@ -182,7 +182,7 @@ def open_hot_rows(ingest: Ingest) -> Callable[[], HotRows]:
 
 
 def _fold(staged: pa.Table, description: dict[str, Any], bases: Bases) -> FoldedRows:
-    """As a worker does it."""
+    """Fold rows as a worker does."""
     from query.tables.hot_rows import FoldedRows
     from spark_jobs.fold import DELETE, fold
     from spark_jobs.messages import TableJob

@@ -28,11 +28,11 @@ TableName = tuple[str, ...]  # namespace levels, then the name
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The column types that a producer sent along.
+    """The column types that a producer sends with its changes.
 
     `columns` maps a column to its type: an Iceberg type string (`long`, `decimal(10,2)`, `timestamptz`, ...),
-    or an Iceberg struct, list or map as in a schema's JSON, without ids. `encodings` says how a value stands
-    in JSON where the type alone does not: `days`, `ms`, `us`, `ns` (since the epoch, or of the day for a
+    or an Iceberg struct, list or map as in a schema's JSON, without ids. `encodings` says how a value is
+    written in JSON if the type alone does not: `days`, `ms`, `us`, `ns` (since the epoch, or of the day for a
     time), `base64`, `hex`, `decimal-base64` (unscaled, big endian, two's complement), `decimal-struct`
     ({"scale", "value"}), `bits-base64` (little endian), `json`.
     """

@@ -45,7 +45,7 @@ COMMANDS = {
     "principal": "Create principals, grant and revoke their roles.",
     "warehouse": "Create, list and drop warehouses.",
     "dead-letters": "Show, fix, replay and drop events that could not land.",
-    "journal": "Go on with another journal of acknowledged changes.",
+    "journal": "Continue with another journal of acknowledged changes.",
     "check": "Compare the catalog's rows with their metadata files.",
     "migrate": "Bring the database to the schema of this version.",
     "openapi": "Write or check the descriptions of the API.",

@@ -10,7 +10,7 @@ from calve.settings import Settings
 
 @click.group()
 def command() -> None:
-    """Go on with another journal of acknowledged changes.
+    """Continue with another journal of acknowledged changes.
 
     \b
     Example:
@@ -21,7 +21,7 @@ def command() -> None:
 @command.command()
 @settings_options("home", "database", "journal")
 def adopt(settings: Settings) -> None:
-    """Go on with a journal that does not fit the database.
+    """Continue with a journal that does not fit the database.
 
     A server refuses to start with an older copy of its journal or of its database. This command accepts that
     what is missing is lost: send it again from the source. Changes that the journal holds will land. Stop all

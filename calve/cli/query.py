@@ -52,8 +52,8 @@ def command(
 ) -> None:
     """Run SQL on the tables of the lake, as of any moment.
 
-    SQL is one SELECT in DuckDB's dialect; `-` reads it from stdin. Below a table stand the moment that was
-    read, how much is not visible yet, and how long the query took.
+    SQL is one SELECT in DuckDB's dialect; `-` reads it from stdin. Below the table, it prints the moment that
+    was read, how much is not visible yet, and how long the query took.
 
     \b
     Examples:

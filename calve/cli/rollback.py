@@ -19,7 +19,7 @@ from calve.client.times import Moment
 def command(lake: Lake, table: str, to: Moment | None, snapshot_id: int | None, yes: bool) -> int:
     """Set a table back to a moment or a snapshot.
 
-    It says what it will undo, and asks. The rollback is a new commit: the history and
+    It lists what it will undo, and asks for confirmation. The rollback is a new commit: the history and
     all snapshots stay, so it can be undone.
 
     \b

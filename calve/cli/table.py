@@ -58,7 +58,7 @@ def resume(lake: Lake, table: str) -> None:
 @click.option("--up-to", type=click.IntRange(min=1), metavar="ID", help="Up to this id of the journal.")
 @lake_options
 def skip(lake: Lake, table: str, up_to: int | None) -> None:
-    """Make dead letters of the changes of a paused table that wait first, so that it goes on behind them.
+    """Make dead letters of the changes of a paused table that wait first, so that later changes can land.
 
     \b
     Example:

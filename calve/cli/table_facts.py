@@ -1,4 +1,4 @@
-"""What commands tell of a table, from its metadata. Pure."""
+"""Facts about a table that commands print, from its metadata. Pure."""
 
 from __future__ import annotations
 

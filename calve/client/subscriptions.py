@@ -1,4 +1,4 @@
-"""A subscription to changes: from lines of a stream to batches, and where to go on after a failure.
+"""A subscription to changes: from lines of a stream to batches, and where to resume after a failure.
 
 `Subscriber` sends nothing itself. `Lake.subscribe` and `AsyncLake.subscribe` make the requests.
 """
@@ -33,7 +33,7 @@ class Change:
     before: dict[str, Any] | None  #: the row before it, as far as the source sent it
     after: dict[str, Any] | None  #: the row after it; None for a delete
     number: int  #: the commit of the warehouse that published it
-    token: str  #: goes on after this change
+    token: str  #: resumes after this change
     commit_timestamp: str | None = None
     source_timestamp: str | None = None
     source: str | None = None
@@ -47,7 +47,7 @@ class Batch:
     """Changes of one commit. Keep `token` together with their effects, and every change counts once."""
 
     events: Sequence[Change]
-    token: str  #: goes on after this batch
+    token: str  #: resumes after this batch
     number: int  #: of the commit
     is_complete: bool  #: whether the commit, or the snapshot, ends with this batch
     is_snapshot: bool = False  #: rows of the snapshot
@@ -152,7 +152,7 @@ class Subscriber:
 
 
 def follow(client: httpx.Client, one: Subscriber) -> Iterator[Batch]:
-    """The batches of a subscription. After a failure it connects again and goes on after the last batch."""
+    """The batches of a subscription. After a failure it connects again and resumes after the last batch."""
     while True:
         try:
             with client.stream(**one.call().arguments()) as response:

@@ -1,4 +1,4 @@
-"""Open transactions: the requests, and what both forms of the client know of one."""
+"""Open transactions: their requests, and the state that both forms of the client share."""
 
 from __future__ import annotations
 

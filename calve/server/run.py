@@ -1,4 +1,4 @@
-"""`calve serve`: check that the server can start, listen, and run stock uvicorn until told to stop.
+"""`calve serve`: check that the server can start, listen, and run stock uvicorn until a stop is requested.
 
 One server process runs here. Several are started and replaced by uvicorn's supervisor; each of them ends when
 this process is gone. Everything that keeps a server from starting (the port, the home, the database, the
@@ -176,7 +176,7 @@ def _prepared(settings: Settings, app: ASGIApp) -> ASGIApp:
 
 
 def _ending_long_polls(handler: object) -> Callable[[int, FrameType | None], None]:
-    """uvicorn's handler, after long polls are told to end: it would wait for them."""
+    """Return uvicorn's handler, which first ends long polls: it would wait for them."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         stopping.set()

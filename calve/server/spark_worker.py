@@ -165,7 +165,7 @@ class SparkWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the worker to stop, and kill it if it does not."""
+        """Stop the worker, and kill it if it does not stop."""
         self._stopping.set()
         child = self._child
         if child is not None and child.poll() is None:

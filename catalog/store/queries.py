@@ -1,4 +1,4 @@
-"""Queries, as server processes tell each other of them. A row is a copy: its process has the query."""
+"""Queries of all server processes. A row is a copy: its process has the query."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ class QueryStore:
         return None if row is None else SavedQuery(*row)
 
     def of_others(self, process: str, after_ms: int) -> list[SavedQuery]:
-        """What other processes have saved after a time."""
+        """Return what other processes have saved after a time."""
         rows = self._database.fetch_all(READ_OTHERS, {"process": process, "after_ms": after_ms})
         return [SavedQuery(*row) for row in rows]
 
     def cancel(self, id_: str, caller: str) -> None:
-        """Ask the process of the query to end it."""
+        """Request that the process of the query ends it."""
         statement = sa.update(queries).where(queries.c.id == id_).values(cancelled_by=caller)
         self._database.write(lambda connection: connection.execute(statement))
 
     def cancelled(self, process: str) -> list[tuple[str, str]]:
-        """Queries of a process that it was asked to end, each with who asked."""
+        """Return queries of a process that it must end, each with the caller of that request."""
         return [(row[0], row[1]) for row in self._database.fetch_all(READ_CANCELLED, {"process": process})]
 
 

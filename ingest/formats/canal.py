@@ -123,7 +123,7 @@ def _change(index: int, table: TableName, operation: Operation, event: Row, sour
 
 
 def _name(event: Row, seen: Counter[str]) -> str:
-    """Return the identity of a message; "" if a later, equal change could not be told from it."""
+    """Return the identity of a message; "" if a later, equal change would have the same one."""
     if not given.number_of(event.get("ts")) and not given.number_of(event.get("id")):
         return ""
     print_ = fingerprint(event)

@@ -1,4 +1,4 @@
-"""Group commit: one thread appends all waiting requests in one SQL transaction, and answers them after
+"""Group commit: one thread appends all waiting requests in one SQL transaction, and completes them after
 COMMIT.
 
 Requests that arrive during a COMMIT wait for the next one, so the group grows with the load, and a single

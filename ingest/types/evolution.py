@@ -1,4 +1,4 @@
-"""How the type of a column may change: what is created, what holds two types, more fields."""
+"""How the type of a column may change: types of new columns, common types, additional fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingest.types.iceberg import DECIMAL_DIGITS_MAX, FieldIds, IcebergType, prom
 _LONG_DIGITS = 19
 _INT_DIGITS = 10
 
-# Format v2 lacks the later types, and Spark refuses every table that has a `time` in it.
+# Format v2 lacks the later types, and Spark refuses every table that has a `time` column.
 _CREATED_AS = {
     "time": "string",
     "timestamp_ns": "timestamp",
@@ -23,7 +23,7 @@ _CREATED_AS = {
 
 
 def creatable(type_: Any) -> IcebergType | None:
-    """The shape with which a new column is made for a declared type; None if it says nothing (`unknown`)."""
+    """Return the type of a new column for a declared type; None if the declared type is `unknown`."""
     return _created(shape(type_))
 
 
@@ -31,7 +31,7 @@ def _created(type_: IcebergType) -> IcebergType | None:
     if isinstance(type_, str):
         kind = primitive(type_).kind
         return None if kind == "unknown" else _CREATED_AS.get(kind, type_)
-    # A part of which nothing is known holds JSON text. So does an empty struct: Parquet has none.
+    # A part with an unknown type holds JSON text, and so does an empty struct: Parquet has none.
     if type_["type"] == "struct":
         fields = [{"name": f["name"], "type": _created(f["type"]) or "string"} for f in type_["fields"]]
         return {"type": "struct", "fields": fields} if fields else "string"
@@ -40,10 +40,10 @@ def _created(type_: IcebergType) -> IcebergType | None:
 
 
 def merged(a: IcebergType, b: IcebergType) -> IcebergType | None:
-    """The one type of a new column for which both are declared or inferred; None if there is none.
+    """Return the common type of a new column for two declared or inferred types; None if there is none.
 
-    Wider than `promotes`, because no data is there yet: whole numbers go into decimals and doubles, decimals
-    of two scales into one that holds both. Text is never made of other things.
+    This is wider than `promotes`, because there is no data yet: integers become decimals or doubles, and
+    decimals of two scales become one that holds both. Other types never become text.
     """
     a, b = shape(a), shape(b)
     if a == "unknown" or b == "unknown":
@@ -68,7 +68,7 @@ def _merged_numbers(a: str, b: str) -> str | None:
 
 
 def _digits(text: str) -> tuple[int, int] | None:
-    """Digits before and after the point."""
+    """Return the digits before and after the point."""
     read = primitive(text)
     if read.kind == "decimal":
         return read.precision - read.scale, read.scale
@@ -76,10 +76,12 @@ def _digits(text: str) -> tuple[int, int] | None:
 
 
 def evolved(type_: IcebergType, declared: Any, ids: FieldIds) -> IcebergType:
-    """A column's type (with ids), grown towards a declared one as far as the spec allows; else unchanged."""
+    """Return a column's type (with ids), widened towards a declared one as far as the spec allows; else
+    unchanged.
+    """
     try:
         wanted = creatable(declared)
-    except Invalid:  # no type at all: the column has one already, and its values are looked at one by one
+    except Invalid:  # not a type: the column has one already, and its values are converted one by one
         return type_
     return type_ if wanted is None else _grown(type_, wanted, ids)
 

@@ -1,4 +1,4 @@
-"""Iceberg types, as a schema's JSON writes them, and what a batch of changes shows of its columns.
+"""Iceberg types in the form of a schema's JSON, and the columns of a batch of changes.
 
 Of a type: its shape, Arrow type, promotion, and fields with their ids. Of a batch: the names of its columns,
 declared types, and the values of undeclared ones.
@@ -24,7 +24,7 @@ from ingest.types.dates import NS_PER
 IcebergType = str | dict[str, Any]
 
 DECIMAL_DIGITS_MAX = 38
-DEPTH_MAX = 60  # of nested types; the catalog itself stops a little later
+DEPTH_MAX = 60  # of nested types; the catalog's own limit is a little higher
 
 _ARROW = {
     "boolean": pa.bool_(),
@@ -45,7 +45,7 @@ _ARROW = {
 
 
 def shape(type_: Any, depth: int = 0) -> IcebergType:
-    """The type for comparing. `Invalid` says what is wrong with it."""
+    """Return the type for comparisons. `Invalid` says what is wrong with it."""
     if isinstance(type_, str):
         return primitive(type_).canonical
     if depth > DEPTH_MAX:
@@ -72,7 +72,7 @@ def _fields(fields: Any, depth: int) -> list[dict[str, Any]]:
 
 
 def arrow_type(type_: IcebergType) -> pa.DataType:
-    """The Arrow type of a staged column."""
+    """Return the Arrow type of a staged column."""
     if isinstance(type_, str):
         return _arrow_primitive(type_)
     if type_["type"] == "struct":
@@ -96,7 +96,9 @@ def _arrow_primitive(text: str) -> pa.DataType:
 
 
 def promotes(old: IcebergType, new: IcebergType) -> bool:
-    """Whether a column of type `old` may become `new` under format v2. Every type promotes to itself."""
+    """Return whether a column of type `old` may become `new` under format v2. Every type promotes to
+    itself.
+    """
     old, new = shape(old), shape(new)
     if old == new:
         return True
@@ -126,7 +128,7 @@ def _primitive_promotes(old: str, new: str) -> bool:
 
 
 class FieldIds:
-    """Ids above the last one of the table. Columns first, then what is nested in them, as for a new table."""
+    """Assigns ids above the last one of the table: columns first, then nested fields, as for a new table."""
 
     __slots__ = ("last",)
 
@@ -138,12 +140,12 @@ class FieldIds:
         return self.last
 
     def numbered(self, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The fields with their own ids, and ids for all that is in them."""
+        """Return the fields with their own ids, and ids for all nested fields."""
         own = [{"id": self.next()} | each for each in fields]
         return [each | {"type": self.typed(each["type"])} for each in own]
 
     def typed(self, type_: IcebergType) -> IcebergType:
-        """A shape with ids, everything in it optional."""
+        """Return a type with ids, in which all fields are optional."""
         if isinstance(type_, str):
             return type_
         if type_["type"] == "struct":
@@ -167,7 +169,7 @@ class FieldIds:
 
 
 def full_names(fields: list[dict[str, Any]], prefix: str = "") -> set[str]:
-    """The names by which every field at any depth is known: "a", "a.b", "tags.element"."""
+    """Return the full names of all fields at any depth: "a", "a.b", "tags.element"."""
     names: set[str] = set()
     for each in fields:
         names |= {prefix + each["name"]} | _inner_names(each["type"], f"{prefix}{each['name']}.")
@@ -183,14 +185,14 @@ def _inner_names(type_: IcebergType, prefix: str) -> set[str]:
     return full_names([{"name": part, "type": type_[part]} for part in parts], prefix)
 
 
-# -- what a batch shows of its columns
+# -- the columns of a batch
 
 
 def distinct(changes: Sequence[Change]) -> tuple[list[Declared | None], list[int]]:
-    """The different declarations, in order of appearance, and for each change which of them is its own.
+    """Return the distinct declarations, in the order of appearance, and for each change the index of its own.
 
-    Changes of one table mostly share one, as an object or at least in what it says; so all that depends on it
-    is worked out once.
+    Changes of one table mostly share one declaration, as an object or at least in content, so everything that
+    depends on it is computed once.
     """
     all_ = [change.declared for change in changes]
     if all_ and all(map(is_, all_, repeat(all_[0]))):
@@ -213,10 +215,10 @@ def _content(declared: Declared | None) -> bytes:
 
 
 def encoding_of(declared: Declared | None, column: str) -> str | None:
-    """How the column's values stand in JSON, with what only the declared type tells.
+    """Return how the column's values are written in JSON, with the parts that only the declared type has.
 
-    The scale of a base64 decimal is the producer's, not the table's; and a unit of a time of day is told from
-    that of a timestamp, because a time is stored as text.
+    The scale of a base64 decimal is the producer's, not the table's. The unit of a time of day is kept apart
+    from that of a timestamp, because a time is stored as text.
     """
     if declared is None:
         return None
@@ -232,12 +234,12 @@ def encoding_of(declared: Declared | None, column: str) -> str | None:
 
 
 def _innermost(type_: Any) -> Primitive | None:
-    """The type of a column's single values: in a list its elements, in a map its values."""
+    """Return the type of a column's single values: of the elements of a list, of the values of a map."""
     while isinstance(type_, dict):
         type_ = type_.get("element", type_.get("value"))
     try:
         return primitive(type_) if isinstance(type_, str) else None
-    except Invalid:  # the plan of the schema refuses the column with this very reason
+    except Invalid:  # the schema plan refuses the column with the same reason
         return None
 
 
@@ -250,22 +252,22 @@ _FIRST_ROWS = 100
 @dataclass(slots=True)
 class ObservedColumns:
     changes: Sequence[Change]
-    names: dict[str, None] = field(default_factory=dict)  # in the producer's order, as they were first seen
+    names: dict[str, None] = field(default_factory=dict)  # in the producer's order of first appearance
     declared: dict[str, list[Any]] = field(default_factory=dict)  # the different types, oldest first
     newest: Declared | None = None
-    keyed_by_row_id: bool = False  # the only key column is in no row, but the rows have names
+    keyed_by_row_id: bool = False  # the only key column is in no row, but the rows have ids
     bare: list[Row] = field(default_factory=list)  # rows without a declaration
 
     def undeclared(self, name: str) -> list[Any]:
-        """The column's values in changes that declare no type for it.
+        """Return the column's values in changes that declare no type for it.
 
-        They are looked up when they are asked for, because most columns have their type already.
+        They are collected on demand, because most columns have a type already.
         """
         if name not in self.names:
             return []
         values = [row[name] for row in self.bare if name in row]
         if self.newest is not None and name not in self.declared:
-            # A declaration may leave out a column that its row has.
+            # A declaration may omit a column that its row has.
             values += [
                 change.after[name]
                 for change in self.changes
@@ -275,9 +277,9 @@ class ObservedColumns:
 
 
 def observe_columns(changes: Sequence[Change], key: Sequence[str], row_id_key: str) -> ObservedColumns:
-    """Deletes count with their keys alone, for that is all that is staged of them.
+    """Collect the columns of a batch. Of deletes only the key is used, because only that is staged.
 
-    `row_id_key` is the key column that always holds the name of the row.
+    `row_id_key` is the key column that always has the producer's id of the row.
     """
     seen = ObservedColumns(changes)
     staged = [change for change in changes if change.operation != "truncate"]
@@ -297,7 +299,7 @@ def observe_columns(changes: Sequence[Change], key: Sequence[str], row_id_key: s
 
 
 def _rows(changes: Sequence[Change], key: Sequence[str]) -> list[Row]:
-    """What is staged of each change."""
+    """Return the staged part of each change."""
     rows = [
         _key_alone(change, key) if change.operation == "delete" else change.after or _EMPTY
         for change in changes
@@ -311,7 +313,9 @@ def _rows(changes: Sequence[Change], key: Sequence[str]) -> list[Row]:
 
 
 def _names(rows: Sequence[Row]) -> dict[str, None]:
-    """The columns as they were first seen. Mostly the first rows have all, and a set tells that sooner."""
+    """Return the columns in the order of first appearance. Usually the first rows have all of them; a set
+    finds this faster.
+    """
     first = dict.fromkeys(chain.from_iterable(rows[:_FIRST_ROWS]))
     if first.keys() >= set().union(*rows):
         return first
@@ -324,7 +328,7 @@ def _key_alone(change: Change, key: Sequence[str]) -> Row:
 
 
 def _with_key(change: Change, row: Row, key: Sequence[str]) -> Row:
-    """A partial row: of `before`, the key is certain."""
+    """Return a partial row with its key, which is certain in `before`."""
     before = change.before
     if before and any(name not in row for name in key):
         return row | {name: before[name] for name in key if name not in row and name in before}
@@ -336,7 +340,7 @@ def _note_declared(seen: ObservedColumns, declarations: list[Declared]) -> None:
         seen.newest = declared
         for name, type_ in declared.columns.items():
             if type_ == "unknown":
-                continue  # as good as not declared
+                continue  # the same as not declared
             types = seen.declared.setdefault(name, [])
             if type_ not in types:
                 types.append(type_)

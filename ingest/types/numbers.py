@@ -1,4 +1,4 @@
-"""Numbers and bytes in JSON to exact Python values, and the type of an undeclared column."""
+"""Convert numbers and bytes in JSON to exact Python values, and infer the type of an undeclared column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NULL = type(None)
 
 
 def infer_type(values: Sequence[Any]) -> IcebergType | None:
-    """The Iceberg type of the values, or None if they are all null."""
+    """Return the Iceberg type of the values, or None if all are null."""
     kinds = set(map(type, values)) - {_NULL}
     if not kinds:
         return None
@@ -38,7 +38,7 @@ def infer_type(values: Sequence[Any]) -> IcebergType | None:
 
 
 def _list_type(elements: Sequence[Any]) -> IcebergType:
-    """A list of the elements' one type; JSON text if they have several, or none."""
+    """Return a list of the common element type; JSON text if there are several types, or none."""
     kinds = set(map(type, elements)) - {_NULL}
     if kinds in ({bool}, {str}) or (kinds and kinds <= _NUMBERS):
         return {"type": "list", "element": infer_type(elements), "element-required": False}
@@ -61,7 +61,9 @@ _UUID = re.compile(r"\{?[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-
 
 
 def base64_bytes(text: str, *, padded: bool = False) -> bytes:
-    """The bytes; URL-safe letters are read too. `padded` asks for the padding that many leave out."""
+    """Return the bytes; the URL-safe alphabet is accepted too. `padded` requires the padding that many
+    producers omit.
+    """
     text = text.translate(_URL_SAFE)
     if not padded:
         text += "=" * (-len(text) % 4)
@@ -79,14 +81,14 @@ def hex_bytes(text: str) -> bytes:
 
 
 def bits(text: str) -> int:
-    """The number that a bit string is. It travels with its lowest byte first."""
+    """Return the number of a bit string, which is sent with its lowest byte first."""
     return int.from_bytes(base64_bytes(text), "little")
 
 
 def binary(value: Any, encoding: str | None, length: int | None) -> bytes:
-    """For `binary`, and `fixed` with its length. Bits are stored highest byte first, as they read."""
+    """Convert to `binary`, or to `fixed` with its length. Bits are stored highest byte first."""
     if type(value) is dict and type(value.get("wkb")) is str:
-        value = value["wkb"]  # a point or geometry: the rest of the struct is in it
+        value = value["wkb"]  # a point or geometry: the binary contains the rest of the struct
     if type(value) is not str:
         raise ConversionError("not bytes as text")
     if encoding == "hex" or value.startswith("\\x"):
@@ -101,7 +103,7 @@ def binary(value: Any, encoding: str | None, length: int | None) -> bytes:
 
 
 def uuid_text(value: Any, encoding: str | None) -> str:
-    """For `uuid`, in its canonical spelling."""
+    """Convert to `uuid`, in its canonical text form."""
     if type(value) is str and _UUID.fullmatch(value):
         return str(uuid.UUID(value))
     if type(value) is str and encoding == "base64" and len(data := base64_bytes(value)) == 16:
@@ -112,8 +114,8 @@ def uuid_text(value: Any, encoding: str | None) -> str:
 # -- numbers
 
 FLOAT_MAX = 3.4028234663852886e38
-SCALE_MAX = 16_384  # as in PostgreSQL; also bounds the text of a number that is sent with its scale
-UNSCALED_BYTES_MAX = 16_384  # making digits of bytes takes time that grows with the square
+SCALE_MAX = 16_384  # as in PostgreSQL; also limits the text of a number that is sent with its scale
+UNSCALED_BYTES_MAX = 16_384  # the time to convert bytes to digits grows with the square of their number
 
 _BITS = {"int": 32, "long": 64}
 _DIGITS = re.compile(r"[+-]?\d{1,40}", re.ASCII)
@@ -139,7 +141,7 @@ def boolean(value: Any, encoding: str | None) -> bool:
 
 
 def whole(value: Any, kind: str, encoding: str | None) -> int:
-    """For `int` and `long`."""
+    """Convert to `int` or `long`."""
     number = value if type(value) is int else _to_whole(value, encoding)
     end = 1 << (_BITS[kind] - 1)
     if not -end <= number < end:
@@ -163,7 +165,7 @@ def _to_whole(value: Any, encoding: str | None) -> int:
 
 
 def floating(value: Any, kind: str, encoding: str | None) -> float:
-    """For `float` and `double`."""
+    """Convert to `float` or `double`."""
     if type(value) is str and (special := _not_finite(value)) is not None:
         return special
     if type(value) is float:
@@ -189,13 +191,13 @@ def _not_finite(text: str) -> float | None:
 
 
 def decimal(value: Any, precision: int, scale: int, encoding: str | None) -> Decimal:
-    """For `decimal(precision,scale)`."""
+    """Convert to `decimal(precision,scale)`."""
     try:
         number = to_decimal(value, encoding, scale)
     except ConversionError:
         if encoding is not None or type(value) is not str:
             raise
-        # Producers that send no schema write decimals as base64 all the same.
+        # Producers without a schema also write decimals as base64.
         number = _unscaled(value, scale)
     if not number.is_finite():
         raise ConversionError("not a finite number")
@@ -211,12 +213,12 @@ def decimal(value: Any, precision: int, scale: int, encoding: str | None) -> Dec
 
 
 def to_decimal(value: Any, encoding: str | None, scale: int) -> Decimal:
-    """The number, exactly as it was written. `scale` is that of the column, for base64 without one."""
+    """Return the number exactly as it was written. `scale` is that of the column, for base64 without one."""
     kind = type(value)
     if kind is int or kind is Decimal:
         return Decimal(value)
     if kind is float:
-        return Decimal(repr(value))  # the shortest text that means this number
+        return Decimal(repr(value))  # the shortest text of this number
     if kind is dict and value.keys() >= {"scale", "value"}:
         return _unscaled(value["value"], value["scale"])
     if kind is not str:
@@ -242,14 +244,14 @@ def _unscaled(text: Any, scale: Any) -> Decimal:
 
 
 def plain(number: Decimal) -> str:
-    """Digits without an exponent."""
+    """Return the digits without an exponent."""
     if number.is_finite() and number.adjusted() > UNSCALED_BYTES_MAX * 3:
         raise ConversionError("too large")
     return format(number, "f")
 
 
 def converter(kind: str, encoding: str | None) -> Callable[[Any], bool | int | float]:
-    """The conversion for a target of this kind, decimals apart."""
+    """Return the conversion for a target of this kind, except decimals."""
     if kind == "boolean":
         return lambda value: boolean(value, encoding)
     if kind in _BITS:
