@@ -18,7 +18,7 @@ from ingest.change import ParsedRequest, Reject, RequestContext, original_of, wr
 DEPTH_MAX = 100
 _DUMP_DEPTH_MAX = 253  # the limit of orjson
 
-_LARGE_BYTES = 32_768  # a text of this size can reach the maximum depth
+_LARGE_BYTES = 32_768  # a text of this size is always checked, without counting its brackets
 _DIGITS_MAX = 1_000  # a double ends at 308, so orjson refuses longer numbers
 _DIGITS_EXACT = 17  # digits that a double always keeps
 # Digits and points become "0", everything else a space, so that a plain search finds long numbers.

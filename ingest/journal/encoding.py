@@ -22,7 +22,7 @@ import zstandard
 
 from ingest.change import Change, ChangeColumns, Declared, Reject, TableName
 
-_ZSTD, _PLAIN_JSON = 1, 2  # bits of the first byte; without the second bit, orjson cannot read the JSON
+_ZSTD, _PLAIN_JSON = 1, 2  # bits of the first byte; the second: written by `json`, because orjson cannot
 SMALL_BYTES_MAX = 256
 LEVEL = 1
 DEPTH_MAX = 400
