@@ -149,10 +149,15 @@ class ViewHistory(RuleBasedStateMachine):
         assert after["schemas"][: len(before["schemas"])] == before["schemas"]
 
     def _check_replay(self, after: Metadata, updates: list[dict[str, Any]]) -> None:
-        """Sending a landed commit again changes nothing, or is recognised."""
+        """Sending a landed commit again changes nothing, or is recognised.
+
+        It cannot be recognised if it adds more versions than the view keeps: some are deleted already.
+        """
         uses_given_ids = any(update.get("view-version-id", -1) != -1 for update in updates)
+        added = sum(update["action"] == "add-view-version" for update in updates)
+        is_pruned = added > int(after["properties"].get("version.history.num-entries", added))
         again = apply_view(after, [], updates, now_ms=self.now_ms)
-        assert again == after or is_view_replay(after, [], updates) or uses_given_ids
+        assert again == after or is_view_replay(after, [], updates) or uses_given_ids or is_pruned
 
     @invariant()
     def is_sound(self) -> None:
