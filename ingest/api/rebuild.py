@@ -24,10 +24,11 @@ class RebuildState(BaseModel):
     state: str = Field(description="none, requested, running or failed")
     why: str | None = None
     requested_ms: int | None = Field(None, serialization_alias="requested-ms")
+    attempts: int = Field(0, description="How often a worker has begun it; it is given up after four times")
     progress: dict[str, Any] | None = Field(
         None, description="Progress of the running job, such as `changes-read`"
     )
-    error: str | None = Field(None, description="Why it cannot be done")
+    error: str | None = Field(None, description="Why it cannot be done, or why the last attempt failed")
     rebuilt_ms: int | None = Field(
         None, serialization_alias="rebuilt-ms", description="When the last one was published"
     )

@@ -164,7 +164,9 @@ class JobService:
             job = self._jobs.get(job_id)
             if job is None or job.warehouse not in warehouses:
                 continue
-            if job_description(job, epoch).get("kind") != "commit":
+            if job.kind == REBUILD:
+                continue  # only some workers take it
+            if job.kind != "commit":
                 self._jobs.discard(job)  # a maintenance job whose worker has ended: this frees the table
                 continue
             if self._jobs.take(job_id, epoch, worker, LEASE_S):

@@ -30,8 +30,7 @@ from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables, Tabl
 KIND = "rebuild"
 LEASE_S = 30.0
 LOOK_EVERY_S = 1.0
-ATTEMPTS_MAX = 4  # consecutive failures before an operator has to act
-REST_S = 2.0  # after the first failure; twice as long after each further one
+ATTEMPTS_MAX = 4  # then an operator has to act
 RESYNC = "resync it from its source, or drop the mirror and its changes table and load it anew"
 Metadata = Mapping[str, Any]
 _KEY_SET = "its key was set"
@@ -59,8 +58,6 @@ class Rebuilds:
         self.wake = wake
         self._looked_s = 0.0
         self._lock = threading.Lock()
-        # failures, and the earliest time of the next attempt
-        self._failures: dict[tuple[str, TableName], tuple[int, float]] = {}
 
     # -- requests
 
@@ -70,7 +67,6 @@ class Rebuilds:
         if reason is not None:
             raise CannotRebuild(reason)
         self._mirrors.request(warehouse, table, why, is_needed=is_needed)
-        self._failures.pop((warehouse, table), None)
         self._looked_s = 0.0
         self.wake()
 
@@ -122,53 +118,80 @@ class Rebuilds:
         mirror = self._mirrors.one(warehouse, table)
         if mirror is None:
             return {}
-        return shown(mirror, self._progress(warehouse, table) if mirror.rebuild is not None else None)
+        return shown(mirror, self._job(warehouse, table) if mirror.rebuild is not None else None)
 
-    def _progress(self, warehouse: str, table: TableName) -> dict[str, Any] | None:
-        """Return the progress of the job that rebuilds the table; None if none runs."""
+    def _job(self, warehouse: str, table: TableName) -> Job | None:
+        """Return the job that rebuilds the table: it is leased, or it failed and is leased again later."""
         job_id = self._jobs.of_table(warehouse, table)
         job = self._jobs.get(job_id) if job_id is not None else None
-        if job is None or job.state != "leased" or job.kind != KIND:
-            return None
-        found: dict[str, Any] = orjson.loads(job.progress)
-        return found
+        return job if job is not None and job.state != "staging" and job.kind == KIND else None
 
     # -- jobs
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
-        """Return a rebuild whose table is in no other job. None if there is none."""
+        """Return a rebuild job: one whose worker has ended or failed, or a new one. None if there is none."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
             if time.monotonic() - self._looked_s < LOOK_EVERY_S:
                 return None
             self._looked_s = time.monotonic()
-            for warehouse, table in self._mirrors.due():
-                if warehouse in warehouses and self._may_run(warehouse, table):
-                    job = self._begin(worker, warehouse, table)
-                    if job is not None:
-                        return job
+            return self._repeated(worker, warehouses) or self._new(worker, warehouses)
         finally:
             self._lock.release()
+
+    def _repeated(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """Return a job that was given back or whose lease has expired."""
+        for job_id, _, state in self._jobs.due():
+            job = self._jobs.get(job_id) if state != "staging" else None
+            if job is not None and job.kind == KIND and job.warehouse in warehouses:
+                found = self._take(worker, job)
+                if found is not None:
+                    return found
+        return None
+
+    def _new(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        for warehouse, table in self._mirrors.due():
+            found = self._begin(worker, warehouse, table) if warehouse in warehouses else None
+            if found is not None:
+                return found
         return None
 
     def fail(self, job: Job, error: str, *, retry: bool) -> None:
-        """Free the table. The rebuild is tried again later, unless another attempt cannot succeed."""
-        if not self._jobs.discard(job):
+        """Lease the job again later. Give the rebuild up if another attempt cannot succeed, or this was the last."""
+        is_repeated = retry and job.attempts < ATTEMPTS_MAX
+        if not (self._jobs.give_back(job, error) if is_repeated else self._jobs.discard(job)):
             raise LostLease(job.id, job.epoch)
-        (step,) = PublishPlan.decode(job.landing).steps
-        times = self._failures.get((job.warehouse, step.table), (0, 0.0))[0] + 1
-        if retry and times < ATTEMPTS_MAX:
-            rest_s = REST_S * 2 ** (times - 1)
-            self._failures[job.warehouse, step.table] = (times, time.monotonic() + rest_s)
-            return
-        self._failures.pop((job.warehouse, step.table), None)
-        mirror = self._mirrors.one(job.warehouse, step.table)
-        if mirror is not None:
-            self._mirrors.fail(mirror, error)
+        if not is_repeated:
+            self._give_up(job, error)
 
-    def _may_run(self, warehouse: str, table: TableName) -> bool:
-        return self._failures.get((warehouse, table), (0, 0.0))[1] <= time.monotonic()
+    def _take(self, worker: str, job: Job) -> dict[str, Any] | None:
+        """Lease a job again. None if another worker was faster, or if the job is ended instead."""
+        if not self._jobs.take(job.id, job.epoch, worker, LEASE_S):
+            return None
+        taken = replace(job, state="leased", epoch=job.epoch + 1)
+        table = _table(job)
+        mirror = self._mirrors.one(job.warehouse, table)
+        if mirror is None or mirror.rebuild is None or (mirror.requested_ms or 0) > job.created_ms:
+            self._jobs.discard(taken)  # not due any more; or requested again, and then a new job begins
+            return None
+        reason = self.why_not(job.warehouse, table)
+        if reason is None and job.attempts >= ATTEMPTS_MAX:
+            reason = f"its worker stopped {job.attempts} times before the rebuild was done"
+        if reason is not None:
+            self._jobs.discard(taken)
+            self._give_up(taken, reason)
+            return None
+        found: dict[str, Any] = orjson.loads(job.description)
+        return found | {"epoch": taken.epoch}
+
+    def _give_up(self, job: Job, error: str) -> None:
+        table = _table(job)
+        _log.warning("a rebuild was given up", extra={"table": table, "reason": error[:1000]})
+        mirror = self._mirrors.one(job.warehouse, table)
+        if mirror is not None:
+            remedy = f"`calve table rebuild {'.'.join(table)}` tries it again"
+            self._mirrors.fail(mirror, f"{error[:800].rstrip('.')}. {remedy}")
 
     def _begin(self, worker: str, warehouse: str, table: TableName) -> dict[str, Any] | None:
         job_id = uuid.uuid4().hex
@@ -254,6 +277,11 @@ class Rebuilds:
         return found
 
 
+def _table(job: Job) -> TableName:
+    (step,) = PublishPlan.decode(job.landing).steps
+    return step.table
+
+
 def _why_rebuild(landed: LandedTable, settings: TableSettings) -> str | None:
     if settings.mode in ("changes", "append"):
         return None
@@ -264,9 +292,10 @@ def _why_rebuild(landed: LandedTable, settings: TableSettings) -> str | None:
     return None
 
 
-def shown(mirror: Mirror, progress: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a mirror as JSON."""
-    state = "none" if mirror.rebuild is None else "requested" if progress is None else "running"
+def shown(mirror: Mirror, job: Job | None = None) -> dict[str, Any]:
+    """Return a mirror as JSON. `job` is the one that rebuilds it."""
+    is_running = job is not None and job.state == "leased"
+    state = "none" if mirror.rebuild is None else "running" if is_running else "requested"
     return {
         "key": list(mirror.key) or None,
         "key_reason": mirror.key_reason,
@@ -276,8 +305,9 @@ def shown(mirror: Mirror, progress: dict[str, Any] | None = None) -> dict[str, A
             "state": "failed" if mirror.rebuild_error is not None else state,
             "why": mirror.rebuild,
             "requested_ms": mirror.requested_ms,
-            "progress": progress,
-            "error": mirror.rebuild_error,
+            "attempts": job.attempts if job is not None else 0,
+            "progress": orjson.loads(job.progress) if job is not None and is_running else None,
+            "error": mirror.rebuild_error or (job.error if job is not None else None),
             "rebuilt_ms": mirror.rebuilt_ms,
             "rebuilt_number": mirror.rebuilt_number,
             "rebuilt_why": mirror.rebuilt_why,

@@ -158,10 +158,16 @@ class LandingStatus:
         for mark in self._tables.watermarks(warehouse):
             shown = {"position": mark.position, "time-ms": mark.time_ms, "updated-ms": mark.updated_ms}
             marks.setdefault(mark.table, {})[mark.source] = shown
+        mirrors = self._mirrors.all(warehouse)
+        given_up = {
+            table: f"the mirror could not be rebuilt: {mirror.rebuild_error}"
+            for table, mirror in mirrors.items()
+            if mirror.rebuild is not None and mirror.rebuild_error is not None
+        }
         # Changes that were waiting may have landed through another server meanwhile.
         failed = {
             table: why
-            for table, why in self._job_service.staging_error(warehouse).items()
+            for table, why in {**self._job_service.staging_error(warehouse), **given_up}.items()
             if table in pending
         }
         staging_error = [failed[table] for table in sorted(failed)]
@@ -170,7 +176,6 @@ class LandingStatus:
         resyncs = Resyncs(self._catalog.database).all(warehouse)
         newest = self._jobs.newest(warehouse, 50)
         verified = self.verification(warehouse) if self.verification is not None else {}
-        mirrors = self._mirrors.all(warehouse)
         written = _written(newest)
         converting = _converting(newest)
         tables = {
@@ -239,7 +244,7 @@ def _mirror(mirror: Mirror | None) -> dict[str, Any]:
     found: dict[str, Any] = {"key": list(mirror.key), "key-reason": mirror.key_reason}
     if mirror.doubt is not None:
         found["in-doubt"] = mirror.doubt
-    if mirror.rebuild is not None:
+    if mirror.rebuild is not None or mirror.rebuild_error is not None:
         found["rebuild"] = {"why": mirror.rebuild, "error": mirror.rebuild_error}
     if mirror.rebuilt_ms is not None:
         found["rebuilt"] = {

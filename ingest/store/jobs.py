@@ -136,7 +136,7 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the job; empty if it lands a batch."""
+        """Return the kind of a staged job; `commit` if it lands a batch."""
         return str(orjson.loads(self.description).get("kind") or "")
 
 

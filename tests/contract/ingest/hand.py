@@ -25,6 +25,7 @@ class Hand:
         self.name = name or f"w{uuid.uuid4().hex[:8]}"
         self.rest = Rest(url, headers=headers)
         self.headers = headers
+        self.about: dict[str, Any] = {}  # such as `rebuilds`, to get jobs of that kind too
         self._changes: dict[str, list[Any]] = {}  # by job
 
     @property
@@ -57,7 +58,8 @@ class Hand:
     # -- jobs
 
     def ask(self, wait_s: float = 0) -> httpx.Response:
-        return self.rest.lake("POST", "jobs/lease", json={"worker": self.name, "wait-s": wait_s})
+        body = {"worker": self.name, "wait-s": wait_s, "about": self.about}
+        return self.rest.lake("POST", "jobs/lease", json=body)
 
     def lease(self, space: str, *, timeout_s: float = 60) -> Job:
         """The next job of this namespace; what others left behind is done on the way."""
