@@ -227,29 +227,43 @@ def test_a_mirror_is_built_from_changes_when_the_mode_requires_one(
     assert pipeline.rows(f"SELECT id, x FROM lake.{table}") == [(2, "z")]
 
 
+def wait_until_running(pipeline: Pipeline, table: str) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while (found := state(pipeline, table)["rebuild"])["state"] != "running":
+        assert found["state"] == "requested", f"it ended before it could be killed: {found}"
+        assert time.monotonic() < until_s, found
+
+
 @pytest.mark.proof
-def test_a_rebuild_is_done_again_when_its_worker_is_killed(stacks: Stacks, tmp_path: Path) -> None:
+def test_a_rebuild_is_done_again_when_its_worker_or_the_server_is_killed(
+    stacks: Stacks, tmp_path: Path
+) -> None:
     with own_pipeline(stacks, "embedded", tmp_path) as pipeline:
         shop = Producer(pipeline.url, "shop")
         shop.send(
             [shop.event("INSERT", "ns.t", None, {"id": n, "x": f"x{n}"}) for n in range(2000)], wait="commit"
         )
         rows = "SELECT * FROM lake.ns.t ORDER BY id"
-        landed = pipeline.rows(rows)
-        call("post", rebuild_url(pipeline, "ns.t")).raise_for_status()
-        until_s = time.monotonic() + WAIT_S
-        while state(pipeline, "ns.t")["rebuild"]["state"] != "running":
-            assert time.monotonic() < until_s
-        pipeline.worker.kill()
-        shop.send([shop.event("INSERT", "ns.t", None, {"id": 5000, "x": "new"})])
-        assert pipeline.rows(rows) == landed
-        for job in call("get", f"{pipeline.url}/lake/v1/main/jobs").json()["jobs"]:
-            if job["state"] != "done":
-                expire(pipeline.stack, job)
-        pipeline.worker.start()
-        flush(pipeline.url)
-        assert state(pipeline, "ns.t")["rebuild"]["rebuilt-why"] == "it was requested"
-        found = pipeline.rows(rows)
-        assert found[:-1] == landed
-        assert [row[0] for row in found[-1:]] == [5000]
+        for number, victim in enumerate(("worker", "server")):
+            landed = pipeline.rows(rows)
+            call("post", rebuild_url(pipeline, "ns.t"), json={"reason": victim}).raise_for_status()
+            wait_until_running(pipeline, "ns.t")
+            if victim == "worker":
+                pipeline.worker.kill()
+                assert pipeline.rows(rows) == landed
+                for job in call("get", f"{pipeline.url}/lake/v1/main/jobs").json()["jobs"]:
+                    if job["state"] != "done":
+                        expire(pipeline.stack, job)
+                shop.send([shop.event("INSERT", "ns.t", None, {"id": 5000 + number, "x": "new"})])
+                pipeline.worker.start()
+            else:
+                pipeline.stack.server.kill()
+                pipeline.stack.server.start()
+                shop.insist([shop.event("INSERT", "ns.t", None, {"id": 5000 + number, "x": "new"})])
+            flush(pipeline.url)
+            found = rebuilt(pipeline, "ns.t")["rebuild"]
+            assert (found["rebuilt-why"], found["error"]) == (victim, None)
+            assert pipeline.rows(rows, f"main@{found['rebuilt-number']}")[: len(landed)] == landed
+            assert pipeline.rows(rows)[:-1] == landed
+            assert pipeline.rows("SELECT max(id) FROM lake.ns.t") == [(5000 + number,)]
         shop.client.close()
