@@ -34,6 +34,13 @@ def plain_identity(identity: str) -> str:
     return _COUNTED.sub("", identity)
 
 
+def leave_counts_out(changes: Sequence[Change]) -> None:
+    """Remove the counted parts of identities, for a table with a key."""
+    for change in changes:
+        if change.identity:
+            change.identity = plain_identity(change.identity)
+
+
 def old_key(change: Change, key: Sequence[str]) -> Row | None:
     """Return the key that an update moves a row away from; None if the key stays, or the old one is not
     known.
@@ -87,6 +94,22 @@ JournalPosition = tuple[int, int]  # journal id, ordinal
 
 def journal_position(item: ArrivedChange) -> JournalPosition:
     return item.journal_id, item.ordinal
+
+
+def event_id(item: ArrivedChange) -> str:
+    """Return an id for an event that has none."""
+    return f"{item.journal_id}.{item.ordinal}"
+
+
+def pieces_of(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange]:
+    """Return the changes, with a delete and an insert in place of each update that changes the key."""
+    if not any(old_key(item.change, key) for item in kept):
+        return kept
+    return [
+        ArrivedChange(item.journal_id, item.ordinal, half)
+        for item in kept
+        for half in split_key_change(item.change, key, event_id(item))
+    ]
 
 
 def after_loads(arrived: Sequence[ArrivedChange], known: Mapping[str, str]) -> Sequence[ArrivedChange]:
@@ -224,6 +247,17 @@ def is_late(changes: Sequence[Change], known: dict[str, str]) -> bool:
     if not oldest or oldest > newest:
         return False  # nothing to compare, or all are newer than the table's positions of any source
     return any(change.position and change.position <= known.get(change.source, "") for change in changes)
+
+
+def may_be_repeated(changes: Sequence[Change], known_since_ms: int) -> bool:
+    """Return whether a change without number and position is so old at its source that the journal may have
+    forgotten its identity. The journal knows the identities that came since `known_since_ms`.
+    """
+    return any(
+        change.identity and change.time_ms is not None and change.time_ms < known_since_ms
+        for change in changes
+        if not change.position and change.number is None
+    )
 
 
 def load_key(changes: Sequence[Change]) -> str | None:

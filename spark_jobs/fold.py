@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from spark_jobs.clashes import Clashes, clashes
+from spark_jobs.late_values import LeftOut, corrected, still_counting
 from spark_jobs.messages import STAGED, BadJob, TableJob
 from spark_jobs.value_sources import Key, Transaction, sources
 
@@ -39,12 +40,13 @@ Bases = Callable[[pa.Table, list[str]], pa.Table]
 @dataclass(frozen=True, slots=True)
 class Past:
     """What the changes table has already. `known`: (source, event id). `newest`: the newest position of
-    (source, key). `emptied`: the newest truncate of a source.
+    (source, key). `emptied`: the newest truncate of a source. `left_out`: the columns that changes left out.
     """
 
     known: frozenset[tuple[str, str]] = frozenset()
     newest: dict[tuple[str, Key], str] = field(default_factory=dict)
     emptied: dict[str, str] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
 
     def is_new(self, table: pa.Table) -> pa.Array:
         marks = zip(texts(table, "source"), texts(table, "event_id"), strict=True)
@@ -101,20 +103,41 @@ def fold(
     """
     table = _in_order(table)
     _check_keys(table, job)
-    before = table.num_rows
+    repeated = 0
     current = None  # rows that are not older than those in the tables
     if past is not None:
-        table = table.filter(past.is_new(table))
+        is_new = past.is_new(table)
+        repeated = is_new.false_count
+        table = table.filter(is_new)
         current = past.is_current(table, job.key)
+        if past.left_out and bases is not None:
+            table, job, current = _with_late_values(table, job, current, past, bases)
     hidden: dict[int, int] = {}
     if (job.has_absent or job.has_moves) and table.num_rows:
         table, hidden = _completed(table, job, current, bases)
     return Folded(
         changes=change_rows(table, job, commit_us, hidden) if job.changes is not None else None,
         mirror=_mirror_rows(table, job, commit_us, current, hidden) if job.mirror is not None else None,
-        repeated=before - table.num_rows,
+        repeated=repeated,
         clashes=_clashes(table, job, current, bases) if job.guessed else Clashes(),
     )
+
+
+def _with_late_values(
+    table: pa.Table, job: TableJob, current: list[bool], past: Past, bases: Bases
+) -> tuple[pa.Table, TableJob, list[bool]]:
+    """Add a correction behind each late change that has values for columns that newer changes left out."""
+
+    def living(wanted: list[Key]) -> set[Key]:
+        _, index_of = _old_rows(wanted, table, job, bases, [job.key[0]])
+        return {wanted[number] for number in index_of}
+
+    keys = keys_of(table, job.key)
+    found = still_counting(table, job, keys, current, past.left_out, living)
+    if not found:
+        return table, job, current
+    table, current = corrected(table, job, keys, current, found, past.newest)
+    return table, job.model_copy(update={"has_absent": True}), current
 
 
 def _clashes(table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None) -> Clashes:

@@ -7,13 +7,14 @@ older than the oldest position of the batch.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
-from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual
 from pyiceberg.io import FileIO
 from pyiceberg.table import DataScan
 from pyiceberg.table.metadata import TableMetadata
@@ -21,6 +22,7 @@ from pyiceberg.table.metadata import TableMetadata
 from spark_jobs.data_files import without_extension
 from spark_jobs.fold import LateTruncate, Past, keys_of, texts
 from spark_jobs.key_files import encode
+from spark_jobs.late_values import CORRECTION
 from spark_jobs.messages import STAGED, TableJob
 
 
@@ -40,7 +42,7 @@ class Changes:
         keys = pc.unique(encode([batch.column(column) for column in key])) if key else None
         oldest = min(texts(batch, "position"), default="")
         found = []
-        for read in self._read(set(texts(batch, "source")), oldest, key):
+        for read in self._read(set(texts(batch, "source")), oldest, key, _times(batch)):
             part = _like(read, batch.schema, key)
             mask = pc.is_in(part.column(f"{STAGED}event_id"), events)
             mask = pc.or_(mask, pc.equal(part.column(f"{STAGED}operation"), "truncate"))
@@ -64,13 +66,24 @@ class Changes:
         none = encode([pa.array([], schema.field(column).type) for column in key])
         return pc.unique(pa.chunked_array([none, *found]))
 
-    def _read(self, sources: set[str], oldest: str, key: Sequence[str]) -> Iterator[pa.Table]:
-        """Read operation, source, position, event id and key of the changes from a position on."""
-        names = self._job.names
-        metadata = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in _METADATA}
+    def _read(
+        self, sources: set[str], oldest: str, key: Sequence[str], times_us: tuple[int, int] | None = None
+    ) -> Iterator[pa.Table]:
+        """Read the columns of `_METADATA` and the key, of changes from a position on, or between two times at
+        the source.
+        """
+        names, schema = self._job.names, self._metadata.schema()
+        # A table whose last batch an older version landed does not have this column.
+        has_absent = any(one.name == names["absent"] for one in schema.fields)
+        told = [name for name in _METADATA if name != "absent" or has_absent]
+        metadata = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in told}
         where: BooleanExpression = In(names["source"], sources)  # type: ignore[call-arg, arg-type]
         if oldest:
             where = And(where, GreaterThanOrEqual(names["position"], oldest))  # type: ignore[call-arg, arg-type]
+        elif times_us is not None:
+            since, until = times_us
+            where = And(where, GreaterThanOrEqual(names["source-timestamp"], since))  # type: ignore[call-arg, arg-type]
+            where = And(where, LessThanOrEqual(names["source-timestamp"], until))  # type: ignore[call-arg, arg-type]
         reader = DataScan(
             table_metadata=self._metadata,
             io=self._io,
@@ -81,10 +94,23 @@ class Changes:
         for batch in reader:
             facts = [batch.column(column).cast(pa.string()) for column in metadata.values()]
             keys = [without_extension(batch.column(column)) for column in key]
-            yield pa.table([*facts, *keys], names=[*metadata, *key])
+            rows = pa.table([*facts, *keys], names=[*metadata, *key])
+            absent = pa.nulls(rows.num_rows, pa.string())
+            yield rows if has_absent else rows.append_column(f"{STAGED}absent", absent)
 
 
-_METADATA = ("operation", "source", "position", "event-id")
+_METADATA = ("operation", "source", "position", "event-id", "absent")
+
+
+def _times(batch: pa.Table) -> tuple[int, int] | None:
+    """Return the first and the last time at the source, if no change has a position. A repeated event has the
+    same time as before.
+    """
+    times = batch.column(f"{STAGED}source_timestamp")
+    if any(texts(batch, "position")) or times.null_count or not len(times):
+        return None
+    found = pc.min_max(times.cast(pa.int64()))
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
@@ -99,19 +125,24 @@ def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
     keys = set(keys_of(batch, key))
     newest: dict[tuple[str, object], str] = {}
     emptied: dict[str, str] = {}
-    facts = zip(
-        texts(changes, "operation"),
-        texts(changes, "source"),
-        keys_of(changes, key),
-        texts(changes, "position"),
-        strict=True,
-    )
-    for operation, source, row, position in facts:
+    left_out: dict[tuple[str, object], list[tuple[str, frozenset[str]]]] = {}
+    names = ("operation", "source", "position", "event_id", "absent")
+    facts = zip(*(texts(changes, name) for name in names), keys_of(changes, key), strict=True)
+    for operation, source, position, event, absent, row in facts:
         if operation == "truncate":
             emptied[source] = max(emptied.get(source, ""), position)
         elif row in keys:
             newest[source, row] = max(newest.get((source, row), ""), position)
-    return Past(known, newest, emptied)
+            if not event.endswith(CORRECTION):
+                columns = frozenset(json.loads(absent) if absent else ())
+                left_out.setdefault((source, row), []).append((position, columns))
+    # What came before a truncate does not count any more, whatever was left out since.
+    for source, position in emptied.items():
+        for mark, known_changes in left_out.items():
+            if mark[0] == source:
+                known_changes.append((position, frozenset()))
+    partial = {mark: found for mark, found in left_out.items() if any(columns for _, columns in found)}
+    return Past(known, newest, emptied, partial)
 
 
 def _like(changes: pa.Table, schema: pa.Schema, key: Sequence[str]) -> pa.Table:

@@ -158,7 +158,7 @@ class Rebuilds:
         return None
 
     def fail(self, job: Job, error: str, *, retry: bool) -> None:
-        """Lease the job again later. Give the rebuild up if another attempt cannot succeed, or this was the last."""
+        """Lease the job again later, or give the rebuild up if no attempt is left or none can succeed."""
         is_repeated = retry and job.attempts < ATTEMPTS_MAX
         if not (self._jobs.give_back(job, error) if is_repeated else self._jobs.discard(job)):
             raise LostLease(job.id, job.epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,15 +18,16 @@ from ingest.identity import (
     JournalPosition,
     Key,
     after_loads,
+    event_id,
     in_order,
     is_guess,
     is_late,
     journal_position,
     key_changes,
+    leave_counts_out,
     load_key,
-    old_key,
-    plain_identity,
-    split_key_change,
+    may_be_repeated,
+    pieces_of,
     watermarks,
     without_repeats,
 )
@@ -64,6 +66,7 @@ from ingest.staging.targets import (
     why_paused,
 )
 from ingest.store.jobs import staged_folder
+from ingest.store.mirrors import LATE
 from ingest.store.tables import REJECTS_SUFFIX, TableAdvance
 from ingest.types.schema_plan import policy_violations
 
@@ -115,7 +118,7 @@ class TableStaging:
             notice = found.notice
             self._require_types(found)
             if found.key:
-                _leave_counts_out(changes)
+                leave_counts_out(changes)
             ordered = without_repeats(ordered)
             kept = self._write(found, ordered, refused, described, batch)
             described["schema-only"] = bool(renames) and not kept
@@ -139,6 +142,7 @@ class TableStaging:
                 keeps_changes=found is None or found.changes is not None,
                 key=() if found is None else found.key,
                 key_reason=None if found is None else found.key_reason,
+                doubt=LATE if described.get("late") and _has_only_a_mirror(described) else None,
                 **(evidence_of(found, changes) if found is not None and is_guess(found.key_reason) else {}),
             )
         )
@@ -224,7 +228,7 @@ class TableStaging:
         Adds to `reasons` the changes that do not fit. A key change is refused as a whole.
         """
         while True:
-            pieces = _pieces([item for item in ordered if journal_position(item) not in reasons], found.key)
+            pieces = pieces_of([item for item in ordered if journal_position(item) not in reasons], found.key)
             typed, unfit, has_key_changes = _typed(found, pieces)
             if not unfit:
                 return pieces, typed, has_key_changes
@@ -263,11 +267,18 @@ class TableStaging:
             "has-absent": typed.column("_calve_absent").null_count < typed.num_rows,
             "has-moves": has_key_changes,
             # The rows of a resync replace all rows of the table, so there is nothing to compare with.
-            "late": not resumes and self._state.resync is None and is_late(changes, self._state.watermarks),
+            "late": not resumes and self._state.resync is None and self._is_late(found, changes),
             "first-load": first_load,
             "guessed": is_guess(found.key_reason),
             "load-key": loading if first_load else None,
         }
+
+    def _is_late(self, found: TablePlan, changes: list[Change]) -> bool:
+        """Return whether the batch has to be compared with the changes table."""
+        known_since_ms = time.time_ns() // 1_000_000 - self._context.journal.limits.window_ms
+        return is_late(changes, self._state.watermarks) or (
+            found.changes is not None and may_be_repeated(changes, known_since_ms)
+        )
 
     def _write_rejects(
         self, table: TableName, refused: list[RejectedChange], described: dict[str, Any], batch: StagedBatch
@@ -326,10 +337,8 @@ def _name_sources(changes: Sequence[Change]) -> None:
             change.source = names[change.source]
 
 
-def _leave_counts_out(changes: Sequence[Change]) -> None:
-    for change in changes:
-        if change.identity:
-            change.identity = plain_identity(change.identity)
+def _has_only_a_mirror(described: dict[str, Any]) -> bool:
+    return described["changes"] is None and not described["append-only"]
 
 
 def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[int, str], bool]:
@@ -343,25 +352,9 @@ def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[
         found.key,
         partial_inserts=frozenset(roots),
         roots=roots,
-        fallback_ids=[_event_id(item) for item in kept] if unnamed else (),
+        fallback_ids=[event_id(item) for item in kept] if unnamed else (),
     )
     return typed, unfit, bool(roots)
-
-
-def _pieces(kept: list[ArrivedChange], key: Sequence[str]) -> list[ArrivedChange]:
-    """Return the changes, with a delete and an insert in place of each update that changes the key."""
-    if not any(old_key(item.change, key) for item in kept):
-        return kept
-    return [
-        ArrivedChange(item.journal_id, item.ordinal, half)
-        for item in kept
-        for half in split_key_change(item.change, key, _event_id(item))
-    ]
-
-
-def _event_id(item: ArrivedChange) -> str:
-    """Return an id for an event that has none."""
-    return f"{item.journal_id}.{item.ordinal}"
 
 
 def under_policies(arrived: Sequence[ArrivedChange], settings: TableSettings) -> list[ArrivedChange]:

@@ -22,6 +22,10 @@ OLDER_ROWS = "the mirror had rows before the first change came"
 NOT_KEPT = "changes have landed while its mode kept no changes table"
 SEVERAL_KEYS = "changes have landed by different keys"
 OTHERS = "others have added rows to its changes table, or deleted some"
+LATE = (
+    "changes came that are not newer than what had landed of their source, and its mode keeps no changes "
+    "table to compare them with, so rows may have old values: set the mode mirror+changes, and resync it"
+)
 
 _of_table = (
     landing_mirrors.c.warehouse == sa.bindparam("w"),
@@ -207,6 +211,8 @@ def note_batch(
         "key_history": orjson.dumps(keys).decode(),
         "key_reason": step.key_reason,
     }
+    if step.resync is not None or step.doubt is not None:
+        values["doubt"] = step.doubt  # a resync replaces all rows
     if is_guess(step.key_reason):
         values |= _key_evidence(known, step, clashes or {}, keys, gap)
     connection.execute(sa.update(landing_mirrors).where(*_of_table).values(**values), where)

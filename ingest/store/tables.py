@@ -163,6 +163,7 @@ class TableAdvance:
     key_reason: str | None = None
     columns: tuple[str, ...] = ()  # of the table, if its key is a guess
     evidence: Mapping[str, Any] | None = None  # about a guessed key
+    doubt: str | None = None  # why the mirror may be wrong after it
 
 
 class LandingTables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_jobs.late_values import CORRECTION
 from tests.clients.pipeline_events import Event, Row
 
 Key = tuple[Any, ...]
@@ -23,6 +24,7 @@ class Model:
         past = list(self.history)
         known = {(event.source, event.id) for event, _ in past}
         graves: dict[Key, Row] = {}
+        has_truncates = any(event.operation == "truncate" for event in events)
         for event in events:
             if late and (event.source, event.id) in known:
                 continue
@@ -31,7 +33,10 @@ class Model:
                 self._truncate(event, past if late else [])
                 graves.clear()
             elif late and self._is_superseded(event, past):
-                pass  # it has its place in the history, with the gaps it came with
+                self.history.append((event, row))  # with the gaps it came with
+                if not has_truncates:
+                    self._correct(event, past)
+                continue
             elif event.operation == "delete":
                 gone = self.mirror.pop(self._key(event.row), None)
                 if gone is not None:
@@ -51,6 +56,28 @@ class Model:
         if base is None and origin != own:
             base = graves.get(origin)
         return row | {column: None if base is None else base[column] for column in event.absent}
+
+    def _correct(self, event: Event, past: list[tuple[Event, Row]]) -> None:
+        """Apply the columns of a late event that all newer ones of its row have left out."""
+        newer = [
+            other
+            for other, _ in past
+            if other.source == event.source
+            and other.position > event.position
+            and not other.id.endswith(CORRECTION)
+            and (other.operation == "truncate" or self._key(other.row) == self._key(event.row))
+        ]
+        own = {column for column in self.columns if column not in (*event.absent, *self.key)}
+        for other in newer:
+            own &= set(other.absent) if other.operation == "update" else set()
+        key = self._key(event.row)
+        if event.operation == "delete" or not own or key not in self.mirror:
+            return
+        row = self.mirror[key] | {column: event.row.get(column) for column in own}
+        self.mirror[key] = row
+        position = max(other.position for other in newer)
+        correction = Event("update", row, source=event.source, position=position, id=event.id + CORRECTION)
+        self.history.append((correction, row))
 
     def _truncate(self, event: Event, past: list[tuple[Event, Row]]) -> None:
         """A late one leaves the rows that have a newer change."""

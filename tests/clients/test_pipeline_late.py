@@ -74,6 +74,29 @@ def test_without_a_history_arrival_decides(pipeline: PipelineLake) -> None:
     assert [row["name"] for row in table.mirror()] == ["older"]
 
 
+def test_late_values_of_columns_that_newer_changes_left_out(pipeline: PipelineLake) -> None:
+    table = Checked(pipeline.table(COLUMNS))
+    table.land(at(4, insert(id=1, name="a", big="old", n=1.0)), at(5, insert(id=2, name="x", big="X")))
+    table.land(at(7, update("big", id=1, name="c", n=3.0)), at(8, update("n", id=2, name="y", big="Y")))
+    table.land(
+        at(6, update(id=1, name="b", big="new", n=2.0)),
+        at(7, update(id=2, name="late", big="late", n=5.0), event_id="other"),
+        at(9, update("name", "big", id=1, n=4.0)),
+        late=True,
+    )
+    assert table.model.mirror[1,] == {"id": 1, "name": "c", "big": "new", "n": 4.0}
+    assert table.model.mirror[2,] == {"id": 2, "name": "y", "big": "Y", "n": 5.0}
+
+
+def test_a_repeat_without_a_position_is_not_told_twice(pipeline: PipelineLake) -> None:
+    table = Checked(pipeline.table(COLUMNS))
+    old, new = insert(id=1, name="old"), update(id=1, name="new")
+    table.land(old)
+    table.land(new)
+    assert table.land(old, late=True)["repeated"] == 1
+    assert table.model.mirror[1,]["name"] == "new"
+
+
 def test_late_appends_are_not_told_twice(pipeline: PipelineLake) -> None:
     table = pipeline.table({"id": "long", "name": "string"}, append_only=True)
     events = [at(1, insert(id=1, name="a")), at(2, insert(id=2, name="b"))]

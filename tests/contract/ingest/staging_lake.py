@@ -63,14 +63,10 @@ class Mirror:
         for truncate in folded.mirror.late_truncates if folded.mirror is not None else ():
             newer = self._keys_newer_than(truncate, job)
             self.rows = {key: row for key, row in self.rows.items() if key in newer}
-        if job.changes is not None:
-            marks = set() if past is None else past.known
-            new = [
-                (source, event) not in marks
-                for source, event in zip(texts(batch, "source"), texts(batch, "event_id"), strict=True)
-            ]
-            batch = batch.filter(pa.array(new, pa.bool_()))
-            parts = [batch] if self.changes is None else [self.changes, batch]
+        if folded.changes is not None:
+            told = {column: f"_calve_{name.replace('-', '_')}" for name, column in job.names.items()}
+            new = folded.changes.rename_columns([told.get(one, one) for one in folded.changes.column_names])
+            parts = [new] if self.changes is None else [self.changes, new]
             self.changes = pa.concat_tables(parts, promote_options="permissive")
         if folded.mirror is None:
             return
@@ -220,9 +216,10 @@ def _table(file: str) -> pa.Table:
 
 
 def _like(changes: pa.Table, batch: pa.Table) -> pa.Table:
-    """With the columns that both have, by the types of the batch."""
+    """With the columns that both have, by the types of the batch. What a change left out is JSON there."""
     names = [name for name in batch.schema.names if name in changes.schema.names]
-    return changes.select(names).cast(pa.schema([batch.schema.field(name) for name in names]))
+    types = [(changes if name == "_calve_absent" else batch).schema.field(name) for name in names]
+    return changes.select(names).cast(pa.schema(types))
 
 
 def _commit(table: TableJob, name: str, state: LeasedTable) -> TableCommit:

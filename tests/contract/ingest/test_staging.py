@@ -53,6 +53,57 @@ def test_a_source_and_a_position_with_nul_land_in_either_database(any_lake: Stag
     assert job["tables"][0]["late"] is True
 
 
+# -- late and repeated changes
+
+
+def native(sequence: int, row: dict[str, Any], operation: str = "UPDATE") -> dict[str, Any]:
+    event = {"sequence": sequence, "timestamp": 1_763_280_000_000 + sequence, "operation": operation}
+    return event | {"table": "shop.t", "rowId": str(row["id"]), "after": row}
+
+
+def test_a_late_change_gives_the_values_that_newer_ones_left_out(lake: StagingLake) -> None:
+    """Here a dead letter: it set a large value, and the update after it did not send it again."""
+    lake.post(native(1, {"id": 1, "n": 1, "big": "old"}, "INSERT"), source="s")
+    lake.post(native(2, {"id": 1, "n": "many", "big": "new"}), source="s")
+    lake.post(native(3, {"id": 1, "n": 3}), source="s")
+    while lake.ingest.journal.pending(WAREHOUSE):
+        lake.land()
+    assert lake.rows("t") == [{"id": 1, "n": 3, "big": "old"}]
+    [letter] = lake.letters()
+    event = orjson.loads(letter.original)
+    event["after"]["n"] = 2
+    lake.ingest.journal.dead_letters.fix(letter.id, orjson.dumps(event))
+    assert replay(lake.ingest.journal, WAREHOUSE, lake.letters()) == 1
+    assert lake.land()["tables"][0]["late"] is True
+    assert lake.rows("t") == [{"id": 1, "n": 3, "big": "new"}]
+
+
+def test_a_repeat_without_a_position_is_recognised_when_its_identity_was_forgotten(tmp_path: Path) -> None:
+    with opened(tmp_path, deduplication_window_ms=0) as lake:
+        for event in (native(1, {"id": 1, "x": "old"}), native(2, {"id": 1, "x": "new"})):
+            lake.post(event)
+            lake.land()
+        lake.post(native(1, {"id": 1, "x": "old"}))
+        assert lake.land()["tables"][0]["late"] is True
+        assert lake.rows("t") == [{"id": 1, "x": "new"}]
+
+
+def test_a_mirror_without_changes_is_in_doubt_when_changes_come_late(lake: StagingLake) -> None:
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/t/ingest"
+    assert lake.call("PUT", url, {"mode": "mirror"}).is_success
+    for sequence in (2, 3):
+        lake.post(native(sequence, {"id": 1, "x": sequence}), source="s")
+        lake.land()
+    assert lake.call("GET", url).json()["state"]["doubt"] is None
+    lake.post(native(1, {"id": 1, "x": 1}), source="s")
+    lake.land()
+    assert "keeps no changes table" in lake.call("GET", url).json()["state"]["doubt"]
+    lake.post(native(4, {"id": 1, "x": 4}), source="s")
+    lake.land()
+    assert lake.call("GET", url).json()["state"]["doubt"] is not None
+    assert "in-doubt" in lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]
+
+
 # -- dead letters
 
 SCHEMA = {

@@ -16,6 +16,7 @@ from ingest.identity import (
     is_late,
     key_changes,
     load_key,
+    may_be_repeated,
     watermarks,
     without_repeats,
 )
@@ -134,6 +135,19 @@ def test_late_is_what_is_not_newer_than_what_is_visible() -> None:
     assert is_late([change("a", "2")], {"a": "2"})
     assert is_late([change("a", "3"), change("a", "1")], {"a": "2"})
     assert not is_late([change("a", "3"), change("b", "1"), change("a")], {"a": "2"})
+
+
+def test_an_old_event_without_a_number_or_position_may_be_a_repeat() -> None:
+    """The journal knows identities for a while only. An event that is older at its source may have come."""
+    assert may_be_repeated([change(), change(identity="x", time_ms=9)], 10)
+    for fine in (
+        change(identity="x", time_ms=10),  # it would be known
+        change(identity="x"),
+        change(time_ms=9),
+        change(identity="x", position="1", time_ms=9),  # its position tells
+        change(identity="x", number=1, time_ms=9),  # numbers are known for ever
+    ):
+        assert not may_be_repeated([fine], 10)
 
 
 def test_a_first_load_is_nothing_but_reads_of_one_position() -> None:
