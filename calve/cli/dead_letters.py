@@ -27,6 +27,7 @@ def command() -> None:
 
     \b
     Examples:
+      calve dead-letters reasons
       calve dead-letters list --table shop.orders
       calve dead-letters show 01HF… > event.json
       calve dead-letters fix 01HF… event.json
@@ -40,11 +41,14 @@ def _options(function: Function) -> Function:
 
 
 _table = click.option("--table", metavar="NAMESPACE.NAME", help="Only those of this table.")
+_state = click.option(
+    "--state", type=click.Choice(["open", "fixed", "replayed", "dropped"]), help="Only this state."
+)
 
 
 @command.command(name="list")
 @_table
-@click.option("--state", type=click.Choice(["open", "fixed", "replayed", "dropped"]), help="Only this state.")
+@_state
 @format_option
 @_options
 def list_(form: str | None, table: str | None, state: str | None, **server: Any) -> None:
@@ -62,6 +66,28 @@ def list_(form: str | None, table: str | None, state: str | None, **server: Any)
         for letter in found
     ]
     print_rows(("id", "state", "table", "code", "reason"), rows, form)
+
+
+@command.command()
+@_table
+@_state
+@format_option
+@_options
+def reasons(form: str | None, table: str | None, state: str | None, **server: Any) -> None:
+    """Count dead letters by their reason, the most frequent first, with the id of one example.
+
+    \b
+    Example:
+      calve dead-letters reasons --state open
+    """
+    wanted = {"table": table, "state": state, "pageSize": "1000"}
+    with _letters(**server) as letters:
+        found = letters.reasons({name: value for name, value in wanted.items() if value})
+    rows = [
+        (one["count"], one["waiting"], ".".join(one["table"]), one["source"], one["reason"], one["example"])
+        for one in found
+    ]
+    print_rows(("count", "waiting", "table", "source", "reason", "example"), rows, form)
 
 
 @command.command()
@@ -143,6 +169,13 @@ class _Letters:
         url = f"{self._url}/{quote(path, safe='')}"
         response = self._client.request(method, url, json=body).raise_for_status()
         return response.json() if response.content else None
+
+    def reasons(self, parameters: dict[str, str]) -> list[dict[str, Any]]:
+        given = {**parameters, "group": "reason"}
+        found: list[dict[str, Any]] = (
+            self._client.get(self._url, params=given).raise_for_status().json()["reasons"]
+        )
+        return found
 
     def all(self, parameters: dict[str, str]) -> Iterator[dict[str, Any]]:
         while True:

@@ -45,8 +45,26 @@ class LetterDetail(LetterAnswer):
     replaced: str | None = Field(None, description="The event that a replay sends instead")
 
 
+class ReasonAnswer(BaseModel):
+    """Dead letters of one table and source that could not land for the same reason."""
+
+    model_config = ConfigDict(from_attributes=True)
+    table: list[str]
+    source: str
+    code: str
+    reason: str = Field(description="Without the values of single events")
+    count: int
+    waiting: int = Field(description="Of these, open or fixed")
+    first_ms: int = Field(serialization_alias="first-ms")
+    last_ms: int = Field(serialization_alias="last-ms")
+    example: str = Field(description="The id of one of them")
+
+
 class LetterList(BaseModel):
     dead_letters: list[LetterAnswer] = Field(serialization_alias="dead-letters")
+    reasons: list[ReasonAnswer] | None = Field(
+        None, description="With `group=reason`: in place of the letters"
+    )
     next_page_token: str | None = Field(None, serialization_alias="next-page-token")
 
 
@@ -90,13 +108,24 @@ def list_letters(
     warehouse: ReaderWarehouse,
     table: Annotated[str | None, Query(description="Only the letters of this table: namespace.name")] = None,
     state: State | None = None,
+    group: Annotated[
+        Literal["reason"] | None,
+        Query(description="Count letters with the same reason, the most frequent first"),
+    ] = None,
     page_token: Annotated[str | None, Query(alias="pageToken")] = None,
     page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
 ) -> Any:
-    """List dead letters, in the order of arrival."""
+    """List dead letters, in the order of arrival; or count them by reason."""
+    name = tuple(table.split(".")) if table else None
+    if group is not None:
+        if page_token:
+            raise Invalid("pageToken: reasons have no pages, raise pageSize or name a table")
+        return {
+            "dead_letters": [],
+            "reasons": journal.dead_letters.reasons(warehouse, name, state)[:page_size],
+        }
     if page_token:
         _letter(journal, warehouse, page_token)
-    name = tuple(table.split(".")) if table else None
     found = journal.dead_letters.all(warehouse, name, state, page_token or None, page_size)
     return {
         "dead_letters": [_shown(letter) for letter in found],

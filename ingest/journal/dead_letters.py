@@ -5,8 +5,9 @@ A change that could not land is stored as JSON, so that it can be shown, fixed a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
@@ -143,6 +144,26 @@ _COUNTS = (
     .group_by(letters.c.table_key, letters.c.state)
 )
 _waits = sa.or_(letters.c.state == "open", letters.c.state == "fixed")
+_same = (letters.c.table_key, letters.c.source, letters.c.code, letters.c.reason)
+_REASONS = (
+    sa.select(
+        *_same,
+        sa.func.count(),
+        sa.func.sum(sa.case((_waits, 1), else_=0)),
+        sa.func.min(letters.c.received_ms),
+        sa.func.max(letters.c.received_ms),
+        sa.func.coalesce(sa.func.max(sa.case((_waits, letters.c.id))), sa.func.max(letters.c.id)),
+    )
+    .where(
+        letters.c.warehouse == sa.bindparam("w"),
+        sa.or_(sa.bindparam("any_table", type_=sa.Integer) == 1, letters.c.table_key == sa.bindparam("t")),
+        sa.or_(
+            sa.and_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state != "staged"),
+            letters.c.state == sa.bindparam("s"),
+        ),
+    )
+    .group_by(*_same)
+)
 _FIX = (
     sa.update(letters)
     .where(letters.c.id == sa.bindparam("letter"), _waits)
@@ -185,6 +206,38 @@ class DeadLetter:
     change: bytes | None = None  # in the journal's encoding, if the event could be parsed
     context: str | None = None  # JSON: how the request was parsed
     job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """Dead letters that could not land for the same reason."""
+
+    table: TableName
+    source: str
+    code: str
+    reason: str  # without the values of single events
+    count: int
+    waiting: int  # open or fixed
+    first_ms: int
+    last_ms: int
+    example: str  # the id of one of them, which waits if any does
+
+
+def general_reason(reason: str) -> str:
+    """Return the reason without the parts that differ between events: values, keys, ids."""
+    for pattern, text in _SINGLE:
+        reason = pattern.sub(text, reason, count=1)
+    return reason
+
+
+_SINGLE = (
+    (re.compile(r'^(column ".*?": ).* (does not fit )', re.DOTALL), r"\1… \2"),
+    (
+        re.compile(r"^the row .* waits for .*: fix", re.DOTALL),
+        "the row waits for an earlier change: fix",
+    ),
+    (re.compile(r" \([^()]*[0-9][^()]*\):"), ":"),  # where in a body JSON ends
+)
 
 
 def letter_id(warehouse: str, table: TableName, journal_id: int, ordinal: int) -> str:
@@ -266,6 +319,25 @@ class DeadLetters:
             found.setdefault(table_name(key), {})[state] = count
         return found
 
+    def reasons(
+        self, warehouse: str, table: TableName | None = None, state: State | None = None
+    ) -> list[ReasonCount]:
+        """Count the letters of each table and source that have the same reason; the most frequent first."""
+        params = {
+            "w": warehouse,
+            "any_table": int(table is None),
+            "t": table_key(table),
+            "any_state": int(state is None),
+            "s": state or "",
+        }
+        found: dict[tuple[str, ...], ReasonCount] = {}
+        for key, source, code, reason, *numbers in self._database.fetch_all(_REASONS, params):
+            general = general_reason(reason)
+            one = ReasonCount(table_name(key), source, code, general, *numbers)
+            known = found.get((key, source, code, general))
+            found[key, source, code, general] = one if known is None else _joined(known, one)
+        return sorted(found.values(), key=lambda one: (-one.count, one.table, one.source, one.code))
+
     def fix(self, id_: str, replaced: bytes) -> None:
         """Set new bytes, which a replay sends instead of the original."""
         params = {"letter": id_, "bytes": replaced, "now": self._clock()}
@@ -286,6 +358,16 @@ class DeadLetters:
         """Return the keys of rows that have an open or fixed letter."""
         rows = self._database.fetch_all(_OPEN_KEYS, {"w": warehouse, "t": table_key(table)})
         return {row[0] for row in rows}
+
+
+def _joined(one: ReasonCount, other: ReasonCount) -> ReasonCount:
+    return replace(
+        one if one.waiting else other,
+        count=one.count + other.count,
+        waiting=one.waiting + other.waiting,
+        first_ms=min(one.first_ms, other.first_ms),
+        last_ms=max(one.last_ms, other.last_ms),
+    )
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.contract.ingest.hand import Hand
@@ -61,6 +62,20 @@ def test_a_dead_letter_is_fixed_and_replayed(stack: Stack, table: str) -> None:
     assert printed(stack, "drop", second["id"]) == f"{second['id']} is dropped.\n"
     assert [letter["state"] for letter in listed(stack, table)] == ["replayed", "dropped"]
     assert listed(stack, table, "--state", "open") == []
+
+
+def test_equal_reasons_are_counted(stack: Stack, table: str) -> None:
+    words = ("reasons", "--table", table, "--format", "json")
+    [found] = json.loads(printed(stack, *words))
+    assert (found["count"], found["waiting"], found["table"]) == (2, 2, table)
+    assert found["reason"].startswith('column "n": … does not fit long')
+    assert found["example"] in {letter["id"] for letter in listed(stack, table)}
+    printed(stack, "drop", found["example"])
+    [left] = json.loads(printed(stack, *words, "--state", "open"))
+    assert (left["count"], left["example"] != found["example"]) == (1, True)
+    url = f"{stack.url}/lake/v1/main/dead-letters"
+    refused = httpx.get(url, params={"group": "reason", "pageToken": left["example"]}, timeout=60)
+    assert refused.status_code == 400
 
 
 @pytest.mark.parametrize(

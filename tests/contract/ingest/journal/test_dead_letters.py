@@ -8,7 +8,7 @@ import pytest
 
 from catalog.errors import Conflict, Invalid, NotFound
 from ingest.change import TableName
-from ingest.journal.dead_letters import DeadLetter, letter_id
+from ingest.journal.dead_letters import DeadLetter, general_reason, letter_id
 from ingest.journal.journal import Journal
 from tests.contract.ingest.journal.journal_setup import WAREHOUSE, A, B, Clock
 
@@ -75,6 +75,49 @@ def test_by_table_and_state(journal: Journal) -> None:
     assert of(WAREHOUSE, ()) == []
     assert of("other") == []
     assert journal.dead_letters.counts(WAREHOUSE) == {A: {"open": 1, "replayed": 1}, B: {"open": 1}}
+
+
+def test_letters_with_the_same_reason_are_counted(journal: Journal) -> None:
+    def unfit(number: int, value: str, column: str = "n", table: TableName = A) -> DeadLetter:
+        reason = f'column "{column}": {value} does not fit long: not a number'
+        return dataclasses.replace(letter(number, table=table), reason=reason, received_ms=number)
+
+    sent = [unfit(n, f"'v{n}'") for n in range(1, 6)] + [unfit(6, "'a: b'", "m"), unfit(7, "'x'", table=B)]
+    journal.dead_letters.add(sent)
+    journal.dead_letters.add([dataclasses.replace(unfit(8, "'y'"), state="staged", job_id="j")])
+    journal.dead_letters.set_state([sent[0].id], "dropped")
+    journal.dead_letters.set_state([sent[5].id], "replayed")
+    reason = 'column "n": … does not fit long: not a number'
+    first, *others = journal.dead_letters.reasons(WAREHOUSE)
+    assert (first.table, first.source, first.code, first.reason) == (A, "s", "unfit", reason)
+    assert (first.count, first.waiting, first.first_ms, first.last_ms) == (5, 4, 1, 5)
+    assert journal.dead_letters.get(first.example).state == "open"
+    assert [(one.table, one.reason, one.waiting) for one in others] == [
+        (A, reason.replace('"n"', '"m"'), 0),
+        (B, reason, 1),
+    ]
+    assert [one.example for one in others] == [sent[5].id, sent[6].id]
+    assert [one.count for one in journal.dead_letters.reasons(WAREHOUSE, A, "dropped")] == [1]
+    assert journal.dead_letters.reasons("other") == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "general"),
+    [
+        (
+            "the row id = [7] waits for the dead letter 1.2.3: fix that one, then replay both",
+            "the row waits for an earlier change: fix that one, then replay both",
+        ),
+        (
+            "the record's value is not JSON (unexpected end at 17): send JSON",
+            "the record's value is not JSON: send JSON",
+        ),
+        ("`rowId` is not text: send the row's key as text",) * 2,
+        ('column "a": \'b": c does not fit x\' does not fit long', 'column "a": … does not fit long'),
+    ],
+)
+def test_what_differs_from_event_to_event_is_left_out_of_a_reason(reason: str, general: str) -> None:
+    assert general_reason(reason) == general
 
 
 def test_fixed_then_replayed(journal: Journal, clock: Clock) -> None:
