@@ -33,6 +33,18 @@ NAMES = {
     "order": "_order",
     "absent": "_absent",
 }
+CHANGE_TYPES = {
+    "operation": "string",
+    "commit-timestamp": "timestamptz",
+    "source-timestamp": "timestamptz",
+    "source": "string",
+    "position": "string",
+    "transaction": "string",
+    "event-id": "string",
+    "before": "string",
+    "order": "long",
+    "absent": "string",
+}
 _CHOICES = {
     "mode": Mode,
     "policy": Policy,
@@ -158,7 +170,8 @@ class TableSettings:
     truncate: Truncate = "apply"
     deletes: Deletes = "hard"  # soft: the row stays, with IS_DELETED
     mirror_changed: MirrorChanged = "pause"  # if others rolled the mirror back, emptied or dropped it
-    type_changes: TypeChanges = "convert"  # if a column gets a type that Iceberg cannot widen it to
+    # If a column gets a type that Iceberg cannot widen it to. None: as the rules of its source say.
+    type_changes: TypeChanges | None = None
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2
@@ -174,6 +187,8 @@ class TableSettings:
         for name in values:
             if name not in known:
                 raise Invalid(f"unknown table setting {name}: one of {', '.join(sorted(known))}")
+        if values.get("type_changes", "") is None:
+            del values["type_changes"]
         for name, allowed in _CHOICES.items():
             if name in values and values[name] not in get_args(allowed):
                 raise Invalid(f"{name} must be one of {', '.join(get_args(allowed))}")

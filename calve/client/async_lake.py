@@ -146,7 +146,7 @@ class AsyncLake:
 
     async def set_source(self, name: str, **rules: Any) -> dict[str, Any]:
         """Set which tables and columns of a source are stored: `include`, `exclude`, `route`, `drop_columns`,
-        `hash_columns`.
+        `hash_columns`, `type_changes`.
 
         >>> lake.set_source("shop", hash_columns={"*.customers": ["email"]})
         """

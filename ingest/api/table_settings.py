@@ -50,11 +50,12 @@ class SettingsFields(BaseModel):
         alias="mirror-changed",
         description="If others rolled the mirror back, emptied or dropped it: pause landing, or continue",
     )
-    type_changes: TypeChanges = Field(
-        "convert",
+    type_changes: TypeChanges | None = Field(
+        None,
         alias="type-changes",
         description="If the type of a column changes, and Iceberg cannot widen it: convert all its values, "
-        "add a column for the new type, or reject values that do not fit",
+        "add a column for the new type, or reject values that do not fit. Null: as the rules of its source "
+        "say, else convert",
     )
     partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
     changes_partition: list[str] | None = Field(None, alias="changes-partition")

@@ -11,6 +11,7 @@ from catalog.api.dependencies import AdminWarehouse, ReaderWarehouse, WriterWare
 from catalog.errors import Invalid
 from catalog.names import decode_segment
 from ingest.journal.encoded_request import name_key
+from ingest.settings import TypeChanges
 from ingest.sources.overview import SourceFacts, SourceOverview
 from ingest.sources.rules import SourceRules
 from ingest.sources.store import NoSuchSource, SourceStore
@@ -43,6 +44,9 @@ class Rules(BaseModel):
     )
     hash_columns: dict[str, list[str]] = Field(
         {}, alias="hash-columns", description="Columns of which only a salted hash is stored"
+    )
+    type_changes: TypeChanges | None = Field(
+        None, alias="type-changes", description="Of tables that do not have this setting themselves"
     )
 
 

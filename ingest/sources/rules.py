@@ -14,6 +14,7 @@ from typing import Any
 from catalog.errors import Invalid
 from catalog.names import check_name
 from ingest.change import TableName, reserved
+from ingest.settings import TypeChanges
 from ingest.sources.patterns import filled, matched
 
 RULES_MAX = 1000  # of each kind
@@ -30,6 +31,7 @@ class SourceRules:
     route: tuple[tuple[str, str], ...] = ()  # pattern, new name; the first that matches is used
     drop_columns: Columns = ()
     hash_columns: Columns = ()
+    type_changes: TypeChanges | None = None  # of tables that have no setting of their own
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SourceRules:
@@ -40,6 +42,7 @@ class SourceRules:
             _routes(given.get("route", ())),
             _columns("drop-columns", given.get("drop-columns", {})),
             _columns("hash-columns", given.get("hash-columns", {})),
+            given.get("type-changes"),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -49,6 +52,7 @@ class SourceRules:
             "route": [{"from": pattern, "to": to} for pattern, to in self.route],
             "drop-columns": {pattern: list(columns) for pattern, columns in self.drop_columns},
             "hash-columns": {pattern: list(columns) for pattern, columns in self.hash_columns},
+            "type-changes": self.type_changes,
         }
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from ingest.change import (
     table_name,
 )
 from ingest.journal.encoded_request import name_key
+from ingest.settings import TypeChanges
 from ingest.sources.hiding import hashed, hide, hide_content
 from ingest.sources.rules import SourceRules, rules_of_table
 from ingest.store.schema import landing_pauses, landing_sources
@@ -46,6 +47,11 @@ class WarehouseRules:
     @property
     def hide_columns(self) -> bool:
         return any(rules.hides_columns for rules in self.by_source.values())
+
+    def type_changes(self, sources: Iterable[str]) -> TypeChanges:
+        """Return the rule for a table of these sources. If they differ, it is the one that changes least."""
+        said = {own.type_changes for source in sources if (own := self.of(source)) is not None}
+        return "reject" if "reject" in said else "split" if "split" in said else "convert"
 
 
 NO_RULES = WarehouseRules()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.change import Change, Operation, Row
+from ingest.identity import ArrivedChange, event_id, key_changes
 from ingest.types.arrays import column_array
 from ingest.types.dates import LONG_END
 from ingest.types.errors import ConversionError
@@ -160,6 +161,24 @@ Rejects = dict[int, str]
 _EMPTY: Row = {}
 _NO_ROOTS: Roots = {}
 _WITH_ROW: frozenset[Operation] = frozenset({"insert", "update", "read"})
+
+
+def typed_changes(
+    kept: Sequence[ArrivedChange], plan: SchemaPlan, key: Sequence[str]
+) -> tuple[pa.Table, dict[int, str], bool]:
+    """Return the changes as Arrow, those that do not fit, and whether rows moved to another key."""
+    rows = [item.change for item in kept]
+    unnamed = any(not row.identity and row.number is None for row in rows)
+    roots = key_changes(rows, [column.name for column in plan.columns], key)
+    typed, unfit = arrow_table(
+        rows,
+        plan,
+        key,
+        partial_inserts=frozenset(roots),
+        roots=roots,
+        fallback_ids=[event_id(item) for item in kept] if unnamed else (),
+    )
+    return typed, unfit, bool(roots)
 
 
 def arrow_table(

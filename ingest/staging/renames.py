@@ -4,13 +4,13 @@ field. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ingest.change import Change, Declared, Row, TableName
 from ingest.identity import ArrivedChange, Key, current_schema
-from ingest.settings import TableSettings
+from ingest.settings import TableSettings, TypeChanges
 from ingest.staging.targets import (
     CatalogRequest,
     Metadata,
@@ -67,12 +67,13 @@ def plan_renamed(
     changes: Sequence[Change],
     renames: Renames,
     known: Key,
+    of_source: Callable[[], TypeChanges],
 ) -> TablePlan:
     """Return the plan of a table with the new names. `tables` are the mirror and the changes table as they
     are.
     """
     mirror, beside = (with_names(one, renames) for one in tables)
-    found = plan_table(table, settings, mirror, beside, changes, known)
+    found = plan_table(table, settings, mirror, beside, changes, known, of_source)
     found.requests += rename_requests(found, tables, renames)
     return found
 

@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +19,10 @@ from ingest.identity import (
     JournalPosition,
     Key,
     after_loads,
-    event_id,
     in_order,
     is_guess,
     is_late,
     journal_position,
-    key_changes,
     leave_counts_out,
     load_key,
     may_be_repeated,
@@ -32,8 +31,9 @@ from ingest.identity import (
     without_repeats,
 )
 from ingest.journal.encoded_request import name_key
-from ingest.settings import IS_DELETED, TableSettings
-from ingest.staging.arrow_table import arrow_table
+from ingest.settings import IS_DELETED, TableSettings, TypeChanges
+from ingest.sources.store import SourceStore
+from ingest.staging.arrow_table import typed_changes
 from ingest.staging.context import (
     UNROUTED,
     BatchRange,
@@ -107,10 +107,11 @@ class TableStaging:
             changes = [item.change for item in ordered]
             known = renamed_key(Key(self._state.landed.known_key, self._state.landed.key_reason), renames)
             tables = self._state.mirror, self._state.changes
+            of_source = partial(self._type_changes, changes)
             if renames:
-                found = plan_renamed(table, self._settings, tables, changes, renames, known)
+                found = plan_renamed(table, self._settings, tables, changes, renames, known, of_source)
             else:
-                found = plan_table(table, self._settings, *tables, changes, known)
+                found = plan_table(table, self._settings, *tables, changes, known, of_source)
             if has_another_key(self._state, found, known):
                 if self._prestaging:
                     raise CannotPrestage
@@ -162,6 +163,11 @@ class TableStaging:
         if self._prestaging:
             raise CannotPrestage
         raise Conflict(rebuilt_instead(self._context, self._range.warehouse, self._state, reason))
+
+    def _type_changes(self, changes: list[Change]) -> TypeChanges:
+        rules = SourceStore(self._context.catalog.database).rules(self._range.warehouse)
+        found = rules.type_changes({change.source for change in changes})
+        return "reject" if found == "split" and self._settings.policy != "evolve" else found
 
     def _require_types(self, found: TablePlan) -> None:
         """Raise NeedsConversion if columns must be converted first: the changes wait for that job."""
@@ -229,7 +235,7 @@ class TableStaging:
         """
         while True:
             pieces = pieces_of([item for item in ordered if journal_position(item) not in reasons], found.key)
-            typed, unfit, has_key_changes = _typed(found, pieces)
+            typed, unfit, has_key_changes = typed_changes(pieces, found.plan, found.key)
             if not unfit:
                 return pieces, typed, has_key_changes
             for row, reason in unfit.items():
@@ -339,22 +345,6 @@ def _name_sources(changes: Sequence[Change]) -> None:
 
 def _has_only_a_mirror(described: dict[str, Any]) -> bool:
     return described["changes"] is None and not described["append-only"]
-
-
-def _typed(found: TablePlan, kept: list[ArrivedChange]) -> tuple[pa.Table, dict[int, str], bool]:
-    """Return the changes as Arrow, those that do not fit, and whether rows moved to another key."""
-    rows = [item.change for item in kept]
-    unnamed = any(not row.identity and row.number is None for row in rows)
-    roots = key_changes(rows, [column.name for column in found.plan.columns], found.key)
-    typed, unfit = arrow_table(
-        rows,
-        found.plan,
-        found.key,
-        partial_inserts=frozenset(roots),
-        roots=roots,
-        fallback_ids=[event_id(item) for item in kept] if unnamed else (),
-    )
-    return typed, unfit, bool(roots)
 
 
 def under_policies(arrived: Sequence[ArrivedChange], settings: TableSettings) -> list[ArrivedChange]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from catalog.names import Namespace
 from catalog.services.catalog import CurrentState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, Key, current_schema, is_append_only, reasoned_key, with_row_ids
-from ingest.settings import TableSettings
+from ingest.settings import CHANGE_TYPES, TableSettings, TypeChanges
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
 from ingest.store.resyncs import Resync, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable
@@ -127,19 +127,6 @@ def schema_updates(existing_metadata: Mapping[str, Any], new_schema: dict[str, A
 
 # -- the plan of a table
 
-CHANGE_TYPES = {
-    "operation": "string",
-    "commit-timestamp": "timestamptz",
-    "source-timestamp": "timestamptz",
-    "source": "string",
-    "position": "string",
-    "transaction": "string",
-    "event-id": "string",
-    "before": "string",
-    "order": "long",
-    "absent": "string",
-}
-
 
 @dataclass(slots=True)
 class TablePlan:
@@ -163,8 +150,11 @@ def plan_table(
     changes_table: Metadata | None,
     changes: Sequence[Change],
     known: Key | None = None,
+    of_source: Callable[[], TypeChanges] = lambda: "convert",
 ) -> TablePlan:
-    """`mirror` and `changes_table`: the tables as they are. `known`: the key by which rows were landed."""
+    """`mirror` and `changes_table`: the tables as they are. `known`: the key by which rows were landed.
+    `of_source`: returns the rule of the source for type changes.
+    """
     reason = reserved(table[-1])
     if reason is not None:
         raise Invalid(f"the table is reserved: {reason}")
@@ -194,7 +184,7 @@ def plan_table(
         last_column_id=_last_column_id(mirror if has_mirror else changes_table),
         reserved=tuple(settings.names.values()),
         type_changes=lambda: TypeChangeRules.of_table(
-            settings.type_changes, (mirror if has_mirror else changes_table) or {}
+            settings.type_changes or of_source(), (mirror if has_mirror else changes_table) or {}
         ),
     )
     found = TablePlan(

@@ -45,6 +45,7 @@ def test_a_new_source_is_set_shown_listed_and_deleted(lake: ControlLake) -> None
         ({"route": [{"from": "a.b", "to": "*.b"}]}, "more *"),
         ({"unknown": 1}, "unknown"),
         ({"hash-columns": {"a.b": "email"}}, "hash-columns"),
+        ({"type-changes": "guess"}, "type-changes"),
     ],
 )
 def test_wrong_rules_are_refused_when_they_are_set(lake: ControlLake, body: Any, words: str) -> None:
@@ -173,3 +174,19 @@ def test_a_source_shows_how_far_it_has_landed(lake: ControlLake) -> None:
     assert shown["last-position"] == table["position"] > ""
     page = lake.call("GET", "sources?pageSize=1")
     assert [one["name"] for one in page["sources"]] == ["shop"]
+
+
+def test_the_rule_of_a_source_for_type_changes_holds_for_tables_without_a_setting(lake: ControlLake) -> None:
+    shown = lake.call("PUT", "sources/shop", {"type-changes": "reject"})
+    assert shown["rules"]["type-changes"] == "reject"
+    for table in ("a", "b"):
+        lake.send(event(1 if table == "a" else 2, f"shop.{table}", id=1, n=1))
+        lake.land()
+    path = "namespaces/shop/tables/b/ingest"
+    assert lake.call("GET", path)["type-changes"] is None
+    assert lake.call("PUT", path, {"type-changes": "convert"})["type-changes"] == "convert"
+    lake.send(event(3, "shop.a", id=2, n=2.5))
+    lake.land()
+    assert [letter.table for letter in lake.letters()] == [("shop", "a")]
+    lake.send(event(4, "shop.b", id=2, n=2.5))
+    assert lake.lease()["kind"] == "convert"
