@@ -34,12 +34,14 @@ class Declared:
     or an Iceberg struct, list or map as in a schema's JSON, without ids. `encodings` says how a value is
     written in JSON if the type alone does not: `days`, `ms`, `us`, `ns` (since the epoch, or of the day for a
     time), `base64`, `hex`, `decimal-base64` (unscaled, big endian, two's complement), `decimal-struct`
-    ({"scale", "value"}), `bits-base64` (little endian), `json`.
+    ({"scale", "value"}), `bits-base64` (little endian), `json`. `defaults` are constants, of columns
+    with plain types.
     """
 
     columns: Mapping[str, Any]
     encodings: Mapping[str, str] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

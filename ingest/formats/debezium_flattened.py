@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ingest.change import (
     Change,
-    Declared,
     Operation,
     ParsedRequest,
     Refused,
@@ -164,4 +164,5 @@ def _block(schema: object, blocks: dict[int, tuple[Block, Block]]) -> Block | No
 def _own_columns(block: Block) -> Block:
     declared = block.declared
     columns = {name: type_ for name, type_ in declared.columns.items() if name not in _OWN}
-    return Block(Declared(columns, declared.encodings, declared.required - _OWN), block.reshape)
+    own = replace(declared, columns=columns, required=declared.required - _OWN)
+    return Block(own, block.reshape)

@@ -66,6 +66,15 @@ _NAMED: dict[str, Kind] = {
     "io.debezium.data.VariableScaleDecimal": ("string", "decimal-struct"),
 }
 _AS_JSON: Kind = ("string", "json")
+# How a default value of a type stands in JSON, where it stands there as it is.
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+    "string": (str,),
+}
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
@@ -113,6 +122,7 @@ def _block(raw: bytes) -> Block:
     encodings: dict[str, str] = {}
     required: set[str] = set()
     reshape: dict[str, Callable[[Any], Any]] = {}
+    defaults: dict[str, Any] = {}
     for column in orjson.loads(raw):
         name = column.get("field") if isinstance(column, dict) else None
         kind = _type(column)
@@ -126,7 +136,14 @@ def _block(raw: bytes) -> Block:
         former = _RESHAPED.get(_text(column.get("name")))
         if former is not None:
             reshape[name] = former[1]
-    return Block(Declared(columns, encodings, frozenset(required)), reshape)
+        elif _is_plain_default(column.get("default"), kind):
+            defaults[name] = column["default"]
+    return Block(Declared(columns, encodings, frozenset(required), defaults), reshape)
+
+
+def _is_plain_default(value: object, kind: Kind) -> bool:
+    type_, encoding = kind
+    return encoding is None and isinstance(type_, str) and type(value) in _PLAIN.get(type_, ())
 
 
 def _type(schema: object, level: int = 0) -> Kind | None:

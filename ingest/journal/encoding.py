@@ -172,7 +172,8 @@ def _same(value: Any) -> Any:
 def _plain_declared(declared: Declared | None) -> Any:
     if declared is None:
         return None
-    return [dict(declared.columns), dict(declared.encodings), sorted(declared.required)]
+    plain = [dict(declared.columns), dict(declared.encodings), sorted(declared.required)]
+    return [*plain, dict(declared.defaults)] if declared.defaults else plain
 
 
 def _framed(document: dict[str, Any]) -> bytes:
@@ -265,7 +266,10 @@ def _values(document: dict[str, Any], name: str, size: int) -> Iterable[Any]:
 def _revived_value(name: str, value: Any) -> Any:
     if value is None:
         return None
-    return tuple(value) if name == "key" else Declared(value[0], value[1], frozenset(value[2]))
+    if name == "key":
+        return tuple(value)
+    columns, encodings, required, *defaults = value
+    return Declared(columns, encodings, frozenset(required), *defaults)
 
 
 def _reject(row: list[Any], table: TableName) -> Reject:

@@ -106,7 +106,8 @@ def _declared(declared: Declared | None, rules: TableRules) -> Declared | None:
         if column not in rules.dropped
     }
     encodings = {name: value for name, value in declared.encodings.items() if name not in rules.hidden}
-    return Declared(columns, encodings, declared.required - rules.dropped)
+    defaults = {name: value for name, value in declared.defaults.items() if name not in rules.hidden}
+    return Declared(columns, encodings, declared.required - rules.dropped, defaults)
 
 
 def hide_content(reject: Reject, salt: bytes) -> Reject:

@@ -111,9 +111,8 @@ def _renamed(change: Change, old: str, new: str) -> Change:
     declared = change.declared
     if declared is not None and old in declared.columns:
         required = frozenset(new if name == old else name for name in declared.required)
-        declared = Declared(
-            _moved(declared.columns, old, new), _moved(declared.encodings, old, new), required
-        )
+        columns, encodings = _moved(declared.columns, old, new), _moved(declared.encodings, old, new)
+        declared = Declared(columns, encodings, required, _moved(declared.defaults, old, new))
     names = change.unchanged
     return replace(
         change,

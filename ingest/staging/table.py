@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.errors import Conflict, Invalid
-from ingest.change import Change, Declared, TableName
+from ingest.change import Change, TableName
 from ingest.identity import (
     ArrivedChange,
     JournalPosition,
@@ -372,7 +372,7 @@ def _soft(change: Change) -> Change:
     declared = change.declared
     if declared is not None:
         columns = {**declared.columns, IS_DELETED: "boolean"}
-        declared = Declared(columns, declared.encodings, declared.required)
+        declared = replace(declared, columns=columns)
     return replace(
         change,
         operation="update" if is_delete else change.operation,

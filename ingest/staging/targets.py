@@ -23,6 +23,7 @@ from ingest.settings import CHANGE_TYPES, TableSettings, TypeChanges
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
 from ingest.store.resyncs import Resync, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable
+from ingest.types.evolution import with_defaults
 from ingest.types.schema_plan import SchemaPlan, partition_spec, plan
 from ingest.types.type_changes import FOLLOWS_SOURCE, TypeChangeRules
 
@@ -198,15 +199,22 @@ def plan_table(
         key_reason=reasoned.reason,
     )
     if has_mirror:
+        _set_defaults(main, mirror, changes)
         found.requests += _ensure(table, settings, mirror, main, list(settings.partition))
     if has_changes:
         changes_plan = _of_same_columns(main, table, changes_table, change_columns) if has_mirror else main
+        _set_defaults(changes_plan, changes_table, changes)
         stamp = settings.names["commit-timestamp"]
         wanted = settings.changes_partition
         parts = [f"days({stamp})"] if wanted is None else list(wanted)
         name = (*table[:-1], table[-1] + CHANGES_SUFFIX)
         found.requests += _ensure(name, settings, changes_table, changes_plan, parts)
     return found
+
+
+def _set_defaults(plan: SchemaPlan, table: Metadata | None, changes: Sequence[Change]) -> None:
+    if table is not None and plan.schema is not None:
+        with_defaults(plan, current_schema(table), changes, int(table["format-version"]))
 
 
 def _last_column_id(metadata: Metadata | None) -> int:

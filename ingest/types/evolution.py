@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from catalog.errors import Invalid
-from catalog.metadata.types import primitive
+from catalog.metadata.types import check_default, primitive
+from ingest.change import Change
 from ingest.types.iceberg import DECIMAL_DIGITS_MAX, FieldIds, IcebergType, promotes, shape
+
+if TYPE_CHECKING:
+    from ingest.types.schema_plan import SchemaPlan
 
 _LONG_DIGITS = 19
 _INT_DIGITS = 10
@@ -20,6 +25,35 @@ _CREATED_AS = {
     "geometry": "binary",
     "geography": "binary",
 }
+
+
+def with_defaults(
+    plan: SchemaPlan, existing: Mapping[str, Any] | None, changes: Sequence[Change], format_version: int
+) -> None:
+    """Give new columns of an existing table the defaults that the source declares, so that old rows have
+    them. Format v2 has no defaults. A column that was split is not new at the source.
+    """
+    if plan.schema is None or existing is None or format_version < 3:
+        return
+    declared = [change.declared.defaults for change in changes if change.declared is not None]
+    defaults = {name: value for one in declared for name, value in one.items() if name not in plan.split}
+    known = {one["id"] for one in existing["fields"]}
+    plan.schema["fields"] = [
+        one
+        if one["id"] in known or one["name"] not in defaults
+        else _with_default(one, defaults[one["name"]])
+        for one in plan.schema["fields"]
+    ]
+
+
+def _with_default(field: dict[str, Any], value: Any) -> dict[str, Any]:
+    """Unchanged if the value does not fit the type that the column got."""
+    value = float(value) if field["type"] in ("float", "double") and type(value) is int else value
+    try:
+        check_default(field["type"], value, field["name"])
+    except Invalid:
+        return field
+    return field | {"initial-default": value, "write-default": value}
 
 
 def creatable(type_: Any) -> IcebergType | None:

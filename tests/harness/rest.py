@@ -122,6 +122,8 @@ def snapshot(metadata: dict[str, Any], snapshot_id: int | None = None) -> dict[s
     }
     if parent not in (None, -1):
         made["parent-snapshot-id"] = parent
+    if metadata["format-version"] > 2:
+        made |= {"first-row-id": metadata.get("next-row-id", 0), "added-rows": 1}
     return made
 
 

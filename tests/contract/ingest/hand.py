@@ -81,7 +81,10 @@ class Hand:
         self._changes[job["id"]] = []
         for table in job["tables"]:
             for name, state in table["states"].items():
+                if job["kind"] == "rebuild" and name == table["changes"]:
+                    continue  # it is only read
                 body = append_body(state["metadata"])
+                _count_rows(state["metadata"], body["updates"][0]["snapshot"])
                 found[name] = body["updates"][0]["snapshot"]["snapshot-id"]
                 self._changes[job["id"]].append(
                     {
@@ -124,6 +127,17 @@ class Hand:
     def shown(self, job: Job) -> dict[str, Any]:
         found: dict[str, Any] = self.rest.lake("GET", f"jobs/{job['id']}").json()
         return found
+
+
+def _count_rows(metadata: dict[str, Any], added: dict[str, Any]) -> None:
+    """A snapshot also says how many rows the table has then, as Iceberg's library does."""
+    parent = [
+        one
+        for one in metadata.get("snapshots") or ()
+        if one["snapshot-id"] == added.get("parent-snapshot-id")
+    ]
+    before = sum(int(one["summary"].get("total-records", 0)) for one in parent)
+    added["summary"]["total-records"] = str(before + int(added["summary"]["added-records"]))
 
 
 def expire(stack: Stack, job: Job) -> None:

@@ -12,7 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from ingest.api.dead_letters import _changes_of, _context, replay
+from ingest.change import Change, Declared
 from ingest.landing import housekeeping
+from ingest.sources.hiding import hide
+from ingest.sources.rules import TableRules
 from ingest.store.tables import TableAdvance, land
 from tests.contract.ingest.staging_lake import WAREHOUSE, StagingLake, opened, staged_rows
 from tests.harness.postgres import PostgresServer
@@ -102,6 +105,52 @@ def test_a_mirror_without_changes_is_in_doubt_when_changes_come_late(lake: Stagi
     lake.land()
     assert lake.call("GET", url).json()["state"]["doubt"] is not None
     assert "in-doubt" in lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]
+
+
+# -- defaults of new columns
+
+
+def declared(lsn: int, row: dict[str, Any], **columns: Any) -> dict[str, Any]:
+    """Debezium's event with the schema of its row: for each column a type, or a type and a default."""
+    fields = []
+    for name, given in columns.items():
+        type_, *default = given if isinstance(given, tuple) else (given,)
+        field = {"field": name, "type": type_, "optional": True}
+        fields.append(field | ({"default": default[0]} if default else {}))
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    envelope = debezium("c", row, source={"lsn": lsn, "connector": "postgresql"})
+    return {"schema": schema, "payload": envelope}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_old_rows_have_the_default_of_a_new_column_in_format_3(lake: StagingLake, version: int) -> None:
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/t/ingest"
+    assert lake.call("PUT", url, {"format-version": version}).is_success
+    lake.post(declared(1, {"id": 1, "a": 1}, id="int64", a=("int32", 5)), key=("id",))
+    lake.land()
+    new = {"n": ("int32", 7), "x": ("string", "none"), "ratio": ("double", 1), "plain": "string"}
+    row = {"id": 2, "a": 1, "n": 8, "x": "y", "ratio": 2.5, "plain": "z"}
+    lake.post(declared(2, row, id="int64", a="int32", **new), key=("id",))
+    lake.land()
+    for table in ("t", "t__changes"):
+        metadata = lake.call("GET", f"/v1/{WAREHOUSE}/namespaces/shop/tables/{table}").json()["metadata"]
+        schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
+        found = {
+            field["name"]: (field["initial-default"], field["write-default"])
+            for field in schema["fields"]
+            if "initial-default" in field
+        }
+        assert found == ({"n": (7, 7), "x": ("none",) * 2, "ratio": (1.0, 1.0)} if version == 3 else {})
+
+
+def test_defaults_of_hidden_columns_are_not_stored() -> None:
+    rules = TableRules(("shop", "t"), is_excluded=False, dropped=frozenset({"a"}), hashed=frozenset({"b"}))
+    types = dict.fromkeys(("id", "a", "b", "c"), "string")
+    change = Change(0, ("shop", "t"), "insert", after={"id": "1", "a": "x", "b": "y", "c": "z"})
+    change.declared = Declared(types, defaults=dict.fromkeys(types, "secret"))
+    hidden = hide(change, rules, b"salt")
+    assert hidden.declared is not None
+    assert set(hidden.declared.defaults) == {"id", "c"}
 
 
 # -- dead letters

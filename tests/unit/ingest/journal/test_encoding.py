@@ -30,6 +30,7 @@ DECLARED = st.none() | st.builds(
     st.dictionaries(TEXTS, st.sampled_from(("long", "string", "decimal(10,2)")), max_size=2),
     st.dictionaries(TEXTS, st.sampled_from(("days", "us")), max_size=2),
     st.frozensets(TEXTS, max_size=2),
+    st.dictionaries(TEXTS, st.booleans() | st.integers(0, 9) | TEXTS, max_size=2),
 )
 CHANGES = st.builds(
     Change,
