@@ -41,12 +41,14 @@ Bases = Callable[[pa.Table, list[str]], pa.Table]
 class Past:
     """What the changes table has already. `known`: (source, event id). `newest`: the newest position of
     (source, key). `emptied`: the newest truncate of a source. `left_out`: the columns that changes left out.
+    `times_us`: the time at the source of the newest change.
     """
 
     known: frozenset[tuple[str, str]] = frozenset()
     newest: dict[tuple[str, Key], str] = field(default_factory=dict)
     emptied: dict[str, str] = field(default_factory=dict)
     left_out: LeftOut = field(default_factory=dict)
+    times_us: dict[tuple[str, Key], int | None] = field(default_factory=dict)
 
     def is_new(self, table: pa.Table) -> pa.Array:
         marks = zip(texts(table, "source"), texts(table, "event_id"), strict=True)
@@ -136,7 +138,7 @@ def _with_late_values(
     found = still_counting(table, job, keys, current, past.left_out, living)
     if not found:
         return table, job, current
-    table, current = corrected(table, job, keys, current, found, past.newest)
+    table, current = corrected(table, job, keys, current, found, past.newest, past.times_us)
     return table, job.model_copy(update={"has_absent": True}), current
 
 

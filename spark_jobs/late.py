@@ -92,14 +92,15 @@ class Changes:
             case_sensitive=True,
         ).to_arrow_batch_reader()
         for batch in reader:
-            facts = [batch.column(column).cast(pa.string()) for column in metadata.values()]
+            facts = [batch.column(column) for column in metadata.values()]
+            facts = [one if pat.is_timestamp(one.type) else one.cast(pa.string()) for one in facts]
             keys = [without_extension(batch.column(column)) for column in key]
             rows = pa.table([*facts, *keys], names=[*metadata, *key])
             absent = pa.nulls(rows.num_rows, pa.string())
             yield rows if has_absent else rows.append_column(f"{STAGED}absent", absent)
 
 
-_METADATA = ("operation", "source", "position", "event-id", "absent")
+_METADATA = ("operation", "source", "position", "event-id", "absent", "source-timestamp")
 
 
 def _times(batch: pa.Table) -> tuple[int, int] | None:
@@ -126,13 +127,16 @@ def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
     newest: dict[tuple[str, object], str] = {}
     emptied: dict[str, str] = {}
     left_out: dict[tuple[str, object], list[tuple[str, frozenset[str]]]] = {}
+    times_us: dict[tuple[str, object], int | None] = {}
     names = ("operation", "source", "position", "event_id", "absent")
-    facts = zip(*(texts(changes, name) for name in names), keys_of(changes, key), strict=True)
-    for operation, source, position, event, absent, row in facts:
+    times = changes.column(f"{STAGED}source_timestamp").cast(pa.int64()).to_pylist()
+    facts = zip(*(texts(changes, name) for name in names), times, keys_of(changes, key), strict=True)
+    for operation, source, position, event, absent, time_us, row in facts:
         if operation == "truncate":
             emptied[source] = max(emptied.get(source, ""), position)
         elif row in keys:
-            newest[source, row] = max(newest.get((source, row), ""), position)
+            if position >= newest.get((source, row), ""):
+                newest[source, row], times_us[source, row] = position, time_us
             if not event.endswith(CORRECTION):
                 columns = frozenset(json.loads(absent) if absent else ())
                 left_out.setdefault((source, row), []).append((position, columns))
@@ -142,7 +146,7 @@ def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
             if mark[0] == source:
                 known_changes.append((position, frozenset()))
     partial = {mark: found for mark, found in left_out.items() if any(columns for _, columns in found)}
-    return Past(known, newest, emptied, partial)
+    return Past(known, newest, emptied, partial, times_us)
 
 
 def _like(changes: pa.Table, schema: pa.Schema, key: Sequence[str]) -> pa.Table:

@@ -71,15 +71,20 @@ def corrected(
     current: Sequence[bool],
     found: Corrections,
     newest: Mapping[tuple[str, Key], str],
+    times_us: Mapping[tuple[str, Key], int | None],
 ) -> tuple[pa.Table, list[bool]]:
-    """Return the table with a correction behind each of these rows, and which of its rows are current."""
+    """Return the table with a correction behind each of these rows, and which of its rows are current.
+    `newest` and `times_us` are the position and the time of the newest change of a row.
+    """
     rows = list(found)
     added = table.take(pa.array(rows, pa.int64()))
     sources = added.column(f"{STAGED}source").to_pylist()
+    marks = [(source or "", keys[row]) for source, row in zip(sources, rows, strict=True)]
     ids = added.column(f"{STAGED}event_id").to_pylist()
     values: dict[str, list[object]] = {
         "operation": ["update"] * len(rows),
-        "position": [newest[source or "", keys[row]] for source, row in zip(sources, rows, strict=True)],
+        "position": [newest[mark] for mark in marks],
+        "source_timestamp": [times_us.get(mark) for mark in marks],
         "transaction": [None] * len(rows),
         "event_id": [f"{id_}{CORRECTION}" for id_ in ids],
         "before": [None] * len(rows),

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 
 from tests.concurrency.seeds import seed
-from tests.pipeline.conftest import Pipeline
+from tests.pipeline.conftest import Pipeline, Pipelines
 from tests.pipeline.producer import Producer, flush
+from tests.pipeline.test_rebuild import rebuilt
 
 __all__ = ["seed"]  # a fixture
 
@@ -118,6 +119,25 @@ class Debezium:
         payload = {"op": op, "before": before, "after": after, "ts_ms": self._lsn}
         payload["source"] = self._source | {"lsn": self._lsn, "txId": self._lsn, "ts_ms": self._lsn}
         return {"schema": {"type": "struct", "fields": images}, "payload": payload}
+
+
+def test_old_rows_have_the_default_of_a_new_column_in_format_3(pipelines: Pipelines) -> None:
+    pipeline, space = pipelines.shared("embedded"), fresh()
+    table = f"{pipeline.url}/lake/v1/main/namespaces/{space}/tables/t"
+    httpx.put(f"{table}/ingest", json={"format-version": 3}, timeout=60).raise_for_status()
+    source = Debezium(pipeline.url, space, "t")
+    source.send("c", {"id": 1}, {"id": 2})
+    flush(pipeline.url)
+    source.columns |= {"n": {"type": "int32", "default": 7}, "x": {"type": "string", "default": "none"}}
+    source.send("c", {"id": 3, "n": 8, "x": "y"})
+    source.send("u", {"id": 2, "n": None, "x": "z"})
+    flush(pipeline.url)
+    query = f"SELECT id, n, x FROM lake.{space}.t ORDER BY id"
+    rows = [(1, 7, "none"), (2, None, "z"), (3, 8, "y")]
+    assert pipeline.rows(query) == rows
+    httpx.post(f"{table}/rebuild", timeout=60).raise_for_status()
+    assert rebuilt(pipeline, f"{space}.t")["rebuild"]["error"] is None
+    assert pipeline.rows(query) == rows
 
 
 def test_declared_types_change(pipeline: Pipeline) -> None:
