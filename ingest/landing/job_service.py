@@ -12,7 +12,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-import orjson
 import sqlalchemy as sa
 
 from catalog import faults
@@ -142,7 +141,7 @@ class JobService:
 
     def states(self, job_id: str, epoch: int, principal: str) -> list[dict[str, Any]]:
         """Return the tables of a leased job as they are now, for a worker that must process it again."""
-        job = job_description(self._held(job_id, epoch), epoch)
+        job = self._held(job_id, epoch).described(epoch)
         return list(with_states(self._catalog, principal, job)["tables"])
 
     def pause_s(self) -> float:
@@ -166,11 +165,17 @@ class JobService:
                 continue
             if job.kind == REBUILD:
                 continue  # only some workers take it
-            if job.kind != "commit":
+            is_batch = job.kind == "commit"
+            if not is_batch and job.kind != CONVERT:
                 self._jobs.discard(job)  # a maintenance job whose worker has ended: this frees the table
                 continue
-            if self._jobs.take(job_id, epoch, worker, LEASE_S):
-                return job_description(job, epoch + 1)
+            if not self._jobs.take(job_id, epoch, worker, LEASE_S):
+                continue
+            if is_batch and job.attempts < ATTEMPTS_MAX:
+                return job.described(epoch + 1)
+            # What makes a worker stop must not hold up other tables: each is cut alone next time.
+            stopped = f"its worker stopped before it was done, {job.attempts} times"
+            self.fail(job_id, epoch + 1, stopped, retry=False)
         return None
 
     def heartbeat(self, job_id: str, epoch: int, progress: dict[str, Any]) -> float:
@@ -196,7 +201,7 @@ class JobService:
             self._staging.prestaging.ended(job_id)
             landing = PublishPlan.decode(job.landing)
             ranges = {step.table: (step.from_id, step.to_id) for step in landing.steps}
-            described = job_description(job, epoch)
+            described = job.described(epoch)
             if described.get("kind") == CONVERT:
                 ranges[*described["namespace"], described["name"]] = (0, 0)
             self._cutter.back_off(BatchRange(job_id, job.warehouse, ranges), rest_s_max=WRITE_PUT_OFF_S_MAX)
@@ -288,11 +293,6 @@ class JobService:
         if job.state != "leased" or job.epoch != epoch:
             raise LostLease(job_id, epoch)
         return job
-
-
-def job_description(job: Job, epoch: int) -> dict[str, Any]:
-    answer: dict[str, Any] = orjson.loads(job.description)
-    return answer | {"epoch": epoch}
 
 
 # -- the description that a worker gets. A new table or column is described as it will be; nothing is stored.

@@ -182,8 +182,7 @@ class Rebuilds:
             self._jobs.discard(taken)
             self._give_up(taken, reason)
             return None
-        found: dict[str, Any] = orjson.loads(job.description)
-        return found | {"epoch": taken.epoch}
+        return taken.described(taken.epoch)
 
     def _give_up(self, job: Job, error: str) -> None:
         table = _table(job)

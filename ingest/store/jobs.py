@@ -139,6 +139,11 @@ class Job:
         """Return the kind of a staged job; `commit` if it lands a batch."""
         return str(orjson.loads(self.description).get("kind") or "")
 
+    def described(self, epoch: int) -> dict[str, Any]:
+        """Return the description with the epoch of the lease."""
+        found: dict[str, Any] = orjson.loads(self.description)
+        return found | {"epoch": epoch}
+
 
 class LostLease(CommitFailed):
     """The job is not leased under this epoch, and nothing will be published under it any more."""

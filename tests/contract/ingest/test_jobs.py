@@ -229,6 +229,43 @@ def test_a_job_that_fails_again_and_again_is_cut_anew(desk: Stack, stacks: Stack
     assert landed(desk, f"{space}.t")["events"] == 1
 
 
+def test_a_batch_whose_worker_dies_each_time_is_cut_anew_by_table(desk: Stack) -> None:
+    """The table that makes workers stop is not known, so each goes alone from then on."""
+    space, hand = fresh(), Hand(desk.url)
+    for name in ("a", "b"):
+        hand.post(f"{space}.{name}", {"id": 1})
+    job = hand.lease(space)
+    assert [table["name"] for table in job["tables"]] == ["a", "b"]
+    for attempts in (1, 2, 3, 4):
+        assert hand.shown(job)["attempts"] == attempts
+        expire(desk, job)
+        again = hand.lease(space)
+        assert (again["id"] == job["id"]) == (attempts < 4)
+        job = again
+    names = [table["name"] for table in job["tables"]]
+    assert len(names) == 1
+    assert "its worker stopped" in landed(desk, f"{space}.{names[0]}")["stalled"]
+    hand.land(job)
+    hand.land(hand.lease(space))
+    assert [landed(desk, f"{space}.{name}")["events"] for name in ("a", "b")] == [1, 1]
+
+
+def test_a_conversion_whose_worker_dies_is_tried_again_and_says_why(desk: Stack) -> None:
+    space, hand = fresh(), Hand(desk.url)
+    hand.post(f"{space}.t", {"id": 1, "n": 1})
+    hand.land(hand.lease(space))
+    hand.post(f"{space}.t", {"id": 2, "n": 2.5})
+    job = hand.lease(space)
+    expire(desk, job)
+    again = hand.lease(space)
+    assert (again["kind"], again["id"] != job["id"]) == ("convert", True)
+    assert "its worker stopped" in landed(desk, f"{space}.t")["stalled"]
+    assert hand.fail(again, "no", retry=False).is_success
+    path = f"main/namespaces/{space}/tables/t/ingest"
+    assert hand.rest.lake("PUT", path, json={"type-changes": "reject"}).is_success
+    hand.land(hand.lease(space))
+
+
 def test_a_worker_can_ask_for_a_new_cut_at_once(desk: Stack) -> None:
     space, hand = fresh(), Hand(desk.url)
     hand.post(f"{space}.t", {"id": 1})

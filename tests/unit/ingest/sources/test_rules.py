@@ -60,6 +60,7 @@ def test_rules_survive_json() -> None:
         "route": [{"from": "a.*", "to": "c.*"}],
         "drop-columns": {"*": ["p"]},
         "hash-columns": {"a.c": ["q", "r"]},
+        "type-changes": "split",
     }
     assert SourceRules.of(settings).as_json() == settings
 
