@@ -75,8 +75,8 @@ class Changes:
         names, schema = self._job.names, self._metadata.schema()
         # A table whose last batch an older version landed does not have this column.
         has_absent = any(one.name == names["absent"] for one in schema.fields)
-        told = [name for name in _METADATA if name != "absent" or has_absent]
-        metadata = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in told}
+        present = [name for name in _METADATA if name != "absent" or has_absent]
+        metadata = {f"{STAGED}{name.replace('-', '_')}": names[name] for name in present}
         where: BooleanExpression = In(names["source"], sources)  # type: ignore[call-arg, arg-type]
         if oldest:
             where = And(where, GreaterThanOrEqual(names["position"], oldest))  # type: ignore[call-arg, arg-type]
@@ -140,7 +140,7 @@ def past_from(changes: pa.Table, batch: pa.Table, key: Sequence[str]) -> Past:
             if not event.endswith(CORRECTION):
                 columns = frozenset(json.loads(absent) if absent else ())
                 left_out.setdefault((source, row), []).append((position, columns))
-    # What came before a truncate does not count any more, whatever was left out since.
+    # A value from before a truncate does not count, also if newer changes left its column out.
     for source, position in emptied.items():
         for mark, known_changes in left_out.items():
             if mark[0] == source:

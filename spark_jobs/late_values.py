@@ -3,7 +3,7 @@
 A late change does not undo newer ones. But if all newer changes of its row have left a column out, as
 PostgreSQL does with a large value that did not change, its value is the one that the row has at the source.
 Then a correction follows the late change: an update of these columns alone, at the position of the newest
-change of the row. The changes table gets it, too, so whoever folds the changes has the same row.
+change of the row. The changes table gets it, too, so that a fold of the changes gives the same row.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def corrected(
         **{f"root_{column}": [None] * len(rows) for column in job.key if job.has_moves},
     }
     for name, given in values.items():
-        place = added.schema.get_field_index(f"{STAGED}{name}")
-        field = added.schema.field(place)
-        added = added.set_column(place, field, pa.array(given, field.type))
+        index = added.schema.get_field_index(f"{STAGED}{name}")
+        field = added.schema.field(index)
+        added = added.set_column(index, field, pa.array(given, field.type))
     behind = {row: table.num_rows + number for number, row in enumerate(rows)}
     order = [at for row in range(table.num_rows) for at in (row, behind.get(row)) if at is not None]
     is_current = [at >= table.num_rows or current[at] for at in order]

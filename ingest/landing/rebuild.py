@@ -169,20 +169,20 @@ class Rebuilds:
         """Lease a job again. None if another worker was faster, or if the job is ended instead."""
         if not self._jobs.take(job.id, job.epoch, worker, LEASE_S):
             return None
-        taken = replace(job, state="leased", epoch=job.epoch + 1)
+        leased = replace(job, state="leased", epoch=job.epoch + 1)
         table = _table(job)
         mirror = self._mirrors.one(job.warehouse, table)
         if mirror is None or mirror.rebuild is None or (mirror.requested_ms or 0) > job.created_ms:
-            self._jobs.discard(taken)  # not due any more; or requested again, and then a new job begins
+            self._jobs.discard(leased)  # not due any more; or requested again, and then a new job begins
             return None
         reason = self.why_not(job.warehouse, table)
         if reason is None and job.attempts >= ATTEMPTS_MAX:
             reason = f"its worker stopped {job.attempts} times before the rebuild was done"
         if reason is not None:
-            self._jobs.discard(taken)
-            self._give_up(taken, reason)
+            self._jobs.discard(leased)
+            self._give_up(leased, reason)
             return None
-        return taken.described(taken.epoch)
+        return leased.described(leased.epoch)
 
     def _give_up(self, job: Job, error: str) -> None:
         table = _table(job)

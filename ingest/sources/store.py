@@ -50,8 +50,8 @@ class WarehouseRules:
 
     def type_changes(self, sources: Iterable[str]) -> TypeChanges:
         """Return the rule for a table of these sources. If they differ, it is the one that changes least."""
-        said = {own.type_changes for source in sources if (own := self.of(source)) is not None}
-        return "reject" if "reject" in said else "split" if "split" in said else "convert"
+        rules = {own.type_changes for source in sources if (own := self.of(source)) is not None}
+        return "reject" if "reject" in rules else "split" if "split" in rules else "convert"
 
 
 NO_RULES = WarehouseRules()
