@@ -10,6 +10,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,17 +70,15 @@ class Subscriber:
     _is_ended: bool = False
 
     def call(self) -> Call:
-        """The next request."""
-        self.drop()
-        headers = {"Accept": "text/event-stream"}
-        if self.token is not None:
-            headers["Last-Event-ID"] = self.token
-        return Call("GET", "/subscribe", self.params, headers=headers, timeout_s=SILENCE_S)
-
-    def drop(self) -> None:
-        """Forget what was received of an unfinished batch: it is sent again."""
+        """The next request. It resumes after the last change that was received, also inside a batch."""
         self._rest, self._fields, self._is_ended = b"", {}, False
-        self._events, self._refetch = [], []
+        if not self._events:
+            self._refetch = []  # they come before the changes of their commit, so they are sent again
+        headers = {"Accept": "text/event-stream"}
+        last = self._events[-1].token if self._events else self.token
+        if last is not None:
+            headers["Last-Event-ID"] = last
+        return Call("GET", "/subscribe", self.params, headers=headers, timeout_s=SILENCE_S)
 
     def delay_s(self) -> float:
         """How long to wait before the next request."""
@@ -152,26 +151,23 @@ class Subscriber:
 
 
 def follow(client: httpx.Client, one: Subscriber) -> Iterator[Batch]:
-    """The batches of a subscription. After a failure it connects again and resumes after the last batch."""
+    """The batches of a subscription. After a failure it connects again and resumes where it was."""
     while True:
-        try:
-            with client.stream(**one.call().arguments()) as response:
-                if not response.is_success:
-                    response.read()
-                    one.refused(response)
-                for piece in response.iter_bytes():
-                    yield from one.received(piece)
-                    if one.is_ended:
-                        break
-        except httpx.TransportError:
-            one.drop()
+        with suppress(httpx.TransportError), client.stream(**one.call().arguments()) as response:
+            if not response.is_success:
+                response.read()
+                one.refused(response)
+            for piece in response.iter_bytes():
+                yield from one.received(piece)
+                if one.is_ended:
+                    break
         time.sleep(one.delay_s())
 
 
 async def follow_async(client: httpx.AsyncClient, one: Subscriber) -> AsyncIterator[Batch]:
     """`follow` for asyncio."""
     while True:
-        try:
+        with suppress(httpx.TransportError):
             async with client.stream(**one.call().arguments()) as response:
                 if not response.is_success:
                     await response.aread()
@@ -181,8 +177,6 @@ async def follow_async(client: httpx.AsyncClient, one: Subscriber) -> AsyncItera
                         yield batch
                     if one.is_ended:
                         break
-        except httpx.TransportError:
-            one.drop()
         await asyncio.sleep(one.delay_s())
 
 

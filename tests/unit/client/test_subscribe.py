@@ -38,7 +38,16 @@ def ids(batch: Batch) -> list[int]:
     return [one.after["id"] for one in batch.events if one.after is not None]
 
 
-def test_a_batch_is_sent_again_if_its_end_was_not_received() -> None:
+def asked(server: FakeServer) -> list[str | None]:
+    """The tokens of the requests, one after the other."""
+    return [
+        request.headers.get("last-event-id")
+        for request in server.requests
+        if request.url.path == "/subscribe"
+    ]
+
+
+def test_a_batch_goes_on_after_the_last_change_that_was_received() -> None:
     server = FakeServer(
         {
             "GET /subscribe": [
@@ -46,26 +55,45 @@ def test_a_batch_is_sent_again_if_its_end_was_not_received() -> None:
                     event("progress", "t0", number=6),
                     change("t1", 1),
                     event("progress", "t2", number=7),
-                    change("t3", 2),
+                    change("t3", 2, 8),
+                    change("lost", 3, 8)[:-1],
                 ),
                 httpx.ReadError("cut"),
                 failed(503, "restarting"),
-                stream(
-                    b": heartbeat\n\n",
-                    change("t3", 2, 8),
-                    change("t4", 3, 8),
-                    event("progress", "t5", number=8),
-                ),
+                stream(b": heartbeat\n\n", change("t4", 3, 8)),
+                stream(event("progress", "t5", number=8)),
             ]
         }
     )
     batches = server.connect().subscribe("shop.orders", from_=5)
     first, second = next(batches), next(batches)
     assert (ids(first), first.token, first.number, first.is_complete) == ([1], "t2", 7, True)
-    assert (ids(second), second.token) == ([2, 3], "t5")
-    asked = [request for request in server.requests if request.url.path == "/subscribe"]
-    assert [request.headers.get("last-event-id") for request in asked] == [None, "t2", "t2", "t2"]
-    assert asked[0].url.params["from"] == "5"
+    assert (ids(second), second.token, second.is_complete) == ([2, 3], "t5", True)
+    assert asked(server) == [None, "t3", "t3", "t3", "t4"]
+
+
+def test_a_snapshot_ends_though_no_connection_lasts_for_two_rows() -> None:
+    rows = [stream(change(f"s{n}", n, operation="read")) for n in range(1, 6)]
+    server = FakeServer({"GET /subscribe": [*rows, stream(event("snapshot-end", "t", number=7))]})
+    batch = next(server.connect().subscribe("shop.orders", snapshot=True))
+    assert (ids(batch), batch.is_snapshot, batch.is_complete) == ([1, 2, 3, 4, 5], True, True)
+    assert asked(server) == [None, "s1", "s2", "s3", "s4", "s5"]
+
+
+def test_tables_to_read_again_are_told_once_after_a_failure() -> None:
+    reset = event("must-refetch", "t0", table="shop.items", number=7, reason="x")
+    server = FakeServer(
+        {
+            "GET /subscribe": [
+                stream(event("progress", "t0", number=6), reset),
+                stream(reset, change("t1", 1)),
+                stream(event("progress", "t2", number=7)),
+            ]
+        }
+    )
+    batch = next(server.connect().subscribe())
+    assert (ids(batch), list(batch.must_refetch)) == ([1], ["shop.items"])
+    assert asked(server) == [None, "t0", "t1"]
 
 
 @pytest.mark.parametrize(
