@@ -1,10 +1,11 @@
-"""Order the changes of one table in one publish.
+"""Order the changes of one table in one publish. The order is the same each time, in whatever files they are.
 
-A task of the worker writes the changes of its share of the keys into its own files, in the order in which
-they apply. So the files in the order of their names keep the order of each key. Changes of one source also
-have positions, which sort in the order of that source: then all changes are sorted by position. With several
-sources, a truncate must not overtake changes in the files of other shares: all changes of its source that
-have a lower position come before it.
+The worker notes the number of each change in its batch. That is the order, except that changes of one source
+follow its positions, as in the mirror. Older changes tables have no such numbers. There a task of the worker
+wrote the changes of its share of the keys into its own files, in the order in which they apply, so the files
+in the order of their names keep the order of each key. If all changes are of one source, they are sorted by
+position. With several sources, a truncate must not overtake changes in the files of other shares: all changes
+of its source that have a lower position come before it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def change_order(sizes: Sequence[int], rows: pa.Table, names: Mapping[str, str])
     sources, positions, operations = (
         _texts(rows, names[name]) for name in ("source", "position", "operation")
     )
-    if len(set(sources)) == 1 and all(positions):
+    noted = _noted_order(rows, names)
+    if noted is not None:
+        found = _by_position(noted, sources, positions)
+    elif len(set(sources)) == 1 and all(positions):
         found = sorted(range(rows.num_rows), key=positions.__getitem__)  # stable
     elif "truncate" in operations:
         found = _around_truncates(sizes, sources, positions, operations)
@@ -35,11 +39,34 @@ def change_order(sizes: Sequence[int], rows: pa.Table, names: Mapping[str, str])
     return None if found == list(range(rows.num_rows)) else found
 
 
+def _noted_order(rows: pa.Table, names: Mapping[str, str]) -> list[int] | None:
+    """By what the worker noted; None unless every change has it."""
+    column = names.get("order")
+    if column is None or column not in rows.column_names or rows.column(column).null_count:
+        return None
+    numbers, ids = rows.column(column).to_pylist(), _texts(rows, names["event-id"])
+    return sorted(range(rows.num_rows), key=lambda row: (numbers[row], ids[row]))
+
+
 def _texts(rows: pa.Table, column: str) -> list[str]:
     if column not in rows.column_names:
         return [""] * rows.num_rows
     values: list[Any] = rows.column(column).to_pylist()
     return [value or "" for value in values]
+
+
+def _by_position(order: Sequence[int], sources: Sequence[str], positions: Sequence[str]) -> list[int]:
+    """The changes of each source by position, at the places that its changes have in the order."""
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(order):
+        if positions[row]:
+            places.setdefault(sources[row], []).append(place)
+    found = list(order)
+    for own in places.values():
+        rows = sorted((order[place] for place in own), key=positions.__getitem__)  # stable
+        for place, row in zip(own, rows, strict=True):
+            found[place] = row
+    return found
 
 
 def _around_truncates(

@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.settings import NAMES
@@ -38,6 +38,7 @@ def applied(changes: list[Made]) -> dict[int, str]:
     return rows
 
 
+@settings(deadline=None)  # the first use of PyArrow imports other packages
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.booleans()), max_size=30),
     st.integers(1, 4),
@@ -78,3 +79,44 @@ def test_a_truncate_of_one_of_several_sources_overtakes_nothing_of_its_own(seed:
             if change[0] == "truncate":
                 assert all(one[2] < change[2] for one in own[:index])
                 assert all(one[2] > change[2] for one in own[index + 1 :])
+
+
+@settings(deadline=None)  # the first use of PyArrow imports other packages
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.booleans()), max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_noted_numbers_give_the_order_whatever_files_have_the_changes(
+    arrived: list[tuple[str, int, bool]], rng: random.Random
+) -> None:
+    """After a compaction the rows lie in other files, in any order: a token means the same change."""
+    changes: list[Made] = [
+        ("truncate" if is_truncate else "insert", source, f"{number:04d}", key)
+        for number, (source, key, is_truncate) in enumerate(arrived)
+    ]
+    numbers = list(range(len(changes)))
+    rng.shuffle(numbers)
+    cut = rng.randint(0, len(numbers))
+    table = pa.table(
+        {
+            "_operation": pa.array([changes[number][0] for number in numbers], pa.string()),
+            "_source": pa.array([changes[number][1] for number in numbers], pa.string()),
+            "_position": pa.array([changes[number][2] for number in numbers], pa.string()),
+            "_order": pa.array([2 * number + 1 for number in numbers], pa.int64()),
+        }
+    )
+    order = change_order([cut, len(numbers) - cut], table, NAMES)
+    found = numbers if order is None else [numbers[row] for row in order]
+    assert [changes[number] for number in found] == changes
+
+
+def test_a_late_change_of_a_source_comes_at_its_position() -> None:
+    table = pa.table(
+        {
+            "_operation": ["insert", "insert", "truncate", "insert"],
+            "_source": ["a", "b", "a", "a"],
+            "_position": ["1", "7", "3", "2"],  # the last one overtook the truncate of its source
+            "_order": [1, 3, 5, 7],
+        }
+    )
+    assert change_order([4], table, NAMES) == [0, 1, 3, 2]
