@@ -7,64 +7,35 @@ subscribers that need the same changes wait for one read.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from catalog.models import Warehouse
 from catalog.services.catalog import Catalog
 from query.feed.cursors import Cursor
 from query.feed.events import Message, changes_of
 from query.feed.publishes import ChangedTable, Publish, TableChanges, read_changes, read_publishes
+from query.feed.sharing import CHUNKS_MAX, LruCache, SharedReads, chunk_rows
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
     from query.tables.access import TableOpener
 
-CHUNK_ROWS = 500
 PUBLISHES_MAX = 2000
 CHANGES_BYTES_MAX = 64 * 1024 * 1024  # of Arrow data
-CHUNKS_MAX = 60  # of messages
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
 
 
-class LruCache(Generic[Key, Value]):
-    """Keeps the most recently used values. `size` returns the weight of a value."""
-
-    def __init__(self, size_max: int, size: Callable[[Value], int] = lambda _: 1) -> None:
-        self._size_max = size_max
-        self._size = size
-        self._values: OrderedDict[Key, Value] = OrderedDict()
-        self._total = 0
-
-    def get(self, key: Key) -> Value | None:
-        found = self._values.get(key)
-        if found is not None:
-            self._values.move_to_end(key)
-        return found
-
-    def put(self, key: Key, value: Value) -> None:
-        if key in self._values:
-            self._total -= self._size(self._values.pop(key))
-        self._values[key] = value
-        self._total += self._size(value)
-        while self._total > self._size_max and len(self._values) > 1:
-            self._total -= self._size(self._values.popitem(last=False)[1])
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
     """Some changes of a table in one publish."""
 
-    __slots__ = ("is_last", "messages", "schema")
-
-    def __init__(self, messages: list[Message], schema: Schema, *, is_last: bool) -> None:
-        self.messages = messages
-        self.schema = schema
-        self.is_last = is_last
+    messages: list[Message]
+    schema: Schema
+    end: int  # the row after the last one
+    is_last: bool
 
 
 class ChangeLog:
@@ -77,7 +48,8 @@ class ChangeLog:
             CHANGES_BYTES_MAX, lambda found: int(found.rows.nbytes)
         )
         self._chunks: LruCache[Any, Chunk] = LruCache(CHUNKS_MAX)
-        self._reads: dict[Any, asyncio.Task[Any]] = {}
+        self._chunk_rows: LruCache[Any, int] = LruCache(PUBLISHES_MAX)
+        self._reads = SharedReads()
         self.reads = 0  # of changes, for tests and metrics
 
     async def publish_after(self, warehouse: Warehouse, number: int) -> Publish | None:
@@ -101,48 +73,44 @@ class ChangeLog:
     def _keep_changes(self, key: Any, found: TableChanges) -> None:
         self.reads += 1
         self._changes.put(key, found)
+        self._chunk_rows.put(key, chunk_rows(found.rows))
 
     async def chunk(
-        self, warehouse: Warehouse, former: Cursor, publish: Publish, changed: ChangedTable, first: int
+        self, warehouse: Warehouse, former: Cursor, publish: Publish, changed: ChangedTable, row: int
     ) -> Chunk:
-        """Return some changes of a table in a publish. `former` is the cursor before the publish."""
+        """Return the changes around a row of a table in a publish. `former` is the cursor before it."""
         whole = (warehouse, publish.number, changed.key)
-        key = (*whole, first)
-        chunk = self._chunks.get(key)
+        known = self._chunk_rows.get(whole)
+        chunk = self._chunks.get((*whole, row // known)) if known is not None else None
         if chunk is not None:
             return chunk
-        changes = self._changes.get(whole)
-        if changes is None:
-            changes = await self._once(
-                whole,
-                lambda: read_changes(self._catalog, self._opener(), warehouse.name, publish, changed),
-                lambda read: self._keep_changes(whole, read),
-            )
-        table: TableChanges = changes
-        found: Chunk = await self._once(
+        table: TableChanges = self._changes.get(whole) or await self._once(
+            whole,
+            lambda: read_changes(self._catalog, self._opener(), warehouse.name, publish, changed),
+            lambda read: self._keep_changes(whole, read),
+        )
+        size = chunk_rows(table.rows)
+        key = (*whole, row // size)
+        made: Chunk = await self._once(
             key,
-            lambda: Chunk(
-                changes_of(former, publish, changed, table, first, CHUNK_ROWS),
-                table.schema,
-                is_last=first + CHUNK_ROWS >= table.rows.num_rows,
-            ),
+            lambda: _chunk_of(former, publish, changed, table, row // size * size, size),
             lambda read: self._chunks.put(key, read),
         )
-        return found
+        return made
 
     async def _once(self, key: Any, read: Callable[[], Any], keep: Callable[[Any], None]) -> Any:
         """Run `read` in a thread, once for all callers that wait for the key."""
-        task = self._reads.get(key)
-        if task is None:
-            task = asyncio.create_task(self._read(key, read, keep))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._reads[key] = task
-        return await asyncio.shield(task)
 
-    async def _read(self, key: Any, read: Callable[[], Any], keep: Callable[[Any], None]) -> Any:
-        try:
+        async def kept() -> Any:
             found = await asyncio.get_running_loop().run_in_executor(self._threads, read)
             keep(found)
             return found
-        finally:
-            del self._reads[key]
+
+        return await self._reads.once(key, kept)
+
+
+def _chunk_of(
+    former: Cursor, publish: Publish, changed: ChangedTable, table: TableChanges, first: int, count: int
+) -> Chunk:
+    messages = changes_of(former, publish, changed, table, first, count)
+    return Chunk(messages, table.schema, first + count, is_last=first + count >= table.rows.num_rows)

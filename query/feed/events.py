@@ -18,7 +18,9 @@ from query.feed.filters import Filter
 if TYPE_CHECKING:
     from query.feed.publishes import ChangedTable, Publish, TableChanges
 
-Kind = Literal["change", "begin", "progress", "snapshot-end", "must-refetch", "slow-consumer", "error"]
+Kind = Literal[
+    "change", "begin", "progress", "snapshot-end", "must-refetch", "slow-consumer", "error", "heartbeat"
+]
 HEARTBEAT = b": heartbeat\n\n"
 # Fields of a change beside its table and its rows, with the names that ingest has for them.
 FIELDS = ("commit-timestamp", "source-timestamp", "source", "position", "transaction", "event-id")
@@ -40,6 +42,8 @@ class Message:
         """Return the message as a server-sent event. The id is the token, which a browser sends back as
         Last-Event-ID.
         """
+        if self.kind == "heartbeat":
+            return HEARTBEAT
         if self._frame is None:
             self._frame = b"id: %b\nevent: %b\ndata: %b\n\n" % (
                 self.cursor.token.encode(),

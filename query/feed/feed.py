@@ -17,8 +17,10 @@ from query.feed.change_log import ChangeLog
 from query.feed.cursors import Cursor, cursor_of, is_token
 from query.feed.errors import MustRefetch, TooManySubscriptions
 from query.feed.filters import Filter, filter_of
+from query.feed.followed import FollowedTables
 from query.feed.heads import Head, Heads, read_heads
 from query.feed.measures import Transport
+from query.feed.pinned_tables import PinnedTables
 from query.feed.publishes import GONE
 from query.feed.rights import Check, Rights, RightsChecks
 from query.feed.snapshot_rows import SnapshotRows
@@ -64,8 +66,10 @@ class Feed:
         self.heads = Heads(lambda: read_heads(catalog.database), self.threads)
         self.log = ChangeLog(catalog, opener, self.threads)
         self._checks = RightsChecks(check, self.threads)
-        self._snapshots = SnapshotRows(catalog, opener, self.threads)
-        self._shared = Shared(self.heads, self.log, self._snapshots, self.threads)
+        self._followed = FollowedTables(catalog, opener)
+        self.tables = PinnedTables(opener, self.threads)
+        snapshots = SnapshotRows(catalog, self._followed, self.tables, self.threads)
+        self._shared = Shared(self.heads, self.log, snapshots, self.threads)
         self._subscriptions_max = subscriptions_max
         self.open_count = 0
 
@@ -153,5 +157,5 @@ class Feed:
         if not wanted.names:
             return
         named = Filter(tables=tuple("\x1f".join(levels) for levels in wanted.names))
-        for levels in self._snapshots.followed(warehouse.name, named, number):
-            self._snapshots.require_columns(warehouse.name, levels, wanted)
+        for levels in self._followed.at(warehouse.name, named, number):
+            self._followed.require_columns(warehouse.name, levels, wanted)

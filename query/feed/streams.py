@@ -52,7 +52,7 @@ async def pieces(
             async for message in subscription.pending():
                 piece.append(message)
                 size += len(message.frame)
-                if size >= PIECE_BYTES:
+                if size >= PIECE_BYTES or message.kind == "heartbeat":
                     yield piece
                     piece, size = [], 0
             if piece:

@@ -10,6 +10,7 @@ while True:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from catalog.errors import Invalid, NoSuchWarehouse
 from catalog.models import Warehouse
 from query.feed import events
-from query.feed.change_log import CHUNK_ROWS, ChangeLog, Chunk
+from query.feed.change_log import ChangeLog, Chunk
 from query.feed.cursors import Cursor
 from query.feed.errors import MustRefetch
 from query.feed.events import Message
@@ -30,6 +31,8 @@ from query.feed.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
+
+SILENT_S = 10.0  # a snapshot that has no row to send for this time sends a heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +76,16 @@ class Subscription:
         begins.
         """
         if self.cursor.is_snapshot:
+            await self._snapshots.require_kept(self.warehouse, self._wanted, self.cursor)
             return
         former = Cursor(self.cursor.generation, self.cursor.number, self.cursor.time_ms)
+        last = self.cursor.change_index
         while former.number < self._head.number:
             publish = await self._publish_after(former)
             wanted = [one for one in publish.tables if self._wanted.matches_table(one.levels)]
             for changed in wanted:
-                await self._log.chunk(self.warehouse, former, publish, changed, 0)
+                row = last.count if last is not None and last.table == changed.key else 0
+                await self._log.chunk(self.warehouse, former, publish, changed, row)
             if wanted:
                 return  # later commits are kept for longer
             former = Cursor(former.generation, publish.number, publish.time_ms)
@@ -95,9 +101,17 @@ class Subscription:
         await self._rights.check()
         self._require_same_history()
         if self.cursor.is_snapshot:
-            async for message in self._snapshots.messages(self.warehouse, self._wanted, self.cursor):
-                self.cursor = message.cursor
-                yield message
+            sent_s = time.monotonic()
+            async for chunk in self._snapshots.chunks(self.warehouse, self._wanted, self.cursor):
+                await self._rights.check()
+                for message in chunk:
+                    self.cursor = message.cursor
+                    yield message
+                if chunk:
+                    sent_s = time.monotonic()
+                elif time.monotonic() - sent_s >= SILENT_S:
+                    sent_s = time.monotonic()
+                    yield Message("heartbeat", {}, self.cursor)
         if not self._has_token:
             self._has_token = True
             yield events.progress(self.cursor, 0, self._head.number)
@@ -149,13 +163,14 @@ class Subscription:
             return
         skipped = change_index.count if change_index is not None and changed.key == change_index.table else 0
         start = Cursor(former.generation, former.number, former.time_ms)
-        first, is_last = skipped // CHUNK_ROWS * CHUNK_ROWS, False
+        row, is_last = skipped, False
         while not is_last:
-            chunk = await self._log.chunk(self.warehouse, start, publish, changed, first)
+            chunk = await self._log.chunk(self.warehouse, start, publish, changed, row)
+            await self._rights.check()
             for message in await self._selected(changed, chunk):
                 if message.cursor.change_index is not None and message.cursor.change_index.count > skipped:
                     yield message.with_columns(self._wanted)
-            first, is_last = first + CHUNK_ROWS, chunk.is_last
+            row, is_last = chunk.end, chunk.is_last
 
     async def _selected(self, changed: ChangedTable, chunk: Chunk) -> list[Message]:
         wanted = self._wanted

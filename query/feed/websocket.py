@@ -16,6 +16,7 @@ from query.feed.feed import Feed, SubscribeRequest
 from query.feed.streams import send_all
 
 Json = dict[str, Any]
+HEARTBEAT: Json = {"type": "heartbeat"}
 
 
 class WebSocketFeed:
@@ -34,7 +35,7 @@ class WebSocketFeed:
         await subscription.prepare()
 
         async def write(messages: list[Message]) -> None:
-            await send([_json(one) for one in messages] or [{"type": "heartbeat"}])
+            await send([_json(one) for one in messages] or [HEARTBEAT])
 
         self._feed.enter("ws")
         try:
@@ -44,6 +45,8 @@ class WebSocketFeed:
 
 
 def _json(message: Message) -> Json:
+    if message.kind == "heartbeat":
+        return HEARTBEAT
     return {"type": message.kind, "token": message.cursor.token, "data": message.data}
 
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
 from catalog.errors import NotAuthorized
-from query.feed.change_log import LruCache
 from query.feed.heads import Head, Heads
 from query.feed.rights import VALID_S, RightsChecks
+from query.feed.sharing import CHUNK_BYTES, CHUNK_ROWS, LruCache, SharedReads, chunk_rows
 
 
 def test_one_poll_wakes_all_who_wait() -> None:
@@ -95,3 +96,54 @@ def test_the_cache_is_bounded_by_size() -> None:
     cache.put("f", b"f" * 50)  # larger than the cache: it is kept for those who use it now
     assert cache.get("f") is not None
     assert cache.get("e") is None
+
+
+def test_a_read_is_shared_and_goes_on_when_those_who_wait_are_disconnected() -> None:
+    async def run() -> None:
+        reads, may_end, kept = SharedReads(), asyncio.Event(), []
+
+        async def read() -> int:
+            await may_end.wait()
+            kept.append(7)
+            return 7
+
+        waiting = [asyncio.create_task(reads.once("a", read)) for _ in range(3)]
+        await asyncio.sleep(0)  # all of them wait
+        waiting[0].cancel()
+        may_end.set()
+        assert await asyncio.gather(*waiting[1:]) == [7, 7]
+        assert kept == [7]
+        may_end.clear()
+        alone = asyncio.create_task(reads.once("a", read))
+        await asyncio.sleep(0)
+        alone.cancel()
+        await asyncio.gather(alone, return_exceptions=True)
+        may_end.set()
+        assert await reads.once("a", read) == 7  # waits for the read of the one that is gone
+        assert kept == [7, 7]
+
+    asyncio.run(run())
+
+
+def test_a_read_that_fails_is_repeated_by_the_next_who_needs_it() -> None:
+    async def run() -> None:
+        reads, failures = SharedReads(), [OSError("storage")]
+
+        async def read() -> int:
+            if failures:
+                raise failures.pop()
+            return 7
+
+        with pytest.raises(OSError, match="storage"):
+            await reads.once("a", read)
+        assert await reads.once("a", read) == 7
+
+    asyncio.run(run())
+
+
+def test_wide_rows_are_made_into_messages_a_few_at_a_time() -> None:
+    assert chunk_rows(pa.table({"a": [1, 2]})) == CHUNK_ROWS
+    wide = pa.table({"a": ["x" * (CHUNK_BYTES // 4)] * 10})
+    assert chunk_rows(wide) in (3, 4)
+    assert chunk_rows(pa.table({"a": ["x" * 2 * CHUNK_BYTES]})) == 1
+    assert chunk_rows(pa.table({"a": pa.array([], pa.int64())})) >= 1
