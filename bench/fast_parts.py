@@ -127,7 +127,7 @@ def _serve_without(part: str, words: list[str]) -> None:
 
 
 def _keep_nothing(cache: type, plain: type) -> None:
-    for name in ("text", "put_text", "parsed", "encode", "packed"):
+    for name in ("text", "put_text", "parsed", "encode"):
         setattr(cache, name, getattr(plain, name))
 
 

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from catalog.errors import Invalid
 
 Kind = Literal["table", "view", "namespace"]
-Document = bytes  # JSON text
 UNNUMBERED = 0  # the version of a new entry until the store assigns one
 PURGE_REQUESTED = 0  # the `keep_until_ms` of a drop with purge, which cannot be undone
 TransactionStatus = Literal["open", "committed", "aborted", "expired"]
 EVERY_WAREHOUSE = "*"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}").fullmatch
+
+
+class LongText(Protocol):
+    """A JSON text in pieces, most of which other versions share (catalog/fast/pieces.py)."""
+
+    def __len__(self) -> int: ...
+
+    def __bytes__(self) -> bytes: ...
+
+    def parts(self) -> Sequence[bytes]:
+        """The text."""
+
+    def packed(self) -> bytes:
+        """The text compressed for its row."""
+
+    def gzipped(self, before: bytes = b"", after: bytes = b"") -> Sequence[bytes]:
+        """The text with others around it, as gzip."""
+
+
+Text = bytes | LongText
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +50,12 @@ class CatalogEntry:
     uuid: str
     version: int
     metadata_location: str | None
-    document: Document | None = None  # None if it has not been fetched
+    text: Text | None = None  # the document as JSON; None if it has not been fetched
     protected: bool = False
-    packed: bytes | None = None  # the compressed document, if it is known
+
+    @property
+    def document(self) -> bytes | None:
+        return None if self.text is None else bytes(self.text)
 
 
 DocumentKey = tuple[str, str]  # the uuid and the version of an entry

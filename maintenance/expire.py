@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog import faults
-from catalog.models import document_key
 from catalog.names import Identifier, WarehouseRef, namespace_from_levels
 from catalog.services.catalog import Catalog
 from catalog.services.commits import commit_computed
@@ -52,9 +51,9 @@ class TableExpiry:
         """Remove what no kept moment needs, at least `least` snapshots. None: nothing was removed."""
         state = self._catalog.state(WarehouseRef(warehouse))
         entry = state.load(identifier.namespace.key, identifier.name)
-        if entry is None or entry.kind != "table" or entry.document is None:
+        if entry is None or entry.kind != "table" or entry.text is None:
             return None
-        metadata = self._catalog.documents.parsed(document_key(entry), entry.document)
+        metadata = self._catalog.documents.parsed(entry)
         found = self._plan(warehouse, identifier, metadata, kept)
         if len(found.snapshot_ids) < least and not (found.schema_ids and least == 1):
             return None

@@ -18,7 +18,6 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.models import document_key
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
@@ -162,9 +161,9 @@ class MaintenanceJobs:
     def _health(self, warehouse: str, key: tuple[str, str]) -> tuple[str, Health] | None:
         state = self._catalog.state(WarehouseRef(warehouse))
         entry = state.load(*key)
-        if entry is None or entry.kind != "table" or entry.document is None:
+        if entry is None or entry.kind != "table" or entry.text is None:
             return None
-        metadata = self._catalog.documents.parsed(document_key(entry), entry.document)
+        metadata = self._catalog.documents.parsed(entry)
         return entry.uuid, health(metadata)
 
     # -- the job

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import NoSuchTable
-from catalog.models import CatalogEntry, document_key
+from catalog.models import CatalogEntry
 from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services import namespaces
@@ -211,4 +211,4 @@ class Maintenance:
             after = (found[-1].namespace, found[-1].name)
 
     def _document(self, entry: CatalogEntry) -> dict[str, Any]:
-        return self._catalog.documents.parsed(document_key(entry), entry.document or b"{}")
+        return self._catalog.documents.parsed(entry)

@@ -13,7 +13,7 @@ from typing import Any
 
 from catalog.api.context import state_for, visible_role
 from catalog.errors import Invalid, NoSuchTable, NoSuchWarehouse
-from catalog.models import Caller, CatalogEntry, document_key
+from catalog.models import Caller, CatalogEntry
 from catalog.moments import AtNumber, AtTime, Now
 from catalog.names import Identifier, Namespace, WarehouseRef, namespace_from_levels
 from catalog.services.catalog import Catalog
@@ -216,8 +216,7 @@ class Resolver:
         self._plan.reads.append(TableRead(pin, identifier, snapshot_id, summary, location, fields))
 
     def _document(self, entry: CatalogEntry) -> dict[str, Any]:
-        assert entry.document is not None
-        return self._catalog.documents.parsed(document_key(entry), entry.document)
+        return self._catalog.documents.parsed(entry)
 
     def _named(self, table: dict[str, Any]) -> tuple[Pin, Identifier]:
         first, schema, name = table["catalog"], table["schema"], table["name"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from catalog.api import spec
@@ -27,7 +29,7 @@ from catalog.api.pagination import SpecPageDep
 from catalog.api.responses import JSON, identifiers_response, json_response, no_content, with_location
 from catalog.errors import Invalid
 from catalog.metadata.tables import with_refs_only
-from catalog.models import CatalogEntry
+from catalog.models import CatalogEntry, Text
 from catalog.names import (
     Identifier,
     check_name,
@@ -44,6 +46,7 @@ router = APIRouter(tags=["Catalog API"])
 
 REFERENCED_BY_MAX = 32
 PIECE_BYTES = 256 * 1024
+END = b',"config":{}}'
 
 
 def etag(entry: CatalogEntry, snapshots: str = "all") -> str:
@@ -58,37 +61,56 @@ def etag_matches(if_none_match: str, tag: str) -> bool:
 
 def table_response(entry: CatalogEntry, document: bytes | None = None, snapshots: str = "all") -> Response:
     """LoadTableResult and CommitTableResponse: the table with its whole document, or with `document`."""
-    text = document if document is not None else entry.document
+    text = document if document is not None else entry.text
     assert text is not None, "the entry of a response carries its document"
-    location = orjson.dumps(entry.metadata_location)
     # The stored text is not parsed again.
-    parts = (b'{"metadata-location":', location, b',"metadata":', text, b',"config":{}}')
+    before = b'{"metadata-location":%s,"metadata":' % orjson.dumps(entry.metadata_location)
     headers = {"ETag": etag(entry, snapshots)}
     if len(text) > PIECE_BYTES:
-        return LongResponse(parts, headers)
-    return Response(b"".join(parts), headers=headers, media_type=JSON)
+        return LongResponse(before, text, END, headers)
+    return Response(b"".join((before, bytes(text), END)), headers=headers, media_type=JSON)
 
 
 class LongResponse(Response):
-    """A response whose body is sent in pieces.
+    """A response whose body is sent in pieces. A text that has its gzip form is sent as that, if the client
+    accepts it; other texts are left to the middleware.
 
     The HTTP library copies what it gets. In one piece, 28 MB of metadata took 48 ms of processor time, most
     of it for memory that the kernel has to clear; in pieces 10 ms.
     """
 
-    def __init__(self, parts: Iterable[bytes], headers: dict[str, str]) -> None:
-        self._parts = tuple(parts)
-        length = sum(map(len, self._parts))
-        super().__init__(headers=headers | {"content-length": str(length)}, media_type=JSON)
+    def __init__(self, before: bytes, text: Text, after: bytes, headers: dict[str, str]) -> None:
+        super().__init__(headers=headers, media_type=JSON)
+        self._before, self._text, self._after = before, text, after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        await send(start)
-        for part in self._parts:
-            for begin in range(0, len(part), PIECE_BYTES):
-                piece = part[begin : begin + PIECE_BYTES]
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        text = self._text
+        parts: Sequence[bytes]
+        if not isinstance(text, bytes) and "gzip" in Headers(scope=scope).get("accept-encoding", ""):
+            parts = await asyncio.to_thread(text.gzipped, self._before, self._after)
+            self.headers["content-encoding"] = "gzip"
+            self.headers.add_vary_header("Accept-Encoding")
+        else:
+            inner = [text] if isinstance(text, bytes) else text.parts()
+            parts = [self._before, *inner, self._after]
+        self.headers["content-length"] = str(sum(map(len, parts)))
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for body in _pieces(parts):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _pieces(parts: Sequence[bytes]) -> Iterator[bytes]:
+    """The parts in pieces of at most `PIECE_BYTES`. Short ones are joined."""
+    joined: list[bytes] = []
+    for part in parts:
+        for begin in range(0, len(part), PIECE_BYTES):
+            piece = part[begin : begin + PIECE_BYTES]
+            if sum(map(len, joined)) + len(piece) > PIECE_BYTES:
+                yield b"".join(joined)
+                joined = []
+            joined.append(piece)
+    yield b"".join(joined)
 
 
 @router.get(

@@ -8,7 +8,7 @@ docs/decisions/0001-speed-in-one-folder.md.
     part              replaces                   earns, at 1 / 8 clients
     reads, readers    FastAPI                    loadTable 6.4 / 9.0 on SQLite, 4.8 / 4.7 on PostgreSQL;
                                                  listTables 16 / 13 and 16 / 9
-    documents         parsing each time          commit to a table of 1,000 snapshots 1.7 / -
+    documents, pieces parsing, encoding all      commit to a table of 1,000 snapshots 1.7 / -
     one_round_trip    a statement each step      create + drop 1.40 / 2.18 on PostgreSQL
     commit_queue      no order                   commits to one table - / 1.45, p99 378 instead of 2,077 ms
 """

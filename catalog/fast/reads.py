@@ -21,8 +21,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from typing import Any
 
 import orjson
@@ -30,15 +29,16 @@ import sqlalchemy as sa
 
 from catalog.api.tables import etag, etag_matches
 from catalog.errors import Unavailable
+from catalog.fast.pieces import LongDocument, encode, with_index
 from catalog.fast.readers import Reader
 from catalog.identity.open import ANONYMOUS
 from catalog.identity.principals import READ_CALLER
 from catalog.identity.tokens import bearer_hash, caller_from_rows
-from catalog.models import Caller, CatalogEntry, DocumentKey
+from catalog.metadata.document import Metadata
+from catalog.models import Caller, CatalogEntry, DocumentKey, Text, document_key
 from catalog.names import namespace_from_segment
 from catalog.services.warehouse_state import Documents
 from catalog.storage.base import Files
-from catalog.store.database import pack
 from catalog.store.entries import READ_HEAD
 from catalog.store.schema import heads, warehouses
 
@@ -64,9 +64,7 @@ ENTRY_BYTES = 512  # the size of a cache entry without its body
 RESPONSE_SHARE_MAX = 8  # a response may use at most this share of the cache
 PARSED_WEIGHT = 4  # a parsed document takes about this many times the bytes of its text
 LARGE_BYTES = 4 * 2**20
-LISTS = ("snapshots", "snapshot-log")  # these lists grow at their end
-ENTRIES_MIN = 1000  # shorter lists are encoded as quickly
-FRAME_BYTES = 256 * 1024  # of a long list, so much is compressed as one frame
+LONG_SNAPSHOTS = 1000  # documents with fewer are encoded as quickly without pieces
 
 _READ_WAREHOUSE = (
     sa.select(warehouses.c.created_ms, warehouses.c.root, heads.c.number)
@@ -103,43 +101,39 @@ class DocumentCache(Documents):
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._bytes -= freed
 
-    def text(self, key: DocumentKey) -> bytes | None:
+    def text(self, key: DocumentKey) -> Text | None:
         return self.get(("text", key))
 
-    def put_text(self, key: DocumentKey, text: bytes) -> None:
+    def put_text(self, key: DocumentKey, text: Text) -> None:
         self.put(("text", key), text, len(text))
 
-    def parsed(self, key: DocumentKey, text: bytes) -> dict[str, Any]:
-        kept: tuple[dict[str, Any], Encoded | None] | None = self.get(("parsed", key))
+    def parsed(self, entry: CatalogEntry) -> Metadata:
+        key = ("parsed", document_key(entry))
+        kept: tuple[Metadata, LongDocument | None] | None = self.get(key)
         if kept is not None:
             return kept[0]
-        found: dict[str, Any] = orjson.loads(text)
-        self.put(("parsed", key), (found, None), len(text) * PARSED_WEIGHT)
+        found: Metadata = orjson.loads(entry.document or b"{}")
+        found = with_index(found) if _is_long(found) else found
+        self.put(key, (found, None), len(entry.text or b"") * PARSED_WEIGHT)
         return found
 
     def encode(
-        self,
-        key: DocumentKey,
-        value: dict[str, Any],
-        follows: DocumentKey | None,
-        replaced: Iterable[DocumentKey] = (),
-    ) -> bytes:
-        """Encode a version, copying unchanged parts from the text of the previous one. Replaced versions are
-        dropped from the cache if they are large.
+        self, key: DocumentKey, value: Metadata, follows: DocumentKey | None, *replaced: DocumentKey
+    ) -> Text:
+        """Encode a version with the pieces of the previous one. Replaced versions are dropped from the cache
+        if they are large.
         """
         before = self.get(("parsed", follows))
-        encoded = encode(value, before[1] if before is not None else None)
+        pieces = encode(value, before[1] if before is not None else None) if _is_long(value) else None
+        text = pieces if pieces is not None else orjson.dumps(value)
         with self._lock:
             self._weigh_nothing(("parsed", follows))
-            for old in replaced if len(encoded.text) >= LARGE_BYTES else ():
+            for old in replaced if len(text) >= LARGE_BYTES else ():
                 for form in ("parsed", "text"):
                     self._bytes -= self._kept.pop((form, old), (None, 0))[1]
-        self.put(("parsed", key), (value, encoded), len(encoded.text) * PARSED_WEIGHT)
-        return encoded.text
-
-    def packed(self, key: DocumentKey) -> bytes | None:
-        kept: tuple[dict[str, Any], Encoded | None] | None = self.get(("parsed", key))
-        return kept[1].packed() if kept is not None and kept[1] is not None and kept[1].lists else None
+        kept = with_index(value) if _is_long(value) else value
+        self.put(("parsed", key), (kept, pieces), len(text) * PARSED_WEIGHT)
+        return text
 
     def _weigh_nothing(self, key: Hashable) -> None:
         found = self._kept.get(key)
@@ -148,97 +142,8 @@ class DocumentCache(Documents):
             self._bytes -= found[1]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedList:
-    """A list, and the positions of its entries in the text.
-
-    `frames` are the first `framed_bytes` of the entries, compressed. A later version has the same ones.
-    """
-
-    entries: list[Any]
-    start: int
-    end: int
-    frames: tuple[bytes, ...] = ()
-    framed_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    text: bytes
-    lists: dict[str, EncodedList] = field(default_factory=dict)
-
-    def packed(self) -> bytes:
-        """The compressed text. What is not in frames of its lists is compressed now."""
-        parts, at = list[bytes](), 0
-        for known in self.lists.values():
-            parts += [pack(self.text[at : known.start]), *known.frames]
-            at = known.start + known.framed_bytes
-        return b"".join((*parts, pack(self.text[at:])))
-
-
-def encode(document: dict[str, Any], before: Encoded | None = None) -> Encoded:
-    """The document as JSON, with its long lists first. Entries of the previous version are copied from its
-    text.
-
-    A table with 40,000 snapshots has 28 MB of metadata, of which a commit changes one kilobyte.
-    """
-    long: dict[str, list[Any]] = {
-        name: document[name] for name in LISTS if len(document.get(name) or ()) >= ENTRIES_MIN
-    }
-    rest = orjson.dumps({key: value for key, value in document.items() if key not in long})
-    if not long:
-        return Encoded(rest)
-    parts: list[bytes | memoryview] = []
-    lists, size = {}, 0
-    for name, entries in long.items():
-        known = _shared(entries, before.lists.get(name) if before is not None else None)
-        opening = b'%s"%s":[' % (b"," if parts else b"{", name.encode())
-        inside = _entries(entries, known, before.text if before is not None else b"")
-        start = size + len(opening)
-        end = start + sum(map(len, inside))
-        parts += [opening, *inside, b"]"]
-        frames = (known.frames, known.framed_bytes) if known is not None else ((), 0)
-        lists[name] = EncodedList(entries, start, end, *frames)
-        size = end + 1
-    parts.append(b"," + rest[1:] if len(rest) > len(b"{}") else b"}")
-    text = b"".join(parts)
-    return Encoded(text, {name: _framed(text, found) for name, found in lists.items()})
-
-
-def _shared(entries: list[Any], known: EncodedList | None) -> EncodedList | None:
-    """What the list of the previous version has in common with this one. None if that is not nearly all.
-
-    Inside a transaction, each commit replaces the last entry of the snapshot log.
-    """
-    if known is None or entries[: len(known.entries)] == known.entries:
-        return known
-    shared = known.entries[:-1]
-    end = known.end - len(orjson.dumps(known.entries[-1])) - 1  # and the comma in front of it
-    if not shared or entries[: len(shared)] != shared:
-        return None
-    frames = known.frames[: (end - known.start) // FRAME_BYTES]
-    return EncodedList(shared, known.start, end, frames, len(frames) * FRAME_BYTES)
-
-
-def _framed(text: bytes, found: EncodedList) -> EncodedList:
-    """The list with frames for all of its entries but the last `FRAME_BYTES`."""
-    frames, done = [], found.framed_bytes
-    while found.start + done + FRAME_BYTES <= found.end:
-        begin = found.start + done
-        frames.append(pack(text[begin : begin + FRAME_BYTES]))
-        done += FRAME_BYTES
-    return replace(found, frames=(*found.frames, *frames), framed_bytes=done)
-
-
-def _entries(
-    entries: list[Any], known: EncodedList | None, text_before: bytes
-) -> tuple[bytes | memoryview, ...]:
-    """The entries without the brackets around them."""
-    if known is None:
-        return (orjson.dumps(entries)[1:-1],)
-    copied = memoryview(text_before)[known.start : known.end]
-    added = entries[len(known.entries) :]
-    return (copied, b",", orjson.dumps(added)[1:-1]) if added else (copied,)
+def _is_long(document: Metadata) -> bool:
+    return len(document.get("snapshots") or ()) >= LONG_SNAPSHOTS
 
 
 class FastReads:
@@ -276,7 +181,7 @@ class FastReads:
         if known is not None and key[0] == "loadTable":
             tag = str(key[1])
             if etag_matches(known.decode("latin-1"), tag):
-                await _respond(send, 304, [(b"etag", tag.encode())], b"")
+                await _respond(send, 304, [(b"etag", tag.encode())], [b""])
                 return
         kept = self._cache.get(key)
         if kept is not None:
@@ -376,11 +281,14 @@ class _Recorder:
             if self._bytes > self._cache.bytes_max // RESPONSE_SHARE_MAX:
                 self._start, self._parts = None, []
             elif not message.get("more_body", False):
-                response = (self._start["status"], list(self._start["headers"]), b"".join(self._parts))
+                parts = self._parts if self._bytes >= LARGE_BYTES else [b"".join(self._parts)]
+                response = (self._start["status"], list(self._start["headers"]), parts)
                 self._cache.put(self._key, response, self._bytes + ENTRY_BYTES)
         await self._send(message)
 
 
-async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], parts: list[bytes]) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    for part in parts[:-1]:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": parts[-1]})

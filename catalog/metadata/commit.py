@@ -18,8 +18,8 @@ from catalog.metadata import partitioning, snapshots, table_updates
 from catalog.metadata.document import (
     Draft,
     Metadata,
+    has_snapshot,
     previous_versions_max,
-    snapshot_id_of,
     with_defaults,
     with_id,
 )
@@ -158,10 +158,8 @@ def is_replay(metadata: Metadata | None, requirements: Any, updates: Any) -> boo
 def _are_present(added: list[JsonObject], metadata: Metadata) -> bool:
     wanted = {snapshot["snapshot-id"]: _files(snapshot) for snapshot in added}
     snapshots = metadata.get("snapshots") or []
-    # The usual case is a new commit with one snapshot; this is its fastest check.
-    ids = map(snapshot_id_of, snapshots)
-    if next(iter(wanted)) not in ids if len(wanted) == 1 else wanted.keys().isdisjoint(ids):
-        return not wanted
+    if not wanted or not has_snapshot(snapshots, next(iter(wanted))):
+        return not wanted  # the usual case is a new commit
     known = {id_: _files(snapshot) for snapshot in snapshots if (id_ := snapshot["snapshot-id"]) in wanted}
     return known == wanted
 

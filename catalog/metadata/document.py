@@ -63,6 +63,12 @@ def current_snapshot_id(metadata: Metadata) -> int | None:
     return None if value == NO_SNAPSHOT else value
 
 
+def has_snapshot(snapshots: list[Any], id_: int) -> bool:
+    """Whether a list of snapshots has this id. Lists of cached documents have an index (catalog/fast)."""
+    find = getattr(snapshots, "has_id", None)
+    return bool(find(id_)) if find is not None else id_ in map(snapshot_id_of, snapshots)
+
+
 def with_id(entries: list[dict[str, Any]], key: str, id_: int | None) -> dict[str, Any] | None:
     return next((entry for entry in entries if entry.get(key) == id_), None)
 
@@ -288,7 +294,7 @@ class Draft:
     def list_of(self, key: str) -> list[Any]:
         if key not in self._owned:
             self._owned.add(key)
-            self.document[key] = list(self.document.get(key) or ())
+            self.document[key] = (self.document.get(key) or []).copy()
         owned: list[Any] = self.document[key]
         return owned
 
@@ -311,7 +317,7 @@ class Draft:
     def has_snapshot(self, id_: int) -> bool:
         """One look through a long list is quicker than a set of its ids; more looks need the set."""
         if self._snapshot_ids is None and not self.snapshots_added:
-            return id_ in map(snapshot_id_of, self.document["snapshots"])
+            return has_snapshot(self.document["snapshots"], id_)
         return id_ in self.snapshot_ids
 
     @property

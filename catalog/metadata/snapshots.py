@@ -305,6 +305,8 @@ def set_publish_time(
     Otherwise a reader "as of" a time between the writes to two tables would see only one of them changed.
     """
     log = list(metadata.get("snapshot-log") or [])
-    if log and log[-1] not in ((published or {}).get("snapshot-log") or []):
+    known = (published or {}).get("snapshot-log") or []
+    # Entries of the published log keep their order, so an entry of both is not earlier in the published one.
+    if log and log[-1] not in known[len(log) - 1 :]:
         log[-1] = log[-1] | {"timestamp-ms": max(now_ms, log[-1]["timestamp-ms"])}
     return metadata | {"snapshot-log": log, "last-updated-ms": max(now_ms, metadata["last-updated-ms"])}

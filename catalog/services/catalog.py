@@ -76,10 +76,10 @@ class CurrentState:
             entry = self.entry(namespace, name)
             text = self._documents.text(document_key(entry)) if entry is not None else None
             if entry is None or text is not None:
-                return replace(entry, document=text) if entry is not None else None
+                return replace(entry, text=text) if entry is not None else None
         self._warehouse, loaded = self._entries.find(self.prefix, namespace, name, whole=True)
-        if loaded is not None and loaded.metadata_location is not None and loaded.document is not None:
-            self._documents.put_text(document_key(loaded), loaded.document)
+        if loaded is not None and loaded.metadata_location is not None and loaded.text is not None:
+            self._documents.put_text(document_key(loaded), loaded.text)
         return loaded
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:

@@ -62,7 +62,7 @@ def _check_entry(catalog: Catalog, warehouse: str, entry: CatalogEntry, repair: 
             finding.problems.append(f"the file {location} differs from the row")
     except FileNotFound:
         if repair:
-            catalog.files.create(location, encode_metadata(location, document))
+            catalog.files.create(location, *encode_metadata(location, document))
             finding.repaired = location
         else:
             finding.problems.append(f"the file {location} is missing (--repair writes it again)")

@@ -33,7 +33,7 @@ from catalog.errors import (
 from catalog.metadata.commit import apply, is_replay
 from catalog.metadata.document import summarize
 from catalog.metadata.snapshots import collapse_logs, set_publish_time
-from catalog.models import UNNUMBERED, CatalogEntry, EntryChange, document_key
+from catalog.models import UNNUMBERED, CatalogEntry, EntryChange, Text, document_key
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
 from catalog.services.warehouse_state import WarehouseState
@@ -113,7 +113,7 @@ def commit_computed(
         entry = state.load(*key)
         if entry is None or entry.kind != "table":
             return WritePlan(result=None)
-        before = _parsed(catalog, entry)
+        before = catalog.documents.parsed(entry)
         commit = TableCommit(identifier, [], compute(before))
         after = _applied(catalog, commit, before, entry.metadata_location) if commit.updates else before
         if after is before:
@@ -157,7 +157,7 @@ def _has_landed(catalog: Catalog, entry: CatalogEntry | None, commit: TableCommi
     """Whether the table already has the snapshots of this commit."""
     if not commit.added_snapshots or entry is None or entry.kind != "table":
         return False
-    return is_replay(_parsed(catalog, entry), commit.requirements, commit.updates)
+    return is_replay(catalog.documents.parsed(entry), commit.requirements, commit.updates)
 
 
 def _require_whole(
@@ -186,7 +186,7 @@ def _is_in_effect(catalog: Catalog, state: WarehouseState, commit: TableCommit) 
     entry = state.load(*commit.key)
     if entry is None or entry.kind != "table":
         return False
-    return _has_no_effect(commit, _parsed(catalog, entry), catalog.now_ms())
+    return _has_no_effect(commit, catalog.documents.parsed(entry), catalog.now_ms())
 
 
 def check_commits(commits: list[TableCommit]) -> None:
@@ -212,7 +212,7 @@ def add_to_plan(
         if commit.creates:
             raise AlreadyExists(f"View with same name already exists: {commit.identifier}")
         raise NoSuchTable(f"Table does not exist: {commit.identifier}")
-    before = _parsed(catalog, entry) if entry is not None else None
+    before = catalog.documents.parsed(entry) if entry is not None else None
     if entry is not None and is_replay(before, commit.requirements, commit.updates):
         plan.result.append(entry)
         return
@@ -278,7 +278,7 @@ def _change(
     entry: CatalogEntry | None,
     before: dict[str, Any] | None,
     after: dict[str, Any],
-) -> tuple[EntryChange, bytes]:
+) -> tuple[EntryChange, Text]:
     namespace, name = commit.key
     if state.is_transaction:
         after = collapse_logs_for(catalog, state, namespace, name, after)
@@ -290,7 +290,7 @@ def _change(
     written = CatalogEntry("table", namespace, name, after["table-uuid"], version, location)
     follows = document_key(entry) if entry else None
     replaced = [follows] if follows is not None and not state.is_transaction else []
-    text = catalog.documents.encode(document_key(written), after, follows, replaced)
+    text = catalog.documents.encode(document_key(written), after, follows, *replaced)
     if len(text) > DOCUMENT_BYTES_MAX:
         raise Invalid(
             f"The metadata of {commit.identifier} would have {len(text)} bytes, "
@@ -304,7 +304,7 @@ def _change(
             namespace=namespace,
             name=name,
             base=entry,
-            after=replace(written, document=text, packed=catalog.documents.packed(document_key(written))),
+            after=replace(written, text=text),
             detail=_detail(after, commit.updates),
             locations=locations.new_locations(before, after),
             request=(commit.requirements, commit.updates),
@@ -322,7 +322,7 @@ def collapse_logs_for(
     published = state.published(namespace, name)
     if published is None or published.kind != "table" or published.uuid != after["table-uuid"]:
         return collapse_logs(after, None, None)
-    return collapse_logs(after, _parsed(catalog, published), published.metadata_location)
+    return collapse_logs(after, catalog.documents.parsed(published), published.metadata_location)
 
 
 def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
@@ -335,11 +335,6 @@ def _detail(after: dict[str, Any], updates: list[Any]) -> dict[str, Any]:
         # Readers of the history ask whether a commit changed rows, also after its snapshots are expired.
         detail["snapshot-operations"] = [snapshot.get("summary", {}).get("operation") for snapshot in added]
     return detail
-
-
-def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:
-    assert entry.document is not None
-    return catalog.documents.parsed(document_key(entry), entry.document)
 
 
 def remove_outdated(catalog: Catalog, outdated: list[str]) -> None:

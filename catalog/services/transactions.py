@@ -11,8 +11,6 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
-
 from catalog import locations
 from catalog.errors import (
     CatalogError,
@@ -32,6 +30,7 @@ from catalog.models import (
     DocumentKey,
     EntryChange,
     StagedChange,
+    Text,
     Transaction,
     WriteRequest,
     document_key,
@@ -136,7 +135,7 @@ def all_staged(catalog: Catalog, transaction: Transaction) -> list[StagedChange]
             text = staged_document(catalog.documents, catalog.transactions, transaction, staged.last)
             if text is None:
                 break  # a name has been written again since: read all of them again
-            last = replace(staged.last, document=text)
+            last = replace(staged.last, text=text)
             found.append(replace(staged, after=last if staged.after is not None else None, last=last))
         else:
             return found
@@ -147,7 +146,7 @@ class _Plan:
     """The changes and files of a publish."""
 
     changes: list[EntryChange] = field(default_factory=list)
-    files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
+    files: list[tuple[str, Text]] = field(default_factory=list)  # location and JSON text
     keys: dict[str, DocumentKey] = field(default_factory=dict)  # cache keys of the documents in `files`
     outdated: list[str] = field(default_factory=list)  # files to delete after the publish
 
@@ -240,7 +239,9 @@ def _add_to_plan(
             return False
     detail, new_locations = staged.detail, tuple[str, ...]()
     if after is not None and after.kind != "namespace":
-        before = _parsed(catalog, current) if current is not None and current.uuid == after.uuid else None
+        before = (
+            catalog.documents.parsed(current) if current is not None and current.uuid == after.uuid else None
+        )
         after, metadata = _with_file(catalog, staged, current, before, after, now_ms, plan)
         new_locations = locations.new_locations(before, metadata)
         if after.kind == "table":
@@ -260,10 +261,6 @@ def _add_to_plan(
         )
     )
     return True
-
-
-def _parsed(catalog: Catalog, entry: CatalogEntry) -> dict[str, Any]:
-    return catalog.documents.parsed(document_key(entry), entry.document or b"{}")
 
 
 def _keep_until_ms(
@@ -287,7 +284,7 @@ def _with_file(
     """The entry with its metadata file, and its document. A table that was only renamed or registered keeps
     its file.
     """
-    location, metadata = str(after.metadata_location), _parsed(catalog, after)
+    location, metadata = str(after.metadata_location), catalog.documents.parsed(after)
     if location == staged.base_location or catalog.files.exists(location):
         return after, metadata
     if after.kind == "table":
@@ -299,10 +296,9 @@ def _with_file(
     plan.keys[location] = document_key(published)
     staged_key = document_key(after)
     replaced = [staged_key, document_key(current)] if current is not None else [staged_key]
-    text = catalog.documents.encode(plan.keys[location], metadata, staged_key, replaced)
+    text = catalog.documents.encode(plan.keys[location], metadata, staged_key, *replaced)
     plan.files.append((location, text))
-    packed = catalog.documents.packed(plan.keys[location])
-    return replace(published, document=text, packed=packed), metadata
+    return replace(published, text=text), metadata
 
 
 def _rebased(
@@ -315,7 +311,7 @@ def _rebased(
         return None
     if staged.after.uuid != staged.base_uuid or None in staged.requests:
         return None
-    metadata = _parsed(catalog, current)
+    metadata = catalog.documents.parsed(current)
     try:
         for requirements, updates in staged.requests:
             metadata = apply(
@@ -329,10 +325,10 @@ def _rebased(
         return None
     metadata = collapse_logs_for(catalog, present, staged.namespace, staged.name, metadata)
     location = next_metadata_location(metadata, current.metadata_location)
-    text = orjson.dumps(metadata)
-    return CatalogEntry(
-        "table", staged.namespace, staged.name, current.uuid, current.version + 1, location, text
-    )
+    names = (staged.namespace, staged.name)
+    entry = CatalogEntry("table", *names, current.uuid, current.version + 1, location)
+    text = catalog.documents.encode(document_key(entry), metadata, document_key(current))
+    return replace(entry, text=text)
 
 
 def _full_name(staged: StagedChange) -> str:

@@ -11,7 +11,7 @@ from catalog import locations
 from catalog.errors import Invalid, NotWritten
 from catalog.metadata.view_invariants import view_violations
 from catalog.metadata.views import apply_view, is_view_replay, new_view
-from catalog.models import UNNUMBERED, CatalogEntry, EntryChange, document_key
+from catalog.models import UNNUMBERED, CatalogEntry, EntryChange
 from catalog.names import Identifier
 from catalog.services.catalog import Catalog
 from catalog.services.commits import not_committed
@@ -52,8 +52,7 @@ def replace(
 
     def make_plan() -> WritePlan[CatalogEntry]:
         entry = load(state, identifier, "view")
-        assert entry.document is not None
-        before = catalog.documents.parsed(document_key(entry), entry.document)
+        before = catalog.documents.parsed(entry)
         if is_view_replay(before, requirements, updates):
             return WritePlan(entry)
         after = apply_view(before, requirements, updates, now_ms=catalog.now_ms())

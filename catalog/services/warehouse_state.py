@@ -9,20 +9,20 @@ The three classes have the same methods, so that each operation is written once:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
 from catalog.errors import FileNotFound, Forbidden
-from catalog.metadata.document import decode_metadata
+from catalog.metadata.document import Metadata, decode_metadata
 from catalog.metadata.rebuild import rebuild
 from catalog.models import (
     CatalogEntry,
     DocumentKey,
     Kind,
     StagedChange,
+    Text,
     Transaction,
     Warehouse,
     WriteRequest,
@@ -42,33 +42,25 @@ class Documents:
 
     caches = False
 
-    def text(self, key: DocumentKey) -> bytes | None:
+    def text(self, key: DocumentKey) -> Text | None:
         """The cached text of a document, or None."""
         return None
 
-    def put_text(self, key: DocumentKey, text: bytes) -> None:
+    def put_text(self, key: DocumentKey, text: Text) -> None:
         """Cache the text of a document."""
 
-    def parsed(self, key: DocumentKey, text: bytes) -> dict[str, Any]:
-        """The document as dicts. They may be shared: the caller must not change them."""
-        return orjson.loads(text)  # type: ignore[no-any-return]
+    def parsed(self, entry: CatalogEntry) -> Metadata:
+        """The document of an entry as dicts. They may be shared: the caller must not change them."""
+        return orjson.loads(entry.document or b"{}")  # type: ignore[no-any-return]
 
     def encode(
-        self,
-        key: DocumentKey,
-        value: dict[str, Any],
-        follows: DocumentKey | None,
-        replaced: Iterable[DocumentKey] = (),
-    ) -> bytes:
+        self, key: DocumentKey, value: Metadata, follows: DocumentKey | None, *replaced: DocumentKey
+    ) -> Text:
         """The text of a new version that was derived from the version `follows`.
 
         No later write is based on the versions in `replaced`.
         """
         return orjson.dumps(value)
-
-    def packed(self, key: DocumentKey) -> bytes | None:
-        """The compressed text of a version that was just encoded. None if the store has to compress it."""
-        return None
 
 
 class WarehouseState(Protocol):
@@ -148,21 +140,21 @@ class AsOfState:
 
     def load(self, namespace: str, name: str) -> CatalogEntry | None:
         entry = self.entry(namespace, name)
-        return replace(entry, document=self._document(entry)) if entry else None
+        return replace(entry, text=self._text(entry)) if entry else None
 
-    def _document(self, entry: CatalogEntry) -> bytes:
+    def _text(self, entry: CatalogEntry) -> Text:
         """The document of a past entry: from the current row if it has not changed, else from the metadata
         file, else rebuilt from a later version.
         """
-        if entry.document is not None:
-            return entry.document
+        if entry.text is not None:
+            return entry.text
         assert entry.metadata_location is not None
         key = document_key(entry)
         text = self.documents.text(key)
         if text is None:
             _, now = self._entries.find(self.warehouse.name, entry.namespace, entry.name, whole=True)
             is_unchanged = now is not None and now.metadata_location == entry.metadata_location
-            text = now.document if is_unchanged and now is not None else None
+            text = now.text if is_unchanged and now is not None else None
             text = text or self._from_file(entry)
             self.documents.put_text(key, text)
         return text
@@ -211,7 +203,7 @@ class AsOfState:
 
 def staged_document(
     documents: Documents, transactions: TransactionStore, transaction: Transaction, entry: CatalogEntry
-) -> bytes | None:
+) -> Text | None:
     """The document of a staged version. None if the name has been written again since."""
     # The cache key needs a metadata location, which is used once: namespaces of two transactions may have
     # equal versions.
@@ -250,7 +242,7 @@ class TransactionState:
                 return None
             text = staged_document(self._base.documents, self._transactions, self.transaction, staged.after)
             if text is not None:  # else the name has been written again since: read it again
-                return replace(staged.after, document=text)
+                return replace(staged.after, text=text)
 
     def names(self, namespace: str, kind: Kind, after: str, limit: int) -> list[str]:
         found = set(self._base.names(namespace, kind, after, EVERYTHING))

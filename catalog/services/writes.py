@@ -19,7 +19,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -44,6 +44,7 @@ from catalog.models import (
     IdempotencyKeyConflict,
     IdempotencyRecord,
     Kind,
+    Text,
     WriteRequest,
     document_key,
 )
@@ -54,6 +55,8 @@ from catalog.services.warehouse_state import WarehouseState
 ATTEMPTS_MAX = 20
 BACKOFF_S = 0.005
 BACKOFF_MAX_S = 0.25
+GZIP_SNAPSHOTS_MIN = 5000  # from here on a metadata file has 3 MB and more, and compresses to a sixth or less
+GZIP_LEVEL = 1  # level 6 takes three times as long for a seventh less
 _NUMBERED = re.compile(r"/(\d{1,9})-[^/]*$").search
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,7 +68,7 @@ class WritePlan(Generic[T]):
 
     result: T
     changes: list[EntryChange] = field(default_factory=list)
-    files: list[tuple[str, bytes]] = field(default_factory=list)  # location and JSON text
+    files: list[tuple[str, Text]] = field(default_factory=list)  # location and JSON text
     # The server has just made the locations up, so the files of no other table are there.
     has_new_locations: bool = False
 
@@ -142,8 +145,8 @@ def _numbered(answer: T, version: int) -> T:
 def _cached(catalog: Catalog, answer: T) -> T:
     """The result, after its documents are cached."""
     for entry in answer if isinstance(answer, list) else [answer]:
-        if isinstance(entry, CatalogEntry) and entry.document is not None:
-            catalog.documents.put_text(document_key(entry), entry.document)
+        if isinstance(entry, CatalogEntry) and entry.text is not None:
+            catalog.documents.put_text(document_key(entry), entry.text)
     return answer
 
 
@@ -158,14 +161,14 @@ def _require_available_locations(catalog: Catalog, state: WarehouseState, change
                     raise Invalid(f"Location {location} overlaps {reserved}, which belongs to another table")
 
 
-def write_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
+def write_files(catalog: Catalog, files: list[tuple[str, Text]]) -> None:
     """Write metadata files.
 
     After an error the files written so far stay as unused files: storage that refuses to write would most
     likely also fail to delete, and trying would double the wait.
     """
     for location, text in files:
-        catalog.files.create(location, encode_metadata(location, text))
+        catalog.files.create(location, *encode_metadata(location, text))
         faults.reach("write.file-written")
 
 
@@ -194,7 +197,7 @@ def _discard(catalog: Catalog, state: WarehouseState, plan: WritePlan[T]) -> Non
         discard_files(catalog, plan.files)
 
 
-def discard_files(catalog: Catalog, files: list[tuple[str, bytes]]) -> None:
+def discard_files(catalog: Catalog, files: list[tuple[str, Text]]) -> None:
     """Delete files that no row refers to. A failure leaves unused files and is only logged."""
     if files:
         try:
@@ -212,17 +215,23 @@ def next_metadata_location(metadata: dict[str, Any], previous: str | None) -> st
     folder = properties.get("write.metadata.path") or metadata["location"].rstrip("/") + "/metadata"
     found = _NUMBERED(previous) if previous else None
     number = int(found[1]) + 1 if found else 0
-    suffix = ".gz.metadata.json" if is_gzipped(properties) else ".metadata.json"
+    suffix = ".gz.metadata.json" if _is_gzipped(metadata) else ".metadata.json"
     return f"{folder.rstrip('/')}/{number:05d}-{uuid.uuid4()}{suffix}"
 
 
-def is_gzipped(properties: dict[str, str]) -> bool:
-    return str(properties.get("write.metadata.compression-codec", "none")).lower() == GZIP_CODEC
+def _is_gzipped(metadata: dict[str, Any]) -> bool:
+    """As the table's property says. By default, if the table has many snapshots."""
+    default = GZIP_CODEC if len(metadata.get("snapshots") or ()) >= GZIP_SNAPSHOTS_MIN else "none"
+    properties = metadata.get("properties") or {}
+    return str(properties.get("write.metadata.compression-codec", default)).lower() == GZIP_CODEC
 
 
-def encode_metadata(location: str, text: bytes) -> bytes:
-    """The content of the file: gzipped if its name says so."""
-    return gzip.compress(text, 6) if ".gz.metadata.json" in location or location.endswith(".gz") else text
+def encode_metadata(location: str, text: Text) -> Sequence[bytes]:
+    """The content of the file in parts: gzipped if its name says so."""
+    is_gzipped = ".gz.metadata.json" in location or location.endswith(".gz")
+    if isinstance(text, bytes):
+        return [gzip.compress(text, GZIP_LEVEL) if is_gzipped else text]
+    return text.gzipped() if is_gzipped else text.parts()
 
 
 def outdated_files(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:

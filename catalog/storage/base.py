@@ -36,8 +36,9 @@ class Files(Protocol):
         exist, and `errors.TooLarge` if it is longer than `bytes_max`, before it is read into memory.
         """
 
-    def create(self, location: str, data: bytes) -> None:
-        """Write a new file and its missing directories. The file is durable when the method returns.
+    def create(self, location: str, *data: bytes) -> None:
+        """Write a new file from these parts, and its missing directories. The file is durable when the method
+        returns.
 
         It never overwrites: `FileExistsError` if the file exists with other content. After `Unavailable` on
         `s3://` the file may exist (the response was lost); on `file://` it does not. The caller must use

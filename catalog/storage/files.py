@@ -93,7 +93,7 @@ class LocalFiles:
                 raise _not_found(location) from error
             _refuse("read", location, error)
 
-    def create(self, location: Location, data: bytes) -> None:
+    def create(self, location: Location, *data: bytes) -> None:
         path = _path(location)
         try:
             descriptor = self._open_new(path, location)
@@ -252,10 +252,11 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest[:WRITE_BYTES]) :]
+def _write(descriptor: int, data: Iterable[bytes]) -> None:
+    for part in data:
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(descriptor, rest[:WRITE_BYTES]) :]
     os.fdatasync(descriptor)
 
 
@@ -277,7 +278,7 @@ class _Adapter(Protocol):
     """The storage of one scheme. `catalog.storage.base.Files` describes the methods."""
 
     def read(self, location: Location, bytes_max: int) -> bytes: ...
-    def create(self, location: Location, data: bytes) -> None: ...
+    def create(self, location: Location, *data: bytes) -> None: ...
     def exists(self, location: Location) -> bool: ...
     def delete(self, locations: Iterable[Location]) -> int: ...
     def make_directory(self, location: Location) -> None: ...
@@ -302,9 +303,9 @@ class StorageFiles:
         parsed = Location.parse_file(location)
         return self._adapters[parsed.scheme].read(parsed, bytes_max)
 
-    def create(self, location: str, data: bytes) -> None:
+    def create(self, location: str, *data: bytes) -> None:
         parsed = Location.parse_file(location)
-        self._adapters[parsed.scheme].create(parsed, data)
+        self._adapters[parsed.scheme].create(parsed, *data)
 
     def exists(self, location: str) -> bool:
         parsed = Location.parse_file(location)

@@ -193,8 +193,8 @@ class S3Files:
         except FileNotFoundError as error:
             raise FileNotFound(f"Failed to open input stream for file: {location.text}") from error
 
-    def create(self, location: Location, data: bytes) -> None:
-        store, key = self._store(location), _key(location)
+    def create(self, location: Location, *parts: bytes) -> None:
+        store, key, data = self._store(location), _key(location), b"".join(parts)
 
         def put(tries_before: int) -> None:
             if location.authority in self._unconditional:

@@ -221,6 +221,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
     connection.execute("PRAGMA cache_size=-16384")
+    # After 32 MB. By default, every second change of a document of 3 MB would be written a second time.
+    connection.execute("PRAGMA wal_autocheckpoint=8000")
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
@@ -258,6 +260,8 @@ def _text(value: str | tuple[str, ...]) -> str:
 # The stored form of documents: JSON, compressed by zstd at its fastest level, in one frame or several
 
 _local = threading.local()
+# Decompressed in steps, because zstandard copies all that follows a frame in its input.
+UNPACK_BYTES = 64 * 1024
 
 
 def pack(document: bytes) -> bytes:
@@ -270,8 +274,8 @@ def pack(document: bytes) -> bytes:
 
 def pack_entry(entry: CatalogEntry) -> bytes:
     """The document of an entry for its row."""
-    assert entry.document is not None, "a written entry carries its document"
-    return entry.packed if entry.packed is not None else pack(entry.document)
+    assert entry.text is not None, "a written entry carries its document"
+    return pack(entry.text) if isinstance(entry.text, bytes) else entry.text.packed()
 
 
 def unpack(packed: bytes) -> bytes:
@@ -279,12 +283,14 @@ def unpack(packed: bytes) -> bytes:
     decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if decompressor is None:
         decompressor = _local.decompressor = zstandard.ZstdDecompressor()
-    frames: list[bytes] = []
-    rest = packed
-    while rest or not frames:
+    parts, at = list[bytes](), 0
+    while at < len(packed) or not parts:
         frame = decompressor.decompressobj()
-        frames.append(frame.decompress(rest))
-        if not frame.eof:
-            raise zstandard.ZstdError("the compressed document is cut off")
-        rest = frame.unused_data
-    return b"".join(frames)
+        while not frame.eof:
+            step = packed[at : at + UNPACK_BYTES]
+            if not step:
+                raise zstandard.ZstdError("the compressed document is cut off")
+            parts.append(frame.decompress(step))
+            at += len(step)
+        at -= len(frame.unused_data)
+    return b"".join(parts)

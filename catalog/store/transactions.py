@@ -297,7 +297,7 @@ def _stage_one(connection: sa.Connection, transaction_id: str, change: EntryChan
         "present": int(change.after is not None),
         "uuid": entry.uuid,
         "metadata_location": entry.metadata_location,
-        "document": pack_entry(entry) if entry.document is not None else pack(b""),
+        "document": pack_entry(entry) if entry.text is not None else pack(b""),
     }
     if row is None:
         base = change.base

@@ -20,7 +20,7 @@ from catalog.api.context import refuse_invisible
 from catalog.api.dependencies import CallerDep, CatalogDep, ReaderWarehouse
 from catalog.api.transactions import table_commit
 from catalog.errors import Invalid
-from catalog.models import Caller, Role, StagedChange, document_key
+from catalog.models import Caller, Role, StagedChange
 from catalog.names import Namespace
 from catalog.services import transactions
 from catalog.services.catalog import Catalog
@@ -273,7 +273,7 @@ class OpenTransaction:
             snapshot_id = _snapshot_id(catalog, item)
             if snapshot_id is None or item.after is None:
                 continue
-            metadata = catalog.documents.parsed(document_key(item.after), item.after.document or b"{}")
+            metadata = catalog.documents.parsed(item.after)
             snapshot = next(one for one in metadata["snapshots"] if one["snapshot-id"] == snapshot_id)
             found[tuple(Namespace.from_key(item.namespace).levels), item.name] = counted(snapshot)
         return found
@@ -286,8 +286,8 @@ class OpenTransaction:
 
 def _snapshot_id(catalog: Catalog, item: StagedChange) -> int | None:
     after = item.after
-    if after is None or after.document is None or item.kind != "table":
+    if after is None or after.text is None or item.kind != "table":
         return None
-    metadata = catalog.documents.parsed(document_key(after), after.document)
+    metadata = catalog.documents.parsed(after)
     found: int | None = metadata.get("current-snapshot-id")
     return found if found != -1 else None

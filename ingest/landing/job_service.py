@@ -18,7 +18,6 @@ from catalog import faults
 from catalog.errors import AlreadyExists, CatalogError, CommitFailed, Conflict, NotFound, Unavailable
 from catalog.metadata.commit import apply
 from catalog.metadata.tables import creation_updates, with_refs_only
-from catalog.models import document_key
 from catalog.names import Identifier, Namespace
 from catalog.services import namespaces, tables
 from catalog.services.catalog import Catalog, CurrentState
@@ -356,7 +355,7 @@ def _state(catalog: Catalog, state: CurrentState, identifier: Identifier, reques
         return _described(metadata, [{"type": "assert-create"}], creation_updates(metadata))
     if entry is None or entry.kind != "table":
         raise CommitFailed(f"{identifier} was dropped after the batch was staged: the batch is staged again")
-    metadata = catalog.documents.parsed(document_key(entry), entry.document or b"{}")
+    metadata = catalog.documents.parsed(entry)
     requirements = [item for request in requests for item in request["commit"]["requirements"]]
     updates = [item for request in requests for item in request["commit"]["updates"]]
     if updates:

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from catalog.models import CatalogEntry, document_key
+from catalog.models import CatalogEntry
 from catalog.names import Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
@@ -220,13 +220,13 @@ class VerificationJobs:
         namespace = Namespace(tuple(table[:-1])).key
         found = [state.load(namespace, name) for name in (table[-1], table[-1] + CHANGES_SUFFIX)]
         mirror, changes = (
-            entry if entry is not None and entry.kind == "table" and entry.document is not None else None
+            entry if entry is not None and entry.kind == "table" and entry.text is not None else None
             for entry in found
         )
         return mirror, changes
 
     def _document(self, entry: CatalogEntry) -> dict[str, Any]:
-        return self._catalog.documents.parsed(document_key(entry), entry.document or b"{}")
+        return self._catalog.documents.parsed(entry)
 
     def _snapshots(self, *entries: CatalogEntry) -> list[Any]:
         return [self._document(entry).get("current-snapshot-id") for entry in entries]

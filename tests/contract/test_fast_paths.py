@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import itertools
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -18,6 +21,8 @@ from hypothesis import strategies as st
 from calve.app import create_app
 from calve.bootstrap import migrate_ingest, reach_database
 from calve.settings import Settings
+from catalog.api import tables
+from catalog.fast import pieces, reads
 from catalog.identity.principals import PrincipalStore
 from catalog.models import Role
 from catalog.store.database import Database
@@ -255,3 +260,61 @@ def test_a_warehouse_that_is_made_again_shows_nothing_of_the_old_one(both: Both)
         both.ok("DELETE", f"/v1/{name}/namespaces/db")
         both.ok("DELETE", f"/lake/v1/warehouses/{name}")
     assert [[one["name"] for one in found["identifiers"]] for found in lists] == [["old"], ["new"]]
+
+
+def test_response_row_and_file_of_a_long_table_are_the_same_document(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server with fast paths writes, the other one reads the row."""
+    monkeypatch.setattr(reads, "LONG_SNAPSHOTS", 3)
+    monkeypatch.setattr(pieces, "PIECE_ENTRIES", {"snapshots": 2, "snapshot-log": 3})
+    monkeypatch.setattr(pieces, "KEPT_ENTRIES_MIN", 1)
+    monkeypatch.setattr(tables, "PIECE_BYTES", 64)
+    monkeypatch.setattr("catalog.services.writes.GZIP_SNAPSHOTS_MIN", 6)
+    table, transaction = f"long{uuid.uuid4().hex[:8]}", f"tx{uuid.uuid4().hex[:8]}"
+    accepted = itertools.cycle(["gzip", "identity"])
+
+    def send(method: str, path: str, **body: Any) -> Any:
+        sent = [*_authorization(both, "admin"), ("accept-encoding", next(accepted))]
+        answer = both.call(both.fast, method, path, headers=sent, **body)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def append(warehouse: str, *updates: dict[str, Any]) -> None:
+        path = f"/v1/{warehouse}/namespaces/db/tables/{table}"
+        body = append_body(both.ok("GET", path)["metadata"])
+        answer = send("POST", path, json={**body, "updates": [*body["updates"], *updates]})
+        row = both.ok("GET", path)
+        assert _canonical(answer["metadata"]) == _canonical(row["metadata"])
+        for _ in range(2):
+            assert _canonical(send("GET", path)["metadata"]) == _canonical(row["metadata"])
+
+    def file() -> tuple[int, bool]:
+        """The number of snapshots in the metadata file, and whether it is gzipped."""
+        row = both.ok("GET", f"/v1/main/namespaces/db/tables/{table}")
+        path = Path(row["metadata-location"].removeprefix("file://").removeprefix("file:"))
+        data, is_gzipped = path.read_bytes(), path.name.endswith(".gz.metadata.json")
+        metadata = orjson.loads(gzip.decompress(data) if is_gzipped else data)
+        assert _canonical(metadata) == _canonical(row["metadata"])
+        return len(metadata["snapshots"]), is_gzipped
+
+    send("POST", "/v1/main/namespaces/db/tables", json={"name": table, "schema": SCHEMA})
+    found = []
+    for _ in range(6):
+        append("main")
+        found.append(file())
+    assert found == [(1, False), (2, False), (3, False), (4, False), (5, False), (6, True)]
+    snapshots = both.ok("GET", f"/v1/main/namespaces/db/tables/{table}")["metadata"]["snapshots"]
+    append("main", {"action": "remove-snapshots", "snapshot-ids": [snapshots[1]["snapshot-id"]]})
+    assert file() == (6, True)
+    send("POST", "/lake/v1/main/transactions", json={"name": transaction})
+    for _ in range(2):
+        append(f"main~{transaction}")
+    send("POST", f"/lake/v1/main/transactions/{transaction}/commit")
+    assert file() == (8, True)
+    append("main", {"action": "set-properties", "updates": {"write.metadata.compression-codec": "none"}})
+    assert file() == (9, False)
+
+
+def _canonical(document: Any) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)

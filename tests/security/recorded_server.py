@@ -53,11 +53,11 @@ class MemoryFiles:
             raise FileNotFound(f"Failed to open input stream for file: {location}")
         return found
 
-    def create(self, location: str, data: bytes) -> None:
+    def create(self, location: str, *data: bytes) -> None:
         self.calls.append(("create", location))
         if _key(location) in self.held:
             raise FileExistsError(location)
-        self.held[_key(location)] = data
+        self.held[_key(location)] = b"".join(data)
 
     def exists(self, location: str) -> bool:
         self.calls.append(("exists", location))
