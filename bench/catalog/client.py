@@ -6,6 +6,7 @@ HTTP/1.1 (lengths, chunks, answers without a body) and nothing else. One connect
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ class Answer:
     size_bytes: int  # on the wire, head included
 
     def json(self) -> Any:
-        return orjson.loads(self.body)
+        is_gzipped = self.headers.get("content-encoding") == "gzip"
+        return orjson.loads(gzip.decompress(self.body) if is_gzipped else self.body)
 
     def expect(self, status: int, *parts: bytes) -> Answer:
         if self.status != status or any(part not in self.body for part in parts):

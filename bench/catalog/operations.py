@@ -7,6 +7,7 @@ does not open the manifest list at a commit, so its path leads nowhere.
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ PARTITION_SPEC = {
     "spec-id": 0,
     "fields": [{"source-id": 2, "field-id": 1000, "name": "ts_day", "transform": "day"}],
 }
+UUID_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def snapshot(location: str, snapshot_id: int, parent: int | None, sequence: int)
         **({} if parent is None else {"parent-snapshot-id": parent}),
         "sequence-number": sequence,
         "timestamp-ms": int(time.time() * 1000),
-        "manifest-list": f"{location}/metadata/snap-{snapshot_id}-1-{snapshot_id:032x}.avro",
+        "manifest-list": f"{location}/metadata/snap-{snapshot_id}-1-{_uuid(snapshot_id)}.avro",
         "summary": {
             "operation": "append",
             "spark.app.id": "local-1763270400000",
@@ -148,13 +150,22 @@ def snapshot(location: str, snapshot_id: int, parent: int | None, sequence: int)
     }
 
 
-def document(location: str, table_uuid: str, snapshots: int) -> dict[str, Any]:
-    """Metadata of a table with that many appends, as its last commit would have left it."""
+def _uuid(snapshot_id: int) -> uuid.UUID:
+    """As hard to compress as a real one, and the same for every server."""
+    return uuid.UUID(int=snapshot_id * UUID_FACTOR % 2**128)
+
+
+def document(location: str, table_uuid: str, snapshots: int, *, real_ids: bool = False) -> dict[str, Any]:
+    """Metadata of a table with that many appends, as its last commit would have left it.
+
+    `real_ids`: snapshot ids are long and hard to compress, as engines make them.
+    """
     first_ms = 1_760_000_000_000
-    made = []
+    made: list[dict[str, Any]] = []
     for number in range(1, snapshots + 1):
-        parent = None if number == 1 else (number - 1) * 1_000_003
-        one = snapshot(location, number * 1_000_003, parent, number)
+        parent = made[-1]["snapshot-id"] if made else None
+        id_ = _uuid(number).int >> 66 if real_ids else number * 1_000_003
+        one = snapshot(location, id_, parent, number)
         made.append({**one, "timestamp-ms": first_ms + number * 1000})
     log = [{"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in made]
     last = made[-1]
