@@ -15,6 +15,10 @@ from typing import Any
 from pyspark import SparkContext
 
 BATCH_ID = "calve.batch-id"  # in the summary of every snapshot
+# A document has some 1,500 snapshots, and every commit writes all of it. So a summary has only what is used:
+# Iceberg needs the operation, and the totals for those of the next snapshot.
+_IN_SUMMARY = frozenset({BATCH_ID, "operation", "added-records", "deleted-records"})
+_NO_EQUALITY_DELETES = ("total-equality-deletes", "0")
 # Iceberg has no public, writable TableOperations for a table that is known only by its metadata document.
 # Spark's driver has a Java compiler, the one that compiles its generated code.
 _OPERATIONS = """
@@ -29,7 +33,9 @@ public class DocumentOperations extends org.apache.iceberg.StaticTableOperations
   }
 
   public String metadataFileLocation(String name) {
-    return folder + "/" + name;
+    // The document has the names of all manifest lists. The id of a snapshot is random: no uuid is needed.
+    boolean isList = name.startsWith("snap-");
+    return folder + "/" + (isList ? name.substring(0, name.indexOf('-', 5)) + ".avro" : name);
   }
 }
 """
@@ -140,6 +146,9 @@ class Committer:
         requests = self._iceberg.rest.requests
         request = requests.UpdateTableRequest(commit.requirements(), commit.updates())
         given = json.loads(requests.UpdateTableRequestParser.toJson(request))
+        for update in given["updates"]:
+            if update["action"] == "add-snapshot":
+                update["snapshot"]["summary"] = short_summary(update["snapshot"]["summary"])
         snapshot = transaction.currentMetadata().currentSnapshot()
 
         def files() -> list[str]:
@@ -147,6 +156,15 @@ class Committer:
             return [*(str(manifest.path()) for manifest in manifests), str(snapshot.manifestListLocation())]
 
         return Prepared(given["requirements"], given["updates"], files)
+
+
+def short_summary(summary: Mapping[str, str]) -> dict[str, str]:
+    """The summary of a snapshot without what nothing uses, such as the version of the library."""
+    return {
+        name: value
+        for name, value in summary.items()
+        if name in _IN_SUMMARY or (name.startswith("total-") and (name, value) != _NO_EQUALITY_DELETES)
+    }
 
 
 @lru_cache(maxsize=1)
