@@ -32,9 +32,16 @@ _REFUSED_IN_FILE = re.compile(r"""[\\?#"'`<>|^${}\[\]]""")
 _REFUSED_SEGMENTS: Final = frozenset(("", ".", ".."))
 _SLASHES = re.compile(r"[/\\]")
 _NOT_IN_SLUG = re.compile(r"[^A-Za-z0-9_.-]+")
+ARCHIVE_PATH = "calve.archive.path"  # where maintenance puts old changes of the table
 # Properties that set a path to write to. They are compared without case, so that no variant is missed.
 PATH_PROPERTIES = frozenset(
-    {"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"}
+    {
+        "write.data.path",
+        "write.metadata.path",
+        "write.object-storage.path",
+        "write.folder-storage.path",
+        ARCHIVE_PATH,
+    }
 )
 
 

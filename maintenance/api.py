@@ -17,6 +17,7 @@ from catalog.api.dependencies import (
 )
 from catalog.errors import NotFound
 from catalog.models import Role
+from maintenance.archive import ARCHIVE
 from maintenance.service import Maintenance
 
 router = APIRouter(prefix="/lake/v1", tags=["Maintenance"])
@@ -155,6 +156,23 @@ def rewrite_manifests(
     """Rewrite the manifests of a table into fewer. A Spark worker does it."""
     found = maintenance.request(warehouse, identifier, "rewrite-manifests", is_dry_run=dry_run)
     return _by_worker(found, response)
+
+
+@router.post(
+    TABLE + "/archive", operation_id="archiveTable", response_model=ActionAnswer, responses=_ACCEPTED
+)
+def archive(
+    maintenance: MaintenanceDep,
+    warehouse: WriterWarehouse,
+    identifier: TableDep,
+    response: Response,
+    dry_run: DryRun = False,
+) -> Any:
+    """Move old changes of a changes table to its archive. A Spark worker does it.
+
+    400 if the table is no changes table, or `archive-after-days` is not set for it.
+    """
+    return _by_worker(maintenance.request(warehouse, identifier, ARCHIVE, is_dry_run=dry_run), response)
 
 
 def _by_worker(answer: dict[str, Any], response: Response) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""The health of a table, and whether it needs a compaction: from the summary of its current snapshot."""
+"""The health of a table, and what is due: from the summary of its current snapshot, and what was done."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from maintenance import archive
 from maintenance.policies import TablePolicy
 from maintenance.store import TableRecord
 
@@ -64,3 +65,14 @@ def reasons(found: Health, record: TableRecord, policy: TablePolicy) -> list[str
     if found.position_deletes >= DELETES_MIN and found.deleted_ratio >= policy.delete_ratio:
         due.append(f"{found.deleted_ratio:.0%} of the rows are deleted")
     return due
+
+
+def due(
+    found: Health, record: TableRecord, policy: TablePolicy, archive_before_ms: int | None = None
+) -> tuple[str | None, list[str]]:
+    """The action that is due, and why. `archive_before_ms` is None for a table that has no archive."""
+    why = reasons(found, record, policy)
+    if why:
+        return min(record.requested, default=COMPACT), why
+    why = archive.why(record, archive_before_ms)
+    return (archive.ARCHIVE, why) if why else (None, [])

@@ -1,4 +1,4 @@
-"""Jobs of maintenance for Spark workers: compaction and rewriting of manifests.
+"""Jobs of maintenance for Spark workers: compaction, rewriting of manifests, archive.
 
 A job claims the lane of its table, as a batch does. So it never runs beside a batch of the same table, and it
 is leased only if no batch is due. The worker does a step that takes a second or two and completes the job;
@@ -11,23 +11,29 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
+from catalog.errors import Invalid
+from catalog.models import CatalogEntry
 from catalog.names import Identifier, Namespace, WarehouseRef
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
+from ingest.identity import current_schema
 from ingest.store.jobs import Job, Jobs, finish
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandingTables
-from maintenance import measures
-from maintenance.health import COMPACT, Health, health, reasons
-from maintenance.policies import Policies
+from maintenance import archive, measures
+from maintenance.archive import ARCHIVE
+from maintenance.health import due, health
+from maintenance.policies import Policies, TablePolicy
 from maintenance.store import MaintenanceStore
 
+REJECTED_AT = "_rejected_at"  # of a rejects table
 KIND = "maintain"
 LEASE_S = 30.0
 LOOK_EVERY_S = 1.0
@@ -51,12 +57,24 @@ class StepSize:
             self.bytes_max = min(STEP_BYTES_MAX, 2 * self.bytes_max)
 
 
+TableKey = tuple[str, str]  # key of the namespace, name
+
+
 @dataclass(slots=True)
 class _Seen:
-    """Which commits this process has looked at, and the tables that were due then."""
+    """Which commits this process has looked at, and the tables that may be due since."""
 
     number: int = 0
-    due: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    tables: dict[TableKey, None] = field(default_factory=dict)  # in the order of their commits
+    archive_day: int = 0  # the day, and the policies, for which all changes tables were looked at
+    policies: Mapping[TableKey, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    key: TableKey
+    action: str
+    why: list[str]
 
 
 class MaintenanceJobs:
@@ -75,7 +93,7 @@ class MaintenanceJobs:
         self._tables = tables
         self._seen: dict[str, _Seen] = {}
         self._looked_s = 0.0
-        self._step = StepSize()
+        self._steps: dict[str, StepSize] = defaultdict(StepSize)  # by action
         self._lock = threading.Lock()
 
     def next_job(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
@@ -87,8 +105,8 @@ class MaintenanceJobs:
                 return None
             self._looked_s = time.monotonic()
             for warehouse in warehouses:
-                for key, why in self._due(warehouse):
-                    job = self._begin(worker, warehouse, key, why)
+                for one in self._due(warehouse):
+                    job = self._begin(worker, warehouse, one)
                     if job is not None:
                         self._looked_s = 0.0
                         return job
@@ -97,10 +115,25 @@ class MaintenanceJobs:
         return None
 
     def request(self, warehouse: str, identifier: Identifier, uuid_: str, action: str) -> None:
-        """Make a table due for an action. Its health does not matter."""
+        """Make a table due for an action. Its health does not matter. Invalid if it has no archive."""
+        if action == ARCHIVE and self.archive_before_ms(warehouse, identifier) is None:
+            raise Invalid(
+                f"{identifier} has no archive: name a changes table, and set archive-after-days in its policy"
+            )
         self._store.request(warehouse, uuid_, action)
         seen = self._seen.setdefault(warehouse, _Seen())
-        seen.due[identifier.namespace.key, identifier.name] = [f"{action} was requested"]
+        seen.tables[identifier.namespace.key, identifier.name] = None
+
+    def archive_before_ms(
+        self, warehouse: str, identifier: Identifier, policy: TablePolicy | None = None
+    ) -> int | None:
+        """The time before which the changes of this table are archived; None if it has no archive."""
+        policy = policy or self._policies.of_table(warehouse, identifier)
+        until_ms = archive.before_ms(policy, self._catalog.now_ms())
+        name: TableName = (*identifier.namespace.levels, identifier.name)
+        if until_ms is None or not identifier.name.endswith(CHANGES_SUFFIX):
+            return None
+        return until_ms if self._tables.one(warehouse, lane_of(name)).number is not None else None
 
     def complete(self, job: Job, epoch: int, facts: dict[str, Any]) -> None:
         """End a job and record what it did. CommitFailed if this epoch no longer holds it."""
@@ -112,104 +145,138 @@ class MaintenanceJobs:
 
         self._catalog.database.write(work)
         measures.compacted(facts)
+        action = described["actions"][0]
         if "rewritten-bytes" in facts and "ms" in facts:
-            self._step.took(int(facts["rewritten-bytes"]), int(facts["ms"]))
+            self._steps[action].took(int(facts["rewritten-bytes"]), int(facts["ms"]))
         key = (Namespace(tuple(described["namespace"])).key, described["name"])
-        found = self._health(job.warehouse, key)
-        if found is None:
+        entry = self._entry(job.warehouse, key)
+        if entry is None:
             return
-        table_uuid, now = found
         done = {**facts, "time-ms": self._catalog.now_ms(), "number": number, "why": described["why"]}
-        files_after = int(facts.get("files-after", now.data_files))
         # A step that found nothing to do is not repeated at once.
         retry_ms = 0 if facts.get("rewritten-data-files") else self._catalog.now_ms() + RETRY_MS
-        action = described["actions"][0]
-        self._store.note(
-            job.warehouse, table_uuid, action, done, files_after=files_after, retry_after_ms=retry_ms
-        )
+        values = {"retry_after_ms": retry_ms}
+        if action == ARCHIVE:
+            if not facts.get("files-left"):
+                done[archive.THROUGH] = described["archive"]["before-us"] // 1000
+        else:
+            values["files_after"] = int(facts.get("files-after", health(self._document(entry)).data_files))
+        self._store.note(job.warehouse, entry.uuid, action, done, **values)
 
     # -- what is due
 
-    def _due(self, warehouse: str) -> list[tuple[tuple[str, str], list[str]]]:
+    def _due(self, warehouse: str) -> list[_Due]:
         """Tables that are due, those that were written to since the last look included."""
         first = warehouse not in self._seen
         seen = self._seen.setdefault(warehouse, _Seen())
         head = (self._catalog.entries.number(warehouse) or (0, 0))[0]
         if head < seen.number:  # the warehouse was created again
-            seen.number, seen.due = 0, {}
+            seen.number, seen.tables = 0, {}
         if head > seen.number or first:
-            for key in self._catalog.history.tables_between(warehouse, seen.number, head):
-                seen.due.setdefault(key, [])
+            changed = self._catalog.history.tables_between(warehouse, seen.number, head)
+            seen.tables.update(dict.fromkeys(changed))
             seen.number = head
         policies, records = self._store.policies(warehouse), self._store.tables(warehouse)
+        self._look_at_archives(warehouse, seen, policies)
         now_ms, found = self._catalog.now_ms(), []
-        for key in list(seen.due):
-            known = self._health(warehouse, key)
-            if known is None:
-                del seen.due[key]
+        for key in list(seen.tables):
+            entry = self._entry(warehouse, key)
+            if entry is None:
+                del seen.tables[key]
                 continue
-            table_uuid, state = known
-            record = records.get(table_uuid) or self._store.table(warehouse, table_uuid)
+            record = records.get(entry.uuid) or self._store.table(warehouse, entry.uuid)
             identifier = Identifier(Namespace.from_key(key[0]), key[1])
-            why = reasons(state, record, self._policies.effective(policies, identifier))
-            if not why:
-                del seen.due[key]
+            policy = self._policies.effective(policies, identifier)
+            before_ms = self.archive_before_ms(warehouse, identifier, policy)
+            action, why = due(health(self._document(entry)), record, policy, before_ms)
+            if action is None:
+                del seen.tables[key]
             elif record.retry_after_ms <= now_ms:
-                found.append((key, why))
+                found.append(_Due(key, action, why))
         return found
 
-    def _health(self, warehouse: str, key: tuple[str, str]) -> tuple[str, Health] | None:
-        state = self._catalog.state(WarehouseRef(warehouse))
-        entry = state.load(*key)
-        if entry is None or entry.kind != "table" or entry.text is None:
-            return None
-        metadata = self._catalog.documents.parsed(entry)
-        return entry.uuid, health(metadata)
+    def _look_at_archives(
+        self, warehouse: str, seen: _Seen, policies: Mapping[TableKey, Mapping[str, Any]]
+    ) -> None:
+        """A new day or a new policy makes tables due that nothing was written to."""
+        day = self._catalog.now_ms() // archive.DAY_MS
+        if (day, policies) == (seen.archive_day, seen.policies):
+            return
+        seen.archive_day, seen.policies = day, policies
+        if any(given.get("archive-after-days") for given in policies.values()):
+            for name in self._tables.all(warehouse):
+                seen.tables[Namespace(name[:-1]).key, f"{name[-1]}{CHANGES_SUFFIX}"] = None
+
+    def _entry(self, warehouse: str, key: TableKey) -> CatalogEntry | None:
+        entry = self._catalog.state(WarehouseRef(warehouse)).load(*key)
+        return entry if entry is not None and entry.kind == "table" and entry.text is not None else None
+
+    def _document(self, entry: CatalogEntry) -> dict[str, Any]:
+        return self._catalog.documents.parsed(entry)
 
     # -- the job
 
-    def _begin(
-        self, worker: str, warehouse: str, key: tuple[str, str], why: list[str]
-    ) -> dict[str, Any] | None:
+    def _begin(self, worker: str, warehouse: str, due_now: _Due) -> dict[str, Any] | None:
+        key = due_now.key
         identifier = Identifier(Namespace.from_key(key[0]), key[1])
         name: TableName = (*identifier.namespace.levels, identifier.name)
         job_id, lane = uuid.uuid4().hex, lane_of(name)
-        known = self._health(warehouse, key)
-        if known is None or not self._jobs.begin(job_id, warehouse, worker, [lane], LEASE_S):
+        entry = self._entry(warehouse, key)
+        if entry is None or not self._jobs.begin(job_id, warehouse, worker, [lane], LEASE_S):
             return None
-        table_uuid = known[0]
         policy = self._policies.of_table(warehouse, identifier)
-        record = self._store.table(warehouse, table_uuid)
         described = {
             "id": job_id,
             "kind": KIND,
             "warehouse": warehouse,
             "namespace": list(identifier.namespace.levels),
             "name": identifier.name,
-            "actions": sorted(record.requested) or [COMPACT],
+            "actions": [due_now.action],
             "sort": self._sort_columns(warehouse, name, lane),
-            "step-bytes-max": self._step.bytes_max,
+            "step-bytes-max": self._steps[due_now.action].bytes_max,
             "policy": policy.as_json(),
-            "why": why,
+            "archive": self._archive(warehouse, identifier, policy, self._document(entry)),
+            "why": due_now.why,
             "lease-s": LEASE_S,
         }
         description = orjson.dumps(described)
         if not self._jobs.staged(job_id, 1, description, NO_LANDING, LEASE_S):
             return None
         # If the worker fails, other tables go first for a while.
-        attempt = {"time-ms": self._catalog.now_ms(), "job": job_id, "why": why}
+        attempt = {"time-ms": self._catalog.now_ms(), "job": job_id, "why": due_now.why}
         retry_ms = self._catalog.now_ms() + RETRY_MS
-        self._store.note(warehouse, table_uuid, "attempt", attempt, retry_after_ms=retry_ms)
+        self._store.note(warehouse, entry.uuid, "attempt", attempt, retry_after_ms=retry_ms)
         return described | {"epoch": 1}
 
+    def _archive(
+        self, warehouse: str, identifier: Identifier, policy: TablePolicy, metadata: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """The archive of a table for the worker. A compaction leaves alone what belongs there."""
+        until_ms = self.archive_before_ms(warehouse, identifier, policy)
+        if until_ms is None:
+            return None
+        name: TableName = (*identifier.namespace.levels, identifier.name)
+        landed = self._tables.one(warehouse, lane_of(name))
+        path = archive.folder(metadata, policy, identifier)
+        names, schema = landed.settings.names, current_schema(metadata) or {"fields": []}
+        columns = {one["name"] for one in schema["fields"]}
+        return {
+            "column": names["commit-timestamp"],
+            "sort": [names[one] for one in ("commit-timestamp", "order") if names[one] in columns],
+            "before-us": until_ms * 1000,
+            "path": path,
+            "properties": archive.properties(metadata, path),
+            "compression-level": policy.archive_compression_level,
+        }
+
     def _sort_columns(self, warehouse: str, name: TableName, lane: TableName) -> list[str]:
-        """Mirrors are sorted by their key, changes by time; other tables keep their order."""
+        """Mirrors are sorted by their key, changes and rejects by time; other tables keep their order."""
         settings = self._tables.one(warehouse, lane)
-        if settings.number is None:
-            return []
-        if name[-1] != lane[-1]:
-            return [settings.settings.names["commit-timestamp"]]
-        return []  # by the identifier fields of the table, which the worker knows
+        if settings.number is None or name == lane:
+            return []  # by the identifier fields of the table, which the worker knows
+        return [
+            settings.settings.names["commit-timestamp"] if name[-1].endswith(CHANGES_SUFFIX) else REJECTED_AT
+        ]
 
 
 def lane_of(name: TableName) -> TableName:

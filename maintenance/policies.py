@@ -13,6 +13,8 @@ from maintenance.store import MaintenanceStore
 
 KEPT_MOMENTS = "kept-moments"
 ORPHAN_AGE_HOURS_MIN = 24
+ZSTD_LEVEL_MAX = 22
+MAY_BE_ZERO = frozenset({"archive-after-days"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,9 @@ class TablePolicy:
     target_bytes: int = 128 * 2**20
     remove_orphans: bool = True
     orphan_age_hours: int = 7 * 24
+    archive_after_days: int = 0  # 0: changes are never archived
+    archive_compression_level: int = 9  # of zstd
+    archive_location: str = ""  # a folder for the archives of all tables; "": the table's own location
 
     def with_values(self, given: Mapping[str, Any]) -> TablePolicy:
         """Invalid says which value is wrong."""
@@ -37,12 +42,14 @@ class TablePolicy:
             if name not in known:
                 names = ", ".join(sorted(one.replace("_", "-") for one in known))
                 raise Invalid(f"unknown maintenance setting {key}: one of {names}")
-            values[name] = _checked(key, value, getattr(self, name))
+            values[name] = _checked(name.replace("_", "-"), value, getattr(self, name))
         changed = replace(self, **values)
         if changed.orphan_age_hours < ORPHAN_AGE_HOURS_MIN:
             raise Invalid(
                 f"orphan-age-hours must be at least {ORPHAN_AGE_HOURS_MIN}: a writer may still need the file"
             )
+        if changed.archive_compression_level > ZSTD_LEVEL_MAX:
+            raise Invalid(f"archive-compression-level must be at most {ZSTD_LEVEL_MAX}")
         return changed
 
     def as_json(self) -> dict[str, Any]:
@@ -54,7 +61,13 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         if not isinstance(value, bool):
             raise Invalid(f"{name} must be true or false")
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**50:
+    if isinstance(default, str):
+        if not isinstance(value, str):
+            raise Invalid(f"{name} must be a text")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**50:
+        raise Invalid(f"{name} must be a number above 0")
+    if not value and name not in MAY_BE_ZERO:
         raise Invalid(f"{name} must be a number above 0")
     return float(value) if isinstance(default, float) else int(value)
 

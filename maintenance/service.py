@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import NoSuchTable
+from catalog.locations import require_below
 from catalog.models import CatalogEntry
 from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
@@ -15,7 +16,9 @@ from catalog.services.catalog import Catalog
 from ingest.store.jobs import Job, Jobs
 from ingest.store.tables import LandingTables
 from ingest.verification.service import VerificationService
-from maintenance.health import COMPACT, health, reasons
+from maintenance import archive
+from maintenance.archive import ARCHIVE
+from maintenance.health import due, health, reasons
 from maintenance.jobs import KIND, MaintenanceJobs
 from maintenance.orphans import Orphans
 from maintenance.policies import Policies
@@ -78,7 +81,10 @@ class Maintenance:
             self._entry(warehouse, Identifier(namespace, name))
         elif namespace is not None:
             namespaces.properties_of(self._catalog.state(WarehouseRef(warehouse)), namespace)
+        values = {name.replace("_", "-"): value for name, value in values.items()}
         self._policies.check(values, is_warehouse=namespace is None)
+        if values.get("archive-location"):
+            require_below(self._catalog.warehouse(warehouse), values["archive-location"], "archive-location")
         self._store.set_policy(warehouse, namespace.key if namespace is not None else "", name, values)
         return self.policy(warehouse, namespace, name)
 
@@ -94,7 +100,7 @@ class Maintenance:
             if len(tables) == tables_max:
                 break
             record = records.get(entry.uuid) or TableRecord(entry.uuid)
-            tables.append(self._shown(entry, record, given, waiting.get(entry.uuid, 0)))
+            tables.append(self._shown(warehouse, entry, record, given, waiting.get(entry.uuid, 0)))
         return self.policy(warehouse) | {
             "kept_moments": {
                 "policy": str(self._policies.kept_moments(warehouse)),
@@ -110,10 +116,11 @@ class Maintenance:
         given = self._store.policies(warehouse)
         waiting = self._store.waiting_files(warehouse)
         record = self._store.table(warehouse, entry.uuid)
-        return self._shown(entry, record, given, waiting.get(entry.uuid, 0))
+        return self._shown(warehouse, entry, record, given, waiting.get(entry.uuid, 0))
 
     def _shown(
         self,
+        warehouse: str,
         entry: CatalogEntry,
         record: TableRecord,
         given: dict[tuple[str, str], dict[str, Any]],
@@ -122,15 +129,19 @@ class Maintenance:
         identifier = Identifier(Namespace.from_key(entry.namespace), entry.name)
         policy = self._policies.effective(given, identifier)
         found = health(self._document(entry))
-        why = reasons(found, record, policy)
+        before_ms = self.jobs.archive_before_ms(warehouse, identifier, policy)
+        action, why = due(found, record, policy, before_ms)
+        shown = found.as_json()
+        if before_ms is not None:
+            shown["archived-before"] = archive.archived_before(record)
         last = {action: facts for action, facts in record.done.items() if action != "attempt"}
         return {
             "namespace": list(identifier.namespace.levels),
             "name": entry.name,
             "policy": policy.as_json(),
             "own": given.get((entry.namespace, entry.name), {}),
-            "health": found.as_json(),
-            "next": (sorted(record.requested) or [COMPACT])[0] if why else None,
+            "health": shown,
+            "next": action,
             "why": why,
             "last": last,
             "files_waiting": files_waiting,
@@ -147,7 +158,12 @@ class Maintenance:
         if is_dry_run:
             policy = self._policies.of_table(warehouse, identifier)
             record = self._store.table(warehouse, entry.uuid)
-            return {"state": "dry-run", "detail": found.as_json() | {"why": reasons(found, record, policy)}}
+            if action == ARCHIVE:
+                before_ms = self.jobs.archive_before_ms(warehouse, identifier, policy)
+                why = archive.why(record, before_ms)
+            else:
+                why = reasons(found, record, policy)
+            return {"state": "dry-run", "detail": found.as_json() | {"why": why}}
         self.jobs.request(warehouse, identifier, entry.uuid, action)
         return {"state": "requested", "detail": found.as_json()}
 

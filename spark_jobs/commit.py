@@ -98,6 +98,40 @@ class Committer:
         update.commit()
         return self._prepared(transaction, io)
 
+    def replace(
+        self,
+        document: Mapping[str, Any],
+        io: Any,
+        old: Sequence[Any],
+        new: Sequence[Any],
+        vectors: Sequence[Any] = (),
+        *,
+        properties: Mapping[str, str],
+    ) -> Prepared:
+        """A snapshot in which new data files, as objects of Iceberg's library, replace old ones and their
+        deletion vectors. The rows are the same. The table gets the properties in the same commit.
+        """
+        transaction = self._iceberg.Transactions.newTransaction("", self._table(document, io))
+        if properties:
+            setting = transaction.updateProperties()
+            for name, value in properties.items():
+                setting = setting.set(name, value)
+            setting.commit()
+        snapshot = transaction.startMetadata().currentSnapshot()
+        update = transaction.newRewrite().validateFromSnapshot(snapshot.snapshotId())
+        # Deletes up to this snapshot are applied already; later ones also hold for the new files.
+        update = update.dataSequenceNumber(snapshot.sequenceNumber())
+        for file in (*old, *vectors):
+            update = update.deleteFile(file)
+        for file in new:
+            update = update.addFile(file)
+        update.commit()
+        return self._prepared(transaction, io)
+
+    def table(self, document: Mapping[str, Any], io: Any) -> Any:
+        """A table to read and write files of. It cannot be committed to."""
+        return self._iceberg.BaseTable(self._table(document, io), str(document["location"]))
+
     def _table(self, document: Mapping[str, Any], io: Any) -> Any:
         metadata = self._iceberg.TableMetadataParser.fromJson(json.dumps(document))
         folder = (

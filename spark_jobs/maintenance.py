@@ -1,4 +1,5 @@
 """Run one maintenance step on one table with Iceberg's own procedures: compact files, rewrite manifests.
+Old changes go to the archive (archive.py).
 
 A step is small, because batches of the table wait for it. Files of similar size are compacted together, so
 that a byte is not rewritten again and again: with the bounds below, a row is rewritten about once for each
@@ -14,13 +15,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import SparkSession
 
+from spark_jobs.archive import ARCHIVE, FILE_COST_BYTES, Archive, ArchiveStep, OldFile, next_files, old_file
 from spark_jobs.commit import quoted
 from spark_jobs.messages import OneTableJob
 from spark_jobs.server_client import Server
@@ -32,7 +35,6 @@ COMPACT = "compact"
 REWRITE_MANIFESTS = "rewrite-manifests"
 SIZE_BOUNDS = (64 * 2**10, 512 * 2**10, 4 * 2**20, 32 * 2**20)
 MANIFESTS_MAX = 50
-FILE_COST_BYTES = 64 * 2**10  # opening a file takes as long as reading this many bytes
 
 
 class Policy(BaseModel):
@@ -50,12 +52,17 @@ class MaintenanceJob(OneTableJob):
     sort: tuple[str, ...] = ()
     step_bytes_max: int
     policy: Policy
+    archive: Archive | None = None
 
 
 class Layout(BaseModel):
-    """The files of a table, as its manifests list them."""
+    """The files of a table, as its manifests list them. Compaction leaves the archive alone."""
 
     sizes: dict[str, list[int]]  # of data files, by partition
+    old: list[OldFile] = Field(
+        default_factory=list
+    )  # data files that belong in the archive and are not there
+    archived: int = 0  # data files in the archive
     delete_files: int = 0
     position_deletes: int = 0
     rows: int = 0
@@ -63,10 +70,10 @@ class Layout(BaseModel):
 
     @property
     def data_files(self) -> int:
-        return sum(map(len, self.sizes.values()))
+        return sum(map(len, self.sizes.values())) + len(self.old) + self.archived
 
 
-def layout(metadata: TableMetadata, io: Any) -> Layout:
+def layout(metadata: TableMetadata, io: Any, archive: Archive | None = None) -> Layout:
     snapshot = metadata.current_snapshot()
     found = Layout(sizes={})
     for manifest in snapshot.manifests(io) if snapshot is not None else ():
@@ -78,8 +85,13 @@ def layout(metadata: TableMetadata, io: Any) -> Layout:
                 # one.
                 is_old = file.spec_id != metadata.default_spec_id
                 partition = "old" if is_old else str(file.partition)
-                found.sizes.setdefault(partition, []).append(file.file_size_in_bytes)
                 found.rows += file.record_count
+                if archive is not None and archive.has(file):
+                    found.archived += 1
+                elif archive is not None and (old := old_file(archive, metadata, file, partition)):
+                    found.old.append(old)
+                else:
+                    found.sizes.setdefault(partition, []).append(file.file_size_in_bytes)
             else:
                 found.delete_files += 1
                 is_position = file.content == DataFileContent.POSITION_DELETES
@@ -167,7 +179,11 @@ class MaintenanceStep:
         if REWRITE_MANIFESTS in job.actions or found.manifests >= MANIFESTS_MAX:
             facts["manifests-before"] = found.manifests
             facts |= _first_row(self._call(job, "rewrite_manifests", "use_caching => false"))
+        if ARCHIVE in job.actions and job.archive is not None:
+            facts |= self._archive(job, job.archive, found)
         after = self._layout(job)
+        if job.archive is not None:
+            facts["files-left"] = len(after.old)
         facts |= {"files-after": after.data_files, "deletes-after": after.delete_files}
         if size_bound(after.sizes, job.policy.small_files_min, job.policy.target_bytes) is not None:
             facts["files-after"] = 0  # more files are left: the table is due again
@@ -181,13 +197,28 @@ class MaintenanceStep:
             options = rewrite_options(found.sizes, bound or 1, policy, job.step_bytes_max)
             if is_deleted:
                 options |= {"delete-file-threshold": 1, "max-file-group-size-bytes": job.step_bytes_max}
-            facts |= _first_row(self._call(job, "rewrite_data_files", self._order(job), options))
+            facts |= _first_row(self._call(job, "rewrite_data_files", self._arguments(job), options))
         if found.delete_files >= policy.delete_files_max:
             options = {"min-input-files": 2, "rewrite-all": "true"}
             facts |= _first_row(
                 self._call(job, "rewrite_position_delete_files", "", options), "delete-files-"
             )
         return facts
+
+    def _archive(self, job: MaintenanceJob, archive: Archive, found: Layout) -> dict[str, Any]:
+        files = next_files(found.old, job.step_bytes_max)
+        if not files:
+            return {}
+        return ArchiveStep(self._server, self._slot).run(job, archive, files, bytes_max=job.step_bytes_max)
+
+    def _arguments(self, job: MaintenanceJob) -> str:
+        """The order of the rows, and the rows: what belongs in the archive is left alone."""
+        order = self._order(job)
+        if job.archive is None:
+            return order
+        before = datetime.fromtimestamp(job.archive.before_us / 1_000_000, UTC).isoformat(sep=" ")
+        where = f"{quoted(job.archive.column)} >= TIMESTAMP '{before}'"
+        return ", ".join(filter(None, (order, f"where => '{_escaped(where)}'")))
 
     def _order(self, job: MaintenanceJob) -> str:
         columns = job.sort or self._identifier_columns(job)
@@ -248,7 +279,7 @@ class MaintenanceStep:
         return TableMetadataUtil.parse_obj(self._server.load_table(job.warehouse, job.namespace, job.name))
 
     def _layout(self, job: MaintenanceJob) -> Layout:
-        return layout(self._metadata(job), self._slot.stores.io(job.warehouse))
+        return layout(self._metadata(job), self._slot.stores.io(job.warehouse), job.archive)
 
 
 def _first_row(rows: Any, prefix: str = "") -> dict[str, Any]:

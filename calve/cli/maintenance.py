@@ -11,7 +11,7 @@ from calve.cli.connection import lake_options
 from calve.cli.output import bytes_text, duration_text, format_option, json_text, print_rows
 from calve.client import Lake
 
-ACTIONS = ("compact", "expire", "rewrite-manifests", "remove-orphans")
+ACTIONS = ("compact", "archive", "expire", "rewrite-manifests", "remove-orphans")
 
 
 @click.command()
@@ -55,6 +55,7 @@ def _run(lake: Lake, table: str, action: str, dry_run: bool) -> dict[str, Any]:
     one = lake.table(table)
     calls = {
         "compact": one.compact,
+        "archive": one.archive,
         "expire": one.expire,
         "rewrite-manifests": one.rewrite_manifests,
         "remove-orphans": one.remove_orphans,

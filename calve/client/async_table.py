@@ -159,6 +159,10 @@ class AsyncTable:
         """Have a worker rewrite the manifests into fewer."""
         return await self._connection.run(self._operations.maintain("rewrite-manifests", dry_run))
 
+    async def archive(self, *, dry_run: bool = False) -> Document:
+        """Have a worker move old changes of a changes table to its archive."""
+        return await self._connection.run(self._operations.maintain("archive", dry_run))
+
     async def expire(self, *, dry_run: bool = False) -> Document:
         """Remove the snapshots that no kept moment, branch, tag or open transaction needs."""
         return await self._connection.run(self._operations.maintain("expire", dry_run))

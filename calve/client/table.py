@@ -155,6 +155,10 @@ class Table:
         """Have a worker rewrite the manifests into fewer."""
         return self._connection.run(self._operations.maintain("rewrite-manifests", dry_run))
 
+    def archive(self, *, dry_run: bool = False) -> Document:
+        """Have a worker move old changes of a changes table to its archive."""
+        return self._connection.run(self._operations.maintain("archive", dry_run))
+
     def expire(self, *, dry_run: bool = False) -> Document:
         """Remove the snapshots that no kept moment, branch, tag or open transaction needs."""
         return self._connection.run(self._operations.maintain("expire", dry_run))

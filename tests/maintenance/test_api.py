@@ -48,6 +48,9 @@ def test_the_nearest_policy_holds(rest: Rest) -> None:
         {"small-files-min": "12"},
         {"compact": 1},
         {"orphan-age-hours": 23},
+        {"archive-after-days": -1},
+        {"archive-compression-level": 99},
+        {"archive-location": "file:///etc"},
         {"kept-moments": "all:10m"},
     ],
 )
@@ -55,6 +58,20 @@ def test_a_policy_that_makes_no_sense_is_refused(rest: Rest, values: dict[str, A
     namespace = rest.fresh_namespace()
     answer = rest.lake("PUT", f"main/namespaces/{namespace}/maintenance", json=values)
     assert answer.status_code == 400, answer.text
+
+
+def test_a_table_that_is_no_changes_table_has_no_archive(rest: Rest) -> None:
+    namespace = rest.fresh_namespace()
+    rest.create(namespace, "t")
+    policy = rest.lake("PUT", f"main/namespaces/{namespace}/maintenance", json={"archive-after-days": 30})
+    assert policy.json()["policy"]["archive-after-days"] == 30
+    path = table_path(namespace, "t", "archive")
+    shown = rest.lake("POST", path, params={"dry-run": "true"})
+    assert (shown.status_code, shown.json()["state"], shown.json()["detail"]["why"]) == (200, "dry-run", [])
+    refused = rest.lake("POST", path)
+    assert refused.status_code == 400
+    assert "name a changes table" in refused.json()["error"]["message"]
+    assert rest.lake("GET", table_path(namespace, "t", "maintenance")).json()["next"] is None
 
 
 def test_the_health_of_a_table_says_what_is_next_and_why(rest: Rest, stack: Stack) -> None:

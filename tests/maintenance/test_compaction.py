@@ -93,3 +93,20 @@ def test_manifests_are_rewritten_on_request(compacted: tuple[Pipeline, dict[int,
     done = wait_for(lambda: maintenance(pipeline)["last"].get("rewrite-manifests"))
     assert done["manifests-before"] >= 1
     assert pipeline.rows("SELECT id, batch FROM lake.shop.orders ORDER BY id") == sorted(rows.items())
+
+
+def test_a_worker_looks_for_changes_to_archive(compacted: tuple[Pipeline, dict[int, int]]) -> None:
+    """All of them landed today, so it finds none. A compaction joins what is too young for the archive."""
+    pipeline, _ = compacted
+    changes = f"{TABLE}__changes"
+    httpx.put(f"{pipeline.url}{changes}/maintenance", json={"archive-after-days": 1}).raise_for_status()
+    done = wait_for(lambda: maintenance(pipeline, changes)["last"].get("archive"))
+    assert (done["files-left"], done.get("rewritten-data-files")) == (0, None)
+    found = wait_for(lambda: (one := maintenance(pipeline, changes))["next"] is None and one)
+    assert found["health"]["archived-before"] is not None
+    policy = {"archive-after-days": 1, "small-files-min": 2}
+    httpx.put(f"{pipeline.url}{changes}/maintenance", json=policy).raise_for_status()
+    before_ms = found["last"]["compact"]["time-ms"]
+    httpx.post(f"{pipeline.url}{changes}/compact").raise_for_status()
+    wait_for(lambda: maintenance(pipeline, changes)["last"]["compact"]["time-ms"] > before_ms)
+    assert len(pipeline.rows("SELECT id FROM lake.shop.orders__changes")) == BATCHES * 20

@@ -22,7 +22,8 @@ def test_maintenance(own_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog.create_namespace("shop")
     table = catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1]}))
+    catalog.create_table("shop.orders__changes", pa.schema([("id", pa.int64())]))
     reader = Reader(own_stack)
     for block in blocks(ROOT / "docs" / "maintenance.md"):
         reader.run(block)
-    assert reader.done == 6
+    assert reader.done == 7

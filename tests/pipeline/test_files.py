@@ -15,6 +15,7 @@ from tests.pipeline.producer import Producer
 
 PUBLISHES = 24
 TABLES = ("orders", "customers")
+SNAPSHOT_FILES_MAX = 3  # the manifest list of a snapshot and its new manifests
 FILES_MAX = 12  # that a publish writes for a mirror with its changes table
 METADATA_FILES_MAX = 21  # the current one and the newest 20 before it
 
@@ -95,6 +96,9 @@ def test_a_publish_writes_few_files_and_old_metadata_files_are_deleted(
         after = settled(namespace)
         assert sorted(after.metadata_files().values()) == [METADATA_FILES_MAX] * 2 * len(TABLES)
         assert len(set(numbers)) == PUBLISHES
+        counts, snapshots = after.counts(), PUBLISHES * 2 * len(TABLES)
+        assert counts["manifest list"] == snapshots
+        assert counts["manifest list"] + counts["manifest"] <= SNAPSHOT_FILES_MAX * snapshots
         assert after.counts()["crc"] == 0
         for place in (0, 1, PUBLISHES // 2, PUBLISHES - 1):
             rows = pipeline.rows(

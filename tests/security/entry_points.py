@@ -24,6 +24,7 @@ OTHER_PATH_KEYS = (
     "write.data.path",
     "write.object-storage.path",
     "write.folder-storage.path",
+    "calve.archive.path",
     "Write.Data.Path",
     "WRITE.METADATA.PATH",
     "write.Object-Storage.path",

@@ -433,6 +433,7 @@ MAKERS: dict[str, Callable[[Maker], dict[str, Any]]] = {
     "loadTableMaintenance": lambda m: {"table": m.table()},
     "setTableMaintenance": lambda m: {"table": m.table(), "body": {"compact": True}},
     "compactTable": lambda m: {"table": m.table()},
+    "archiveTable": lambda m: {"table": m.table(), "query": "dry-run=true"},
     "rewriteManifests": lambda m: {"table": m.table()},
     "expireTable": lambda m: {"table": m.table()},
     "removeOrphans": lambda m: {"table": m.table()},

@@ -21,7 +21,14 @@ from tests.security.requests_of_operations import CATALOG, Maker, Request, Serve
 # Operations that read their body. An absent one means something to `undrop` only. Table functions that read
 # or write data files need real storage, which the recorded server does not have.
 ON_REAL_STORAGE = {"appendFiles", "overwriteFiles", "exportTable"}
-WITHOUT_BODY = {"compactTable", "rewriteManifests", "expireTable", "removeOrphans", "testWebhook"}
+WITHOUT_BODY = {
+    "compactTable",
+    "archiveTable",
+    "rewriteManifests",
+    "expireTable",
+    "removeOrphans",
+    "testWebhook",
+}
 WITH_BODY = [
     served
     for served in CATALOG

@@ -59,6 +59,7 @@ def test_a_place_that_overlaps_another_is_refused_on_every_way(recorded: Lake, r
         "set-location": lambda place: recorded.commit({"action": "set-location", "location": place}),
         "write.data.path": lambda place: recorded.create(properties={"write.data.path": place}),
         "write.metadata.path": lambda place: recorded.create(properties={"write.metadata.path": place}),
+        "calve.archive.path": lambda place: recorded.create(properties={"calve.archive.path": place}),
         "register": lambda place: recorded.register(recorded.plant(recorded.document(location=place))),
         "view": lambda place: rest.call(
             "POST", recorded.views, json=recorded.view_body(recorded.fresh(), location=place)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maintenance.jobs import STEP_BYTES_MAX, STEP_BYTES_MIN, StepSize
-from spark_jobs.maintenance import FILE_COST_BYTES, Policy, rewrite_options, size_bound
+from maintenance.jobs import STEP_BYTES_MAX, STEP_BYTES_MIN, STEP_MS, StepSize
+from spark_jobs.archive import FILE_COST_BYTES
+from spark_jobs.maintenance import Policy, rewrite_options, size_bound
 
 MIB = 2**20
 POLICY = Policy.model_validate(
@@ -49,3 +50,24 @@ def test_a_slow_step_makes_the_next_ones_smaller_and_quick_ones_larger_again() -
     for _ in range(10):
         step.took(step.bytes_max, 500)
     assert step.bytes_max == STEP_BYTES_MAX
+
+
+@given(st.integers(STEP_BYTES_MIN // STEP_MS + 1, 10**6), st.integers(STEP_BYTES_MIN, STEP_BYTES_MAX))
+def test_steps_take_at_most_two_seconds_after_one_that_took_longer(bytes_per_ms: int, first: int) -> None:
+    """Whatever the speed of the machine is. A batch waits for one step of its table, and for no more."""
+    step = StepSize(first)
+    step.took(first, first // bytes_per_ms)
+    for _ in range(20):
+        ms = step.bytes_max // bytes_per_ms
+        assert ms <= 2 * STEP_MS
+        step.took(step.bytes_max, ms)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**30), st.integers(0, 10**6)), max_size=30))
+def test_a_step_has_a_size_between_its_bounds(steps: list[tuple[int, int]]) -> None:
+    step = StepSize()
+    for rewritten_bytes, ms in steps:
+        before = step.bytes_max
+        step.took(rewritten_bytes, ms)
+        assert STEP_BYTES_MIN <= step.bytes_max <= STEP_BYTES_MAX
+        assert ms <= 2 * STEP_MS or step.bytes_max <= max(STEP_BYTES_MIN, before // 2)
