@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
@@ -84,7 +83,9 @@ def _bounds(file: DataFile, column: NestedField) -> tuple[int, int] | None:
     id_, lower, upper = column.field_id, file.lower_bounds or {}, file.upper_bounds or {}
     if id_ not in lower or id_ not in upper:
         return None
-    return from_bytes(column.field_type, lower[id_]), from_bytes(column.field_type, upper[id_])
+    return int.from_bytes(lower[id_], "little", signed=True), int.from_bytes(
+        upper[id_], "little", signed=True
+    )
 
 
 def _days(file: DataFile, spec: PartitionSpec, column: NestedField) -> tuple[int, int] | None:

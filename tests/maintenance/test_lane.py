@@ -218,7 +218,7 @@ def test_an_archive_on_request_needs_a_policy_and_a_changes_table(lake: Lake) ->
 def test_rejects_are_sorted_by_their_own_time(lake: Lake) -> None:
     land(lake, n=1)
     land(lake, n={"not": "a number"})
-    sorts = {}
+    sorts: dict[str, list[str]] = {}
     while len(sorts) < 3:
         job = lake.leased("only")
         sorts[job["name"]] = job["sort"]
