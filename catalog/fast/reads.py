@@ -62,8 +62,8 @@ DEFAULT_WAREHOUSE = "main"
 _UNUSUAL_HEADERS = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"range")
 ENTRY_BYTES = 512  # the size of a cache entry without its body
 RESPONSE_SHARE_MAX = 8  # a response may use at most this share of the cache
+JOINED_BYTES_MAX = 4 * 2**20  # a longer response is kept in the pieces in which it was sent
 PARSED_WEIGHT = 4  # a parsed document takes about this many times the bytes of its text
-LARGE_BYTES = 4 * 2**20
 LONG_SNAPSHOTS = 1000  # documents with fewer are encoded as quickly without pieces
 
 _READ_WAREHOUSE = (
@@ -120,15 +120,15 @@ class DocumentCache(Documents):
     def encode(
         self, key: DocumentKey, value: Metadata, follows: DocumentKey | None, *replaced: DocumentKey
     ) -> Text:
-        """Encode a version with the pieces of the previous one. Replaced versions are dropped from the cache
-        if they are large.
+        """Encode a version with the pieces of the previous one. Replaced versions leave the cache: frequent
+        commits to a table would fill it with versions that nobody reads.
         """
         before = self.get(("parsed", follows))
         pieces = encode(value, before[1] if before is not None else None) if _is_long(value) else None
         text = pieces if pieces is not None else orjson.dumps(value)
         with self._lock:
             self._weigh_nothing(("parsed", follows))
-            for old in replaced if len(text) >= LARGE_BYTES else ():
+            for old in replaced:
                 for form in ("parsed", "text"):
                     self._bytes -= self._kept.pop((form, old), (None, 0))[1]
         kept = with_index(value) if _is_long(value) else value
@@ -281,7 +281,7 @@ class _Recorder:
             if self._bytes > self._cache.bytes_max // RESPONSE_SHARE_MAX:
                 self._start, self._parts = None, []
             elif not message.get("more_body", False):
-                parts = self._parts if self._bytes >= LARGE_BYTES else [b"".join(self._parts)]
+                parts = self._parts if self._bytes >= JOINED_BYTES_MAX else [b"".join(self._parts)]
                 response = (self._start["status"], list(self._start["headers"]), parts)
                 self._cache.put(self._key, response, self._bytes + ENTRY_BYTES)
         await self._send(message)

@@ -37,3 +37,17 @@ def test_versions_that_share_their_parts_count_once() -> None:
         documents.encode(("uuid", str(number)), {"snapshots": snapshots}, ("uuid", str(number - 1)))
     assert documents.text(("other", "1")) == b"x"
     assert documents.get(("parsed", ("uuid", "0"))) is not None
+
+
+def test_a_replaced_version_leaves_the_cache() -> None:
+    documents = DocumentCache(10_000_000)
+    for number in range(3):
+        key, follows = ("uuid", str(number)), ("uuid", str(number - 1))
+        documents.put_text(key, documents.encode(key, {"properties": {"n": number}}, follows, follows))
+    kept = [
+        (form, number)
+        for form in ("text", "parsed")
+        for number in range(3)
+        if documents.get((form, ("uuid", str(number))))
+    ]
+    assert kept == [("text", 2), ("parsed", 2)]
