@@ -222,7 +222,7 @@ def test_without_java_and_maven_the_message_says_what_to_do(
 ) -> None:
     _without_maven(monkeypatch)
     monkeypatch.setattr(java, "candidates", lambda _environment: iter(()))
-    monkeypatch.setattr(java, "_brought", lambda: None)
+    monkeypatch.setattr(java, "_packaged", lambda: None)
     with pytest.raises(jars.JarsMissing, match=r"Java 17 or 21 missing.*set CALVE_MAVEN_REPOSITORY"):
         jars.fetch()
 

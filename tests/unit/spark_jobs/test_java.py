@@ -41,6 +41,6 @@ def test_the_brought_one_is_not_asked_for_what_it_lacks(tmp_path: Path) -> None:
 
 def test_without_any_the_sentence_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "candidates", lambda _environment: iter(()))
-    monkeypatch.setattr(java, "_brought", lambda: None)
+    monkeypatch.setattr(java, "_packaged", lambda: None)
     with pytest.raises(java.NoJava, match=r"^Java 17 or 21 missing, run `make setup`, or install one"):
         java.home({"PATH": str(tmp_path)})
