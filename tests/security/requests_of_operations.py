@@ -114,6 +114,7 @@ class Maker:
 
     def request(self, served: Served) -> Request:
         body, query, parts = None, "", {"prefix": self.warehouse, "warehouse": self.warehouse}
+        assert served.id in MAKERS, f"add a request for {served.id} to MAKERS in {__name__}"
         made = MAKERS[served.id](self)
         body, query = made.pop("body", None), made.pop("query", "")
         parts |= {"namespace": self.namespace, "table": "t", "view": "v"} | made
