@@ -153,6 +153,8 @@ class Deliverer:
                 return
             if piece is None:
                 await subscription.wait(RENEW_S)
+        # This server stops. Without this, the next one would wait until the claim expires.
+        await self._feed.run(lambda: self._store.release(webhook.id, self._claim))
 
     async def _keep(self, webhook: Webhook, token: str, *, is_delivered: bool) -> bool:
         return await self._feed.run(
