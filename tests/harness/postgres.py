@@ -73,11 +73,14 @@ class PostgresServer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def database(self) -> str:
-        """The SQLAlchemy address of a fresh, empty database."""
+    def database(self, template: str | None = None) -> str:
+        """The SQLAlchemy address of a fresh database: an empty one, or a copy of one that this method made
+        and that has no connections.
+        """
         name = f"calve_{next(self._numbers)}"
+        copied = "template1" if template is None else template.rpartition("/")[2]
         with self._connect() as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {copied}".encode())
         return f"postgresql+psycopg://{ACCOUNT}@127.0.0.1:{self.port}/{name}"
 
     def start(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,27 +87,47 @@ class Stacks:
 
     def prepared(self, name: StackName, folder: Path, settings: Mapping[str, str] | None = None) -> Stack:
         """The same, with the server not started yet."""
+        chosen = dict(settings or {})
         access: S3Access | None = None
         below: dict[str, str] = {}
         if name == "embedded":
             home = folder / "lake"
             database, root = f"sqlite:///{home}/catalog.db", f"file://{home}/warehouse"
+            if not home.exists() and not {"CALVE_HOME", "CALVE_DATABASE", "CALVE_JOURNAL"} & chosen.keys():
+                shutil.copytree(self._migrated_home, home)
         else:
             access = self.s3.access
-            database, root = self.postgres.database(), f"s3://{self.s3.bucket()}/warehouse"
+            database = chosen.get("CALVE_DATABASE") or self.postgres.database(self._migrated_database)
+            root = f"s3://{self.s3.bucket()}/warehouse"
             below = {"CALVE_DATABASE": database, "CALVE_WAREHOUSE_ROOT": root, **access.settings}
             below["CALVE_WEBHOOK_KEY"] = "only for tests, not a secret"
-        given = {**below, **(settings or {})}
+        given = {**below, **chosen}
         database = given.get("CALVE_DATABASE", database)
         root = given.get("CALVE_WAREHOUSE_ROOT", root)
         stack = Stack(name, CalveServer(folder, given), warehouse_root=root, database=database, s3=access)
-        if not database.startswith("sqlite:"):
+        if not database.startswith("sqlite:") and {"CALVE_DATABASE", "CALVE_JOURNAL"} & chosen.keys():
             _migrate(stack.server)
         return stack
 
+    # `calve migrate` takes as long as the start of a server, so it runs once and its result is copied.
+
+    @functools.cached_property
+    def _migrated_home(self) -> Path:
+        """A home folder with SQLite files at the newest schema."""
+        home = self._folder / "migrated"
+        _migrate(CalveServer(self._folder / "migration", {"CALVE_HOME": str(home)}))
+        return home
+
+    @functools.cached_property
+    def _migrated_database(self) -> str:
+        """A PostgreSQL database at the newest schema, for copies only."""
+        database = self.postgres.database()
+        _migrate(CalveServer(self._folder / "migration", {"CALVE_DATABASE": database}))
+        return database
+
 
 def _migrate(server: CalveServer) -> None:
-    """A server makes its own SQLite file, but leaves the schema of a database that others may share alone."""
+    """A server leaves the schema of a database that others may share alone."""
     ended = server.command("migrate")
     if ended.returncode != 0:
         raise ComponentFailed(f"calve migrate ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
