@@ -1,7 +1,9 @@
 """Fixtures of all tests, and the order in which they run.
 
 Quick tests run first, so that a simple mistake shows within seconds. With pytest-xdist each worker process
-has its own components; tests that use the Spark session stay together on one worker.
+has its own components. Tests that share something expensive stay together on one worker: a Spark session, a
+pipeline, or a fixture of their module. The largest groups begin when many single tests are still to come, so
+that no worker is idle at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from tests.harness.postgres import PostgresServer
 from tests.harness.s3 import S3Server
 from tests.harness.stacks import STACKS, Stack, Stacks
 
-# Directories and files from quick to slow; one that is not named here runs before the clients.
-ORDER = ("unit", "harness", "contract", "security", "concurrency", "faults", "", "clients", "pipeline", "rck")
+# Directories in their order; one that is not named here runs after the pipeline.
+ORDER = ("unit", "harness", "contract", "clients", "pipeline", "", "security", "concurrency", "faults")
 # One JVM with one session is expensive, so everything that uses it goes to one worker.
 GROUPS = {"spark": "spark", "pipeline": "pipeline"}
 
@@ -37,9 +39,9 @@ os.environ.setdefault("CALVE_JARS", str(components.JARS))
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=_rank)  # stable: within a rank the order of collection stays
     for item in items:
-        for fixture, group in GROUPS.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(group))
+        group = _group(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
         marked = item.get_closest_marker("xdist_group")
         if marked is not None and getattr(config.option, "loadgroup", False):
             # xdist 3.8 writes the group where pytest 9.2 no longer looks for it.
@@ -52,10 +54,25 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def _rank(item: pytest.Item) -> int:
-    path = item.path.relative_to(components.ROOT / "tests")
-    parts = [*path.parts, path.stem.removeprefix("test_")]
-    known = [ORDER.index(part) for part in parts if part in ORDER]
-    return max(known, default=ORDER.index(""))
+    part = item.path.relative_to(components.ROOT / "tests").parts[0]
+    return ORDER.index(part if part in ORDER else "")
+
+
+def _group(item: pytest.Item) -> str | None:
+    """The group of a test that names none itself. Without one it may run in any process."""
+    fixtures = getattr(item, "fixturenames", ())
+    for fixture, group in GROUPS.items():
+        if fixture in fixtures and _rank(item) > 0:  # a unit test has a stub of that name
+            return group
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group") is not None:
+        return None
+    # A fixture of a module would be made in each process that runs tests of the module.
+    definitions = item._fixtureinfo.name2fixturedefs
+    shared = [name for name in fixtures if name in definitions and definitions[name][-1].scope == "module"]
+    if not shared:
+        return None
+    indices = item.callspec.indices if hasattr(item, "callspec") else {}
+    return "_".join([item.module.__name__, *(str(indices[name]) for name in shared if name in indices)])
 
 
 @pytest.fixture(scope="session")

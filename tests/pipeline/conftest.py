@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.clients.duckdb_client import DuckLake
-from tests.harness.stacks import STACKS, Stack, StackName, Stacks
+from tests.harness.stacks import SHARED, STACKS, Stack, StackName, Stacks
 from tests.pipeline.producer import Producer
 from tests.pipeline.worker import Worker
 
@@ -32,14 +33,18 @@ class Pipeline:
 
 
 class Pipelines:
-    def __init__(self, stacks: Stacks, running: contextlib.ExitStack) -> None:
+    """Stacks of their own: tests that use the shared ones lease jobs themselves."""
+
+    def __init__(self, stacks: Stacks, folder: Path, running: contextlib.ExitStack) -> None:
         self._stacks = stacks
+        self._folder = folder
         self._running = running
         self._shared: dict[StackName, Pipeline] = {}
 
     def shared(self, name: StackName) -> Pipeline:
         if name not in self._shared:
-            stack = self._stacks.shared(name)
+            started = self._stacks.started(name, self._folder / name, SHARED)
+            stack = self._running.enter_context(started)
             worker = Worker(stack, stack.server.folder / "worker")
             self._running.callback(worker.stop)
             worker.start()
@@ -48,9 +53,9 @@ class Pipelines:
 
 
 @pytest.fixture(scope="session")
-def pipelines(stacks: Stacks) -> Iterator[Pipelines]:
+def pipelines(stacks: Stacks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
     with contextlib.ExitStack() as running:
-        yield Pipelines(stacks, running)
+        yield Pipelines(stacks, tmp_path_factory.mktemp("pipelines"), running)
 
 
 @pytest.fixture(params=STACKS)
