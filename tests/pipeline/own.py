@@ -6,32 +6,48 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
+import sqlalchemy as sa
 
 from tests.harness.process import children
 from tests.harness.stacks import Stack, StackName, Stacks
 from tests.pipeline.conftest import Pipeline
-from tests.pipeline.worker import Worker
+from tests.pipeline.worker import Only, Worker
 
 
 @contextlib.contextmanager
 def own_pipeline(
-    stacks: Stacks, name: StackName, folder: Path, settings: Mapping[str, str] | None = None
+    stacks: Stacks,
+    name: StackName,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    only: Only | None = None,
 ) -> Iterator[Pipeline]:
-    with stacks.started(name, folder, settings) as stack, own_worker(stack) as worker:
+    with stacks.started(name, folder, settings) as stack, own_worker(stack, only=only) as worker:
         yield Pipeline(stack, worker)
 
 
 @contextlib.contextmanager
-def own_worker(stack: Stack) -> Iterator[Worker]:
-    worker = Worker(stack, stack.server.folder / "worker")
+def own_worker(stack: Stack, *, only: Only | None = None) -> Iterator[Worker]:
+    worker = Worker(stack, stack.server.folder / "worker", only=only)
     try:
         worker.start()
         yield worker
     finally:
         worker.kill()
+
+
+def expire_leases(stack: Stack, state: Literal["staging", "leased"]) -> None:
+    """Let the leases of a server that was killed (`staging`), or of a worker (`leased`), be over at once."""
+    engine = sa.create_engine(stack.database)
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text("UPDATE landing_jobs SET lease_ends_ms = 0 WHERE state = :state"), {"state": state}
+        )
+    engine.dispose()
 
 
 def landing(url: str) -> dict[str, Any] | None:

@@ -26,8 +26,9 @@ from tests.contract.ingest.hand import Hand
 from tests.harness.stacks import Stack, Stacks
 from tests.harness.tcp_proxy import Fault, TcpProxy
 from tests.pipeline.conftest import Pipeline
-from tests.pipeline.own import landing, memory_bytes, own_worker
+from tests.pipeline.own import expire_leases, landing, memory_bytes, own_worker
 from tests.pipeline.producer import Event, Producer, wait_until_landed
+from tests.pipeline.worker import Only
 
 pytestmark = pytest.mark.xdist_group("pipeline")
 
@@ -103,7 +104,9 @@ class Feed:
 
 
 @contextlib.contextmanager
-def behind_a_proxy(stacks: Stacks, folder: Path) -> Iterator[tuple[Pipeline, TcpProxy]]:
+def behind_a_proxy(
+    stacks: Stacks, folder: Path, *, only: Only | None = None
+) -> Iterator[tuple[Pipeline, TcpProxy]]:
     """Server, worker and readers reach the store through the proxy."""
     with TcpProxy(("127.0.0.1", stacks.s3.port), delay_s=SLOW_S) as proxy:
         prepared = stacks.prepared("postgres-s3", folder, {"CALVE_S3_ENDPOINT": proxy.endpoint})
@@ -111,7 +114,7 @@ def behind_a_proxy(stacks: Stacks, folder: Path) -> Iterator[tuple[Pipeline, Tcp
         stack = replace(prepared, s3=replace(prepared.s3, endpoint=proxy.endpoint))
         stack.server.start()
         try:
-            with own_worker(stack) as worker:
+            with own_worker(stack, only=only) as worker:
                 yield Pipeline(stack, worker), proxy
         finally:
             stack.server.stop()
@@ -146,7 +149,7 @@ def endure(pipeline: Pipeline, feed: Feed, mode: Mode, at_least_s: float) -> Wat
         if lasted_s >= at_least_s and (seen.stalled or mode == "slow") and feed.sent.events > events:
             return seen
         assert lasted_s < at_least_s + SEEN_S_MAX, f"{mode}: nothing said in {lasted_s:.0f} s: {found}"
-        time.sleep(0.5)
+        time.sleep(0.2)
 
 
 def recover(pipeline: Pipeline) -> None:
@@ -170,14 +173,15 @@ def require_all(pipeline: Pipeline, feed: Feed) -> None:
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_while_the_store_is_away(stacks: Stacks, tmp_path: Path) -> None:
-    with behind_a_proxy(stacks, tmp_path) as (pipeline, proxy):
+    with behind_a_proxy(stacks, tmp_path, only="landing") as (pipeline, proxy):
         feed = Feed(pipeline.url, 200)
         with feed.running():
             for mode in MODES:
                 begin(proxy, mode)
-                seen = endure(pipeline, feed, mode, 5)
+                seen = endure(pipeline, feed, mode, 3)
                 if mode == "hang":  # both at once
                     pipeline.worker.kill()
+                    expire_leases(pipeline.stack, "leased")
                     pipeline.worker.start(wait=False)
                 proxy.heal()
                 _report(mode, feed, seen)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import httpx
 
@@ -13,15 +14,32 @@ from tests.harness.process import Child
 from tests.harness.stacks import Stack
 
 START_S = 240
+Only = Literal["landing", "maintenance"]
+# One small job after another: compiled code never pays. A worker that `calve serve` starts has the defaults.
+QUICK_START = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 class Worker:
-    """One worker. Ended by its id, its JVM with it."""
+    """One worker. Ended by its id, its JVM with it.
 
-    def __init__(self, stack: Stack, folder: Path, *, slots: int = 2, master: str = "local[2]") -> None:
+    With `only="landing"` it starts with less work: nothing is prepared for maintenance.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        folder: Path,
+        *,
+        slots: int = 2,
+        master: str = "local[2]",
+        only: Only | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "spark_jobs.worker", "--uri", stack.url]
         words += ["--master", master, "--memory", "1g", "--slots", str(slots)]
+        words += ["--only", only] if only is not None else []
+        for key, value in QUICK_START.items():
+            words += ["--conf", f"{key}={value}"]
         environment = dict(os.environ) | (stack.s3.settings if stack.s3 else {})
         self._url = stack.url
         self._child = Child(words, log=folder / "worker.log", environment=environment)
