@@ -43,7 +43,18 @@ def _made_by_pyiceberg(iceberg: RestCatalog, namespace: str) -> None:
 @pytest.mark.filterwarnings(
     "ignore:Merge on read is not yet supported"
 )  # PyIceberg rewrites the file instead
-@pytest.mark.parametrize("maker", ["spark", "duckdb", "pyiceberg"])
+@pytest.mark.parametrize(
+    ("stack", "maker"),
+    [
+        ("embedded", "spark"),
+        ("embedded", "pyiceberg"),
+        ("postgres-s3", "duckdb"),
+        pytest.param("embedded", "duckdb", marks=pytest.mark.proof),
+        pytest.param("postgres-s3", "spark", marks=pytest.mark.proof),
+        pytest.param("postgres-s3", "pyiceberg", marks=pytest.mark.proof),
+    ],
+    indirect=["stack"],
+)
 def test_all_write_and_all_read(
     spark_lake: SparkLake, duck: DuckLake, iceberg: RestCatalog, namespace: str, maker: str
 ) -> None:

@@ -32,7 +32,11 @@ def key_files(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, tmp_path:
     return folder
 
 
-@pytest.mark.parametrize(("seed", "version"), [(3, 2), (8, 2), (22, 2), (8, 3), (22, 3)])
+@pytest.mark.parametrize(
+    ("stack", "seed", "version"),
+    [("embedded", 3, 2), ("embedded", 22, 3), ("postgres-s3", 8, 2), ("postgres-s3", 8, 3)],
+    indirect=["stack"],
+)
 def test_tasks_and_merge_agree_with_the_model(
     pipeline: PipelineLake, key_files: Path, monkeypatch: pytest.MonkeyPatch, seed: int, version: int
 ) -> None:

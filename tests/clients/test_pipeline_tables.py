@@ -141,7 +141,7 @@ def test_five_hundred_columns(pipeline: PipelineLake) -> None:
     )
 
 
-@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize(("stack", "tasks"), [("embedded", 1), ("postgres-s3", 3)], indirect=["stack"])
 def test_a_hundred_thousand_keys(pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
     monkeypatch.setattr(planning, "TASK_ROWS_MAX", -(-100_000 // tasks))
     table = pipeline.table({"id": "long", "name": "string"}, has_changes=False)
@@ -249,10 +249,11 @@ def test_the_columns_of_the_history_may_have_other_names(pipeline: PipelineLake)
     assert found == {events[0].id: ("insert", "mine"), events[1].id: ("delete", None)}
 
 
-def test_small_files_are_joined_between_batches(pipeline: PipelineLake, duck: DuckLake) -> None:
+@pytest.mark.parametrize(("stack", "batches"), [("embedded", 27), ("postgres-s3", 15)], indirect=["stack"])
+def test_small_files_are_joined_between_batches(pipeline: PipelineLake, duck: DuckLake, batches: int) -> None:
     table = Checked(pipeline.table({"id": "long", "it's `odd`\\": "string"}))
     names = (table.table.name, f"{table.table.name}__changes")
-    for number in range(1, 28):
+    for number in range(1, batches + 1):
         table.land(
             update(id=number % 5, **{"it's `odd`\\": f"{number}"}),
             insert(id=100 + number),

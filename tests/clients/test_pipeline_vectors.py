@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 COLUMNS = {"id": "long", "name": "string"}
 
 
-@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize(("stack", "tasks"), [("embedded", 3), ("postgres-s3", 1)], indirect=["stack"])
 def test_rows_are_replaced_and_deleted(
     pipeline: PipelineLake, duck: DuckLake, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:

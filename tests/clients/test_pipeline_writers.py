@@ -45,7 +45,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[ItemResult]:
     return found
 
 
-@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize(("stack", "tasks"), [("embedded", 1), ("postgres-s3", 3)], indirect=["stack"])
 def test_every_data_and_delete_file_is_written_by_a_task(
     pipeline: PipelineLake, results: list[ItemResult], monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
