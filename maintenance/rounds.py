@@ -45,7 +45,7 @@ TABLES_A_PASS = 50
 ROWS_A_CHUNK = 1_000
 ROWS_S_MAX = 0.5
 QUEUE_ROWS_A_RUN = 500
-LEASE_MS = 60_000
+LEASE_INTERVALS = 6
 TICK_MS_MAX = 60_000
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,11 @@ class Stopped(Exception):
 class RoundSettings:
     interval_s: float = 10.0
     grace_ms: int = 3_600_000  # how long after its expiry the files of a snapshot stay, for readers
+
+    @property
+    def lease_ms(self) -> int:
+        """How long other processes wait for one that does not come back."""
+        return int(LEASE_INTERVALS * self.interval_s * 1000)
 
 
 @dataclass(slots=True)
@@ -134,7 +139,8 @@ class Rounds:
         progress = self._progress.setdefault(warehouse.name, _Progress())
         if not self._is_due(warehouse.name, policy, progress, now_ms):
             return
-        if not self._catalog.moments.lease(warehouse.name, self._holder, now_ms, now_ms + LEASE_MS):
+        until_ms = now_ms + self._settings.lease_ms
+        if not self._catalog.moments.lease(warehouse.name, self._holder, now_ms, until_ms):
             return
         kept_now = self._thin(warehouse.name, policy, progress, now_ms)
         expiry = self.expiry(policy)

@@ -51,7 +51,7 @@ def test_a_server_that_is_killed_during_maintenance_loses_nothing(
     stack_name: StackName, stacks: Stacks, tmp_path: Path
 ) -> None:
     with stacks.started(stack_name, tmp_path, SETTINGS) as stack:
-        Run(stack, seed=3).write_and_kill(5)
+        Run(stack, seed=3).write_and_kill(3)
 
 
 @pytest.mark.proof
