@@ -9,7 +9,10 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.harness.stacks import Stacks
+from tests.pipeline.conftest import Pipeline
 from tests.pipeline.own import own_pipeline
 from tests.pipeline.producer import Producer
 
@@ -64,7 +67,8 @@ def test_a_publish_writes_few_files_and_old_metadata_files_are_deleted(
 ) -> None:
     space = f"n{uuid.uuid4().hex[:8]}"
     # A compaction writes files as well.
-    with own_pipeline(stacks, "embedded", tmp_path, {"CALVE_MAINTENANCE": "false"}) as pipeline:
+    settings = {"CALVE_MAINTENANCE": "false"}
+    with own_pipeline(stacks, "embedded", tmp_path, settings, only="landing") as pipeline:
         namespace = Path(pipeline.stack.warehouse_root.removeprefix("file://")) / space
         producer = Producer(pipeline.url, f"shop-{space}")
         before = Files(namespace)
@@ -108,20 +112,18 @@ def test_a_publish_writes_few_files_and_old_metadata_files_are_deleted(
             assert rows == [(2 * (place + 1), place)]
 
 
-def test_executors_write_no_checksum_files(stacks: Stacks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pipeline", ["embedded"], indirect=True)
+def test_executors_write_no_checksum_files(pipeline: Pipeline) -> None:
     space = f"n{uuid.uuid4().hex[:8]}"
-    with own_pipeline(stacks, "embedded", tmp_path) as pipeline:
-        namespace = Path(pipeline.stack.warehouse_root.removeprefix("file://")) / space
-        producer = Producer(pipeline.url, f"shop-{space}")
-        settings = f"/lake/v1/main/namespaces/{space}/tables/t/ingest"
-        # Spark's executors write the files of format version 3, also where a batch is small.
-        assert producer.client.put(settings, json={"format-version": 3}).status_code == 200
-        for batch in range(2):
-            row = {"id": 1, "amount": batch}
-            producer.send(
-                [producer.event("UPDATE", f"{space}.t", {"id": 1}, row)], wait="commit", timeout_s=60
-            )
-        producer.client.close()
-        counts = Files(namespace).counts()
-        assert counts["puffin"] > 0, counts
-        assert counts["crc"] == 0, counts
+    namespace = Path(pipeline.stack.warehouse_root.removeprefix("file://")) / space
+    producer = Producer(pipeline.url, f"shop-{space}")
+    settings = f"/lake/v1/main/namespaces/{space}/tables/t/ingest"
+    # Spark's executors write the files of format version 3, also where a batch is small.
+    assert producer.client.put(settings, json={"format-version": 3}).status_code == 200
+    for batch in range(2):
+        row = {"id": 1, "amount": batch}
+        producer.send([producer.event("UPDATE", f"{space}.t", {"id": 1}, row)], wait="commit", timeout_s=60)
+    producer.client.close()
+    counts = Files(namespace).counts()
+    assert counts["puffin"] > 0, counts
+    assert counts["crc"] == 0, counts

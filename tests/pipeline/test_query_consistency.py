@@ -155,7 +155,7 @@ def test_the_model() -> None:
 
 
 def test_each_level_of_consistency(pipeline: Pipeline) -> None:
-    counts, _ = check(pipeline, seconds=15, rate_per_s=200)
+    counts, _ = check(pipeline, seconds=8, rate_per_s=200)
     assert all(counts.values()), counts
 
 
