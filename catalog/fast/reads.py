@@ -121,7 +121,7 @@ class DocumentCache(Documents):
         self, key: DocumentKey, value: Metadata, follows: DocumentKey | None, *replaced: DocumentKey
     ) -> Text:
         """Encode a version with the pieces of the previous one. Replaced versions leave the cache: frequent
-        commits to a table would fill it with versions that nobody reads.
+        commits to a table would fill it with versions that no request reads.
         """
         before = self.get(("parsed", follows))
         pieces = encode(value, before[1] if before is not None else None) if _is_long(value) else None
