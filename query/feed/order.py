@@ -1,4 +1,4 @@
-"""Order the changes of one table in one publish. The order is the same each time, in whatever files they are.
+"""Order the changes of one table in one publish. The order does not depend on the files that have them.
 
 The worker notes the number of each change in its batch. That is the order, except that changes of one source
 follow its positions, as in the mirror. Older changes tables have no such numbers. There a task of the worker
@@ -56,16 +56,16 @@ def _texts(rows: pa.Table, column: str) -> list[str]:
 
 
 def _by_position(order: Sequence[int], sources: Sequence[str], positions: Sequence[str]) -> list[int]:
-    """The changes of each source by position, at the places that its changes have in the order."""
-    places: dict[str, list[int]] = {}
-    for place, row in enumerate(order):
+    """Sort the changes of each source by position, within the slots that they have in the order."""
+    slots: dict[str, list[int]] = {}
+    for slot, row in enumerate(order):
         if positions[row]:
-            places.setdefault(sources[row], []).append(place)
+            slots.setdefault(sources[row], []).append(slot)
     found = list(order)
-    for own in places.values():
-        rows = sorted((order[place] for place in own), key=positions.__getitem__)  # stable
-        for place, row in zip(own, rows, strict=True):
-            found[place] = row
+    for own in slots.values():
+        rows = sorted((order[slot] for slot in own), key=positions.__getitem__)  # stable
+        for slot, row in zip(own, rows, strict=True):
+            found[slot] = row
     return found
 
 

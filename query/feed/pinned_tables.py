@@ -157,8 +157,8 @@ class PinnedTables:
             size = self.piece_rows(table, file)
             pieces = await run(self._threads, _pieces, table.scan, table.files[file], number * size, size)
             # In reverse, so that the piece that is needed first is used last and stays.
-            for place, piece in reversed(list(enumerate(pieces, number))):
-                self._pieces.put((key, place), piece)
+            for index, piece in reversed(list(enumerate(pieces, number))):
+                self._pieces.put((key, index), piece)
             return pieces[0]
 
 
