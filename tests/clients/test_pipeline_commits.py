@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.commit import quoted
+from spark_jobs.commit import quoted, short_summary
 from spark_jobs.landing_job import TRIES_MAX, Progress, TaskFailed
 from spark_jobs.messages import BadJob, Job
 from spark_jobs.server_client import LostLease, TableChange, TableChanged
@@ -77,6 +77,10 @@ def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
         metadata = pipeline.rest.load(pipeline.namespace, name)["metadata"]
         said = [snapshot["summary"] for snapshot in metadata["snapshots"]]
         assert [summary.get("calve.batch-id") for summary in said] == ["b-1", "b-2"]
+        # tests/unit/maintenance/test_document_size.py computes the size of a document with such snapshots.
+        for one in metadata["snapshots"]:
+            assert one["manifest-list"].endswith(f"/metadata/snap-{one['snapshot-id']}.avro")
+            assert one["summary"] == short_summary(one["summary"])
     stamps = {row["_commit_timestamp"] for row in table.changes()}
     assert [int(stamp.timestamp() * 1e6) for stamp in stamps] == [STAMP_US]
 
