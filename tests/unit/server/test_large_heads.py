@@ -42,11 +42,12 @@ def test_a_large_head_behind_a_sound_request_is_refused_after_its_answer(server:
         connection.sendall(head("GET", "/echo") + head("GET", "/echo", {"X-A": "a" * 100_000})[:-4])
         try:
             first, second = read_answers(connection, 2)
+            rest = connection.recv(1)
         except ConnectionResetError:  # the server closed it with bytes unread: answers may be lost
             assert server.get("/echo").status == 200
             return
         assert (first.status, second.status) == (200, 400)
-        assert connection.recv(1) == b""
+        assert rest == b""
 
 
 def test_a_head_within_the_limit_and_a_large_body_pass_in_one_piece(server: SmallServer) -> None:
