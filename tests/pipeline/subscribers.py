@@ -23,6 +23,7 @@ Key = tuple[str, Any]  # table and id
 # it receives needs hours for a large commit: it receives a batch of 10,000 changes again each time.
 CRASH_CHANGES_MAX = 40_000
 CUT_BYTES_MAX = 4_000_000
+SILENCE_S = 5.0
 
 
 def small_or_large(rng: random.Random, most: int) -> int:
@@ -114,14 +115,21 @@ class Subscriber:
             self.connections += transport.streams
 
     async def _follow(self, lake: calve.client.AsyncLake, until: Target) -> None:
-        """Until a crash, or the end. What was not kept is lost with the crash."""
+        """Until a crash, a silence, or the end. What was not kept is lost with a crash.
+
+        After a silence the caller looks at the target again, which may be set after the last commit arrived.
+        """
         mine = self.kept.copied()
         begin = mine.token or ("now" if self.is_snapshot else 0)
         batches = lake.subscribe(
             self._pattern, from_=begin, snapshot=self.is_snapshot and mine.token is None, every_commit=True
         )
         left = small_or_large(self._rng, CRASH_CHANGES_MAX)
-        async for batch in batches:
+        while True:
+            try:
+                batch = await asyncio.wait_for(anext(batches), SILENCE_S)
+            except (StopAsyncIteration, TimeoutError):
+                return
             for event in batch.events:
                 mine.apply(event)
                 self.rows_read += event.operation == "read"
