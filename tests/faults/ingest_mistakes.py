@@ -101,7 +101,7 @@ MISTAKES = (
         "ingest.store.tables",
         "    elif position > found[0]:",
         "    else:",
-        CONTRACT,
+        f"{CONTRACT}/test_staging.py",
     ),
     # keys
     Mistake(
@@ -189,7 +189,7 @@ MISTAKES = (
         "ingest.journal.entries",
         '.where(*_of_landed_table, entries.c.id <= sa.bindparam("up_to"))',
         '.where(*_of_landed_table, entries.c.id <= sa.bindparam("up_to") + 1)',
-        f"{CONTRACT}/journal",
+        f"{CONTRACT}/journal/test_reading.py",
     ),
     Mistake(
         "a full journal accepts changes",

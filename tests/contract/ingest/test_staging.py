@@ -81,6 +81,18 @@ def test_a_late_change_gives_the_values_that_newer_ones_left_out(lake: StagingLa
     assert lake.rows("t") == [{"id": 1, "n": 3, "big": "new"}]
 
 
+def test_a_late_change_moves_no_watermark_back(lake: StagingLake) -> None:
+    """So a second late change is recognised as late, too."""
+    shown = []
+    for number in (3, 2, 1):
+        lake.post(native(number, {"id": 1, "n": number}), source="s")
+        lake.land()
+        shown += [row["n"] for row in lake.rows("t")]
+    assert shown == [3, 3, 3]
+    [watermark] = lake.ingest.tables.watermarks(WAREHOUSE)
+    assert int(watermark.position, 16) == 3
+
+
 def test_a_repeat_without_a_position_is_recognised_when_its_identity_was_forgotten(tmp_path: Path) -> None:
     with opened(tmp_path, deduplication_window_ms=0) as lake:
         for event in (native(1, {"id": 1, "x": "old"}), native(2, {"id": 1, "x": "new"})):
