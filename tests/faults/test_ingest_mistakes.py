@@ -20,7 +20,7 @@ NAMES = [one.name for one in MISTAKES]
 
 
 def run(suite: str, mistake: Mistake | None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n0"]
     command += ["-p", "tests.faults.mistaken_import", "-k", "not postgres", suite]
     outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     chosen = {} if mistake is None else {VARIABLE: mistake.name}
