@@ -227,14 +227,14 @@ MISTAKES = (
         "_LAND = (\n    sa.update(landing_tables)\n"
         '    .where(*_of_table, landing_tables.c.landed_id == sa.bindparam("from_id"))',
         "_LAND = (\n    sa.update(landing_tables)\n    .where(*_of_table)",
-        f"{CONTRACT}/test_jobs.py",
+        f"{CONTRACT}/test_staging.py",
     ),
     Mistake(
         "a worker publishes after it has lost its lease",
         "ingest.landing.job_service",
         '        if job.state != "leased" or job.epoch != epoch:',
         '        if job.state != "leased":',
-        f"{CONTRACT}/test_jobs.py",
+        f"{CONTRACT}/test_staging.py",
     ),
     Mistake(
         "a table whose job failed goes with others again",

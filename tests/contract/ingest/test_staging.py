@@ -11,11 +11,14 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
+from catalog.errors import CommitFailed
 from ingest.api.dead_letters import _changes_of, _context, replay
 from ingest.change import Change, Declared
 from ingest.landing import housekeeping
 from ingest.sources.hiding import hide
 from ingest.sources.rules import TableRules
+from ingest.store.jobs import LostLease
+from ingest.store.schema import jobs, landing_tables
 from ingest.store.tables import TableAdvance, land
 from tests.contract.ingest.staging_lake import WAREHOUSE, StagingLake, opened, staged_rows
 from tests.harness.postgres import PostgresServer
@@ -91,6 +94,29 @@ def test_a_late_change_moves_no_watermark_back(lake: StagingLake) -> None:
     assert shown == [3, 3, 3]
     [watermark] = lake.ingest.tables.watermarks(WAREHOUSE)
     assert int(watermark.position, 16) == 3
+
+
+def test_a_batch_does_not_land_on_a_table_that_has_moved_on(lake: StagingLake) -> None:
+    lake.post(native(1, {"id": 1}), source="s")
+    lake.land()
+    lake.post(native(2, {"id": 1}), source="s")
+    job = lake.lease()
+    ahead = sa.update(landing_tables).values(landed_id=landing_tables.c.landed_id + 1)
+    lake.catalog.database.write(lambda connection: connection.execute(ahead))
+    with pytest.raises(CommitFailed, match="has landed beyond"):
+        lake.publish(job)
+
+
+def test_a_worker_without_its_lease_cannot_give_the_job_back(lake: StagingLake) -> None:
+    lake.post(native(1, {"id": 1}), source="s")
+    first = lake.lease()
+    over = sa.update(jobs).values(lease_ends_ms=0)
+    lake.catalog.database.write(lambda connection: connection.execute(over))
+    second = lake.lease()
+    assert (second["id"], second["epoch"]) == (first["id"], first["epoch"] + 1)
+    with pytest.raises(LostLease):
+        lake.ingest.job_service.fail(first["id"], first["epoch"], "too late", retry=False)
+    lake.publish(second)
 
 
 def test_a_repeat_without_a_position_is_recognised_when_its_identity_was_forgotten(tmp_path: Path) -> None:

@@ -39,6 +39,15 @@ def test_inserts_of_free_keys_and_repeats_are_no_clashes(tmp_path: Any) -> None:
     assert clashes(tmp_path, [row(1, "a"), row(2, "a")], swap) == (0, ())
 
 
+def test_a_row_that_was_deleted_softly_is_no_clash(tmp_path: Any) -> None:
+    table = TaskTable(tmp_path, {**COLUMNS, "_is_deleted": "boolean"})
+    gone = Event("insert", {"id": 1, "tenant": "a", "name": "n", "_is_deleted": True})
+    again = Event("insert", {"id": 1, "tenant": "b", "name": "n", "_is_deleted": False})
+    table.land(gone)
+    (result,) = table.land(again, guessed=True)
+    assert result.clashes == 0
+
+
 def test_rows_that_are_read_again_clash_only_within_one_load(tmp_path: Any) -> None:
     assert clashes(tmp_path, [row(1, "a")], [row(1, "b", "read")]) == (0, ())
     assert clashes(tmp_path, [row(1, "a", "read")], [row(1, "b", "read")], first_load=True)[0] == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs import key_files
@@ -29,6 +29,7 @@ def _columns(rows: Pairs) -> list[pa.Array]:
 
 @settings(deadline=None)  # other processes on the machine count too
 @given(PAIRS, PAIRS)
+@example(there=[("a", b"bc")], wanted=[("ab", b"c")])
 def test_composite_keys_are_found_exactly(
     there: list[tuple[str, bytes]], wanted: list[tuple[str, bytes]]
 ) -> None:
