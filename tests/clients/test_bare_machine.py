@@ -97,7 +97,7 @@ def test_a_clone_on_a_bare_machine_lands_changes(machine: BareMachine, tmp_path:
     printed = log.read_text()
     assert demo.returncode == 0, f"{demo.stdout}{demo.stderr}{printed}"
     assert re.search(r"^([\d,]+) changes acknowledged and \1 visible", demo.stdout, re.MULTILINE), demo.stdout
-    assert re.search(r"^demo\.orders: [\d,]+ rows, from", demo.stdout, re.MULTILINE), demo.stdout
+    assert re.search(r"^shop\.orders: [\d,]+ rows, from", demo.stdout, re.MULTILINE), demo.stdout
     for part in (
         "set-up: installing",
         "fetching iceberg-spark-runtime",
