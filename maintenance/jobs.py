@@ -130,10 +130,10 @@ class MaintenanceJobs:
         """The time before which the changes of this table are archived; None if it has no archive."""
         policy = policy or self._policies.of_table(warehouse, identifier)
         until_ms = archive.before_ms(policy, self._catalog.now_ms())
-        name: TableName = (*identifier.namespace.levels, identifier.name)
         if until_ms is None or not identifier.name.endswith(CHANGES_SUFFIX):
             return None
-        return until_ms if self._tables.one(warehouse, lane_of(name)).number is not None else None
+        landed = self._tables.one(warehouse, lane_of(identifier.parts))
+        return until_ms if landed.number is not None else None
 
     def complete(self, job: Job, epoch: int, facts: dict[str, Any]) -> None:
         """End a job and record what it did. CommitFailed if this epoch no longer holds it."""

@@ -118,16 +118,19 @@ _STAGED = (
 )
 _ONE = sa.select(*_columns).where(letters.c.id == sa.bindparam("id"))
 _journal_order = sa.tuple_(letters.c.journal_id, letters.c.ordinal, letters.c.id)
-# An empty text for table or state means any.
+# Parameters say whether any table and any state match. A staged letter is not published yet.
+_wanted = (
+    letters.c.warehouse == sa.bindparam("w"),
+    sa.or_(sa.bindparam("any_table", type_=sa.Integer) == 1, letters.c.table_key == sa.bindparam("t")),
+    sa.or_(
+        sa.and_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state != "staged"),
+        letters.c.state == sa.bindparam("s"),
+    ),
+)
 _ALL = (
     sa.select(*_columns)
     .where(
-        letters.c.warehouse == sa.bindparam("w"),
-        sa.or_(sa.bindparam("any_table", type_=sa.Integer) == 1, letters.c.table_key == sa.bindparam("t")),
-        sa.or_(
-            sa.and_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state != "staged"),
-            letters.c.state == sa.bindparam("s"),
-        ),
+        *_wanted,
         _journal_order
         > sa.tuple_(
             sa.bindparam("after_id", type_=sa.BigInteger),
@@ -154,14 +157,7 @@ _REASONS = (
         sa.func.max(letters.c.received_ms),
         sa.func.coalesce(sa.func.max(sa.case((_waits, letters.c.id))), sa.func.max(letters.c.id)),
     )
-    .where(
-        letters.c.warehouse == sa.bindparam("w"),
-        sa.or_(sa.bindparam("any_table", type_=sa.Integer) == 1, letters.c.table_key == sa.bindparam("t")),
-        sa.or_(
-            sa.and_(sa.bindparam("any_state", type_=sa.Integer) == 1, letters.c.state != "staged"),
-            letters.c.state == sa.bindparam("s"),
-        ),
-    )
+    .where(*_wanted)
     .group_by(*_same)
 )
 _FIX = (

@@ -108,7 +108,7 @@ class SnapshotRows:
         return self._followed.at(warehouse.name, wanted, cursor.number)
 
     async def _pin(self, warehouse: Warehouse, number: int) -> None:
-        """Keep the number for its readers, so that one who is disconnected can return."""
+        """Pin the number, so that a subscriber can continue to read it after a disconnect."""
         key = (warehouse.name, warehouse.created_ms, number)
         pinned_s = self._pins.get(key)
         if pinned_s is not None and time.monotonic() - pinned_s < RENEW_S:

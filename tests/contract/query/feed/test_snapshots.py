@@ -79,7 +79,7 @@ def snapshot(cursor: Cursor) -> Cursor:
 
 @pytest.fixture
 def own(stack: Stack) -> FeedLake:
-    """A warehouse of its own: nobody else commits to it, and its moments may be forgotten."""
+    """A warehouse for this test alone: no other test commits to it, and the test may expire its moments."""
     name = f"w{uuid.uuid4().hex[:8]}"
     httpx.post(f"{stack.url}/lake/v1/warehouses", json={"name": name}, timeout=60).raise_for_status()
     lake = FeedLake.on(stack, name)
