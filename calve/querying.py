@@ -184,7 +184,7 @@ def open_hot_rows(ingest: Ingest) -> Callable[[], HotRows]:
 def _fold(staged: pa.Table, description: dict[str, Any], bases: Bases) -> FoldedRows:
     """Fold rows as a worker does."""
     from query.tables.hot_rows import FoldedRows
-    from spark_jobs.fold import DELETE, fold
+    from spark_jobs.landing.fold import DELETE, fold
     from spark_jobs.messages import TableJob
 
     job = TableJob.model_validate({**description, "changes": None})

@@ -3,10 +3,11 @@
 A changes table is archived up to a day, all of whose changes are older than the policy says. The commit
 timestamp of a change is the time of its publish, so no later batch adds changes before that day.
 
-The worker finds the files (spark_jobs/archive.py). A file is archived if it is in the folder of the archive.
-That is `archive` in the location of the table. If the policy has an `archive-location`, it is a folder below
-it, which the table names in its property `calve.archive.path`. So the rules for path properties hold for it:
-no other table can have it, and a purge, the deletion of expired files and the removal of orphans know it.
+The worker finds the files (spark_jobs/maintenance/archive.py). A file is archived if it is in the folder of
+the archive. That is `archive` in the location of the table. If the policy has an `archive-location`, it is
+a folder below it, which the table names in its property `calve.archive.path`. So the rules for path
+properties hold for it: no other table can have it, and a purge, the deletion of expired files and the removal
+of orphans know it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def main() -> None:
 
     from pyspark import daemon, worker  # noqa: F401 - every task needs it
 
-    from spark_jobs import merge, task  # noqa: F401
+    from spark_jobs.landing import task  # noqa: F401
 
     gc.collect()
     gc.freeze()

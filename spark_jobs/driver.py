@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from spark_jobs import task
-from spark_jobs.commit import committer_of
-from spark_jobs.data_files import file_io
+from spark_jobs.landing import task
 from spark_jobs.messages import KeyFileSettings, TableJob, WorkItem
 from spark_jobs.session import spark_session
-from spark_jobs.table_state import TableStates
+from spark_jobs.tables.commit import committer_of
+from spark_jobs.tables.data_files import file_io
+from spark_jobs.tables.table_state import TableStates
 
 LOG_SETTINGS = Path(__file__).resolve().with_name("log4j2.properties")
 JAVA_OPTIONS = (

@@ -20,13 +20,16 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs import convert, maintenance, verify
 from spark_jobs.driver import has_ended, is_alive
-from spark_jobs.landing_job import LandingJob, Progress
+from spark_jobs.landing.landing_job import LandingJob
+from spark_jobs.maintenance import steps as maintenance
 from spark_jobs.messages import BadJob, Job, KeyFileSettings, OneTableJob, job_from, parsed
+from spark_jobs.progress import Progress
+from spark_jobs.rewrite import convert
 from spark_jobs.server_client import TRANSACTION_TTL_S, LostLease, Server, ServerError
 from spark_jobs.slot_session import SlotSession, Stores
-from spark_jobs.table_state import TableStates
+from spark_jobs.tables.table_state import TableStates
+from spark_jobs.verification import verify
 
 LEASE_WAIT_S = 5.0
 STOP_S = 20.0

@@ -14,10 +14,10 @@ from typing import Any
 from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
-from spark_jobs.commit import Committer, committer_of
-from spark_jobs.data_files import file_io
 from spark_jobs.server_client import Server
 from spark_jobs.session import S3Options, attach
+from spark_jobs.tables.commit import Committer, committer_of
+from spark_jobs.tables.data_files import file_io
 
 # Settings that affect the rows of a batch, in every session of a slot.
 SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}

@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
 from bench.rivals.calve import calve
-from spark_jobs import maintenance
-from spark_jobs.commit import quoted
 from spark_jobs.driver import started
+from spark_jobs.maintenance import steps as maintenance
 from spark_jobs.messages import parsed
 from spark_jobs.server_client import Server
 from spark_jobs.slot_session import SlotSession, Stores
+from spark_jobs.tables.commit import quoted
 
 EVERY = 12
 POLICY = {"small-files-min": 12, "delete-files-max": 32, "delete-ratio": 0.2, "target-bytes": 128 * 2**20}

@@ -1,7 +1,7 @@
 """The columns that are compared, and how each dialect writes the text of a value. Pure.
 
-The text of a value is the same in every dialect, and in the worker (spark_jobs/checksums.py). The table in
-docs/verification.md says what it is.
+The text of a value is the same in every dialect, and in the worker (spark_jobs/verification/checksums.py).
+The table in docs/verification.md says what it is.
 """
 
 from __future__ import annotations

@@ -25,11 +25,12 @@ from pyspark.sql import SparkSession
 
 from catalog.metadata.commit import apply
 from catalog.metadata.tables import creation_updates
-from spark_jobs.landing_job import LandingJob, Outcome, Progress
+from spark_jobs.landing.landing_job import LandingJob, Outcome
 from spark_jobs.messages import CHANGE_COLUMNS, Job, KeyFileSettings, job_from
+from spark_jobs.progress import Progress
 from spark_jobs.server_client import Server, ServerError, TableChange, TableChanged
 from spark_jobs.slot_session import SlotSession, Stores
-from spark_jobs.table_state import TableStates
+from spark_jobs.tables.table_state import TableStates
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import Event, Row
 from tests.clients.pipeline_staged import CHANGE_TYPES, NAMES, STAMP_US, staged_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_jobs.late_values import CORRECTION
+from spark_jobs.landing.late_values import CORRECTION
 from tests.clients.pipeline_events import Event, Row
 
 Key = tuple[Any, ...]

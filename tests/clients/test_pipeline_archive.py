@@ -10,10 +10,10 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs import maintenance
-from spark_jobs.commit import quoted
+from spark_jobs.maintenance import steps as maintenance
 from spark_jobs.messages import parsed
 from spark_jobs.server_client import Server, TableChanged
+from spark_jobs.tables.commit import quoted
 from tests.clients import pyiceberg_client
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import insert, update

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.commit import quoted, short_summary
-from spark_jobs.landing_job import TRIES_MAX, Progress, TaskFailed
+from spark_jobs.landing.landing_job import TRIES_MAX, TaskFailed
 from spark_jobs.messages import BadJob, Job
+from spark_jobs.progress import Progress
 from spark_jobs.server_client import LostLease, TableChange, TableChanged
 from spark_jobs.session import attach
+from spark_jobs.tables.commit import quoted, short_summary
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import delete, insert, update
 from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import planning
+from spark_jobs.landing import planning
 from spark_jobs.messages import KeyFileSettings, TableState
-from spark_jobs.table_state import NotServed, TableStates
+from spark_jobs.tables.table_state import NotServed, TableStates
 from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots
 from tests.clients.pipeline_lake import PipelineLake
 from tests.clients.pipeline_random_tables import RandomTable

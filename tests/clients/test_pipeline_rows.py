@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.messages import KeyFileSettings, TableState
-from spark_jobs.table_state import NotServed, TableStates
+from spark_jobs.tables.table_state import NotServed, TableStates
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import delete, insert, moved, truncate, update
 from tests.clients.pipeline_fixtures import Checked, pipeline, pipeline_slots

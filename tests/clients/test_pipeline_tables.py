@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs import maintenance, planning
+from spark_jobs.landing import planning
+from spark_jobs.maintenance import steps as maintenance
 from spark_jobs.messages import BadJob, parsed
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import Event, delete, insert, moved, update

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import planning
+from spark_jobs.landing import planning
 from spark_jobs.session import attach
 from tests.clients.duckdb_client import DuckLake
 from tests.clients.pipeline_events import delete, insert, truncate, update

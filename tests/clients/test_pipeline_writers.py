@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from spark_jobs import landing_job, planning, task
+from spark_jobs.landing import landing_job, planning, task
 from spark_jobs.messages import ItemResult, WorkItem
 from tests.clients import pyiceberg_client
 from tests.clients.pipeline_events import delete, insert, update

@@ -36,8 +36,8 @@ from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
 from ingest.staging.context import StagingContext
 from ingest.staging.process import stage
-from spark_jobs.fold import BASE, DELETE, Bases, LateTruncate, Past, fold, texts
-from spark_jobs.late import past_from
+from spark_jobs.landing.fold import BASE, DELETE, Bases, LateTruncate, Past, fold, texts
+from spark_jobs.landing.late import past_from
 from spark_jobs.messages import LeasedTable, TableJob, job_from
 from tests.harness.rest import append_body
 

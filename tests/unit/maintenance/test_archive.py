@@ -18,7 +18,7 @@ from maintenance import archive
 from maintenance.health import Health, due
 from maintenance.policies import TablePolicy
 from maintenance.store import TableRecord
-from spark_jobs.archive import DAY_US, FILE_COST_BYTES, Archive, OldFile, next_files, old_file
+from spark_jobs.maintenance.archive import DAY_US, FILE_COST_BYTES, Archive, OldFile, next_files, old_file
 
 DAY_MS = archive.DAY_MS
 MIB = 2**20

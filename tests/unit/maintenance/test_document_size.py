@@ -9,7 +9,7 @@ import orjson
 from catalog.metadata.commit import apply
 from maintenance.expiry import Version, expiry, needed_at_kept_moments
 from maintenance.kept_moments import DEFAULT, KeptMomentsPolicy, kept
-from spark_jobs.commit import short_summary
+from spark_jobs.tables.commit import short_summary
 from tests.harness.documents import table
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maintenance.jobs import STEP_BYTES_MAX, STEP_BYTES_MIN, STEP_MS, StepSize
-from spark_jobs.archive import FILE_COST_BYTES
-from spark_jobs.maintenance import Policy, rewrite_options, size_bound
+from spark_jobs.maintenance.archive import FILE_COST_BYTES
+from spark_jobs.maintenance.steps import Policy, rewrite_options, size_bound
 
 MIB = 2**20
 POLICY = Policy.model_validate(

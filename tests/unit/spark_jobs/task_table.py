@@ -18,8 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from spark_jobs import task
-from spark_jobs.data_files import file_io, read_rows
+from spark_jobs.landing import task
 from spark_jobs.messages import (
     ItemResult,
     KeyFileSettings,
@@ -29,6 +28,7 @@ from spark_jobs.messages import (
     TableState,
     WorkItem,
 )
+from spark_jobs.tables.data_files import file_io, read_rows
 from tests.clients.pipeline_events import Event, Row
 from tests.clients.pipeline_model import Model
 from tests.clients.pipeline_staged import CHANGE_TYPES, NAMES, STAMP_US, staged_rows

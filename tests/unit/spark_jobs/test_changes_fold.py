@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.changes_fold import Change, fold
-from spark_jobs.fold import Folded
+from spark_jobs.landing.fold import Folded
+from spark_jobs.verification.changes_fold import Change, fold
 from tests.clients.pipeline_model import Model
 from tests.clients.pipeline_random import RandomChanges
 from tests.unit.spark_jobs.test_fold import (

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.fold import BASE, DELETE, Folded, Past, fold
-from spark_jobs.late_values import CORRECTION
+from spark_jobs.landing.fold import BASE, DELETE, Folded, Past, fold
+from spark_jobs.landing.late_values import CORRECTION
 from spark_jobs.messages import BadJob, TableJob
 from tests.clients.pipeline_events import Event, Row, at, delete, insert, truncate, update
 from tests.clients.pipeline_model import Model

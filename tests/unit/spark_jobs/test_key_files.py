@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs import key_files
-from spark_jobs.key_files import KeyFiles, encode, sorted_keys
 from spark_jobs.messages import KeyFileSettings
+from spark_jobs.tables import key_files
+from spark_jobs.tables.key_files import KeyFiles, encode, sorted_keys
 
 Pairs = list[tuple[str, bytes]]
 PAIRS = st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=4)), min_size=1, max_size=40)

@@ -12,9 +12,10 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from spark_jobs import lease_loop
-from spark_jobs.landing_job import LandingJob, Outcome, Progress
+from spark_jobs.landing.landing_job import LandingJob, Outcome
 from spark_jobs.lease_loop import SPARK_DIED, Worker
 from spark_jobs.messages import BadJob, Job
+from spark_jobs.progress import Progress
 from spark_jobs.server_client import LostLease, Server
 from spark_jobs.slot_session import Stores
 from tests.unit.spark_jobs.stub_server import Asked, StubServer, refused, stub_server

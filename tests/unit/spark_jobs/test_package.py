@@ -33,4 +33,4 @@ def test_every_module_can_be_imported_from_the_archive(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert int(ended.stdout) == len(list(package.glob("*.py")))
+    assert int(ended.stdout) == len(list(package.rglob("*.py")))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import rebuild
-from spark_jobs.fold import BASE, fold
-from spark_jobs.late import past_from
+from spark_jobs.landing.fold import BASE, fold
+from spark_jobs.landing.late import past_from
 from spark_jobs.messages import STAGED, BadJob, KeyFileSettings, TableJob, TableState, WorkItem
-from spark_jobs.replay import ROW_NUMBER, keyed, missing_key_reason, replayed
+from spark_jobs.rewrite import rebuild
+from spark_jobs.rewrite.replay import ROW_NUMBER, keyed, missing_key_reason, replayed
 from tests.clients.pipeline_events import Event, at, delete, insert, moved, truncate, update
 from tests.clients.pipeline_model import Model
 from tests.clients.pipeline_random import COLUMNS, RandomChanges

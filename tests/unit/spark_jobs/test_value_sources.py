@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_jobs.value_sources import Key, Sources, sources
+from spark_jobs.landing.value_sources import Key, Sources, sources
 
 Step = tuple[str, str, tuple[str, ...], str | None]  # operation, key, absent columns, root
 

@@ -22,11 +22,11 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IntegerType, LongType, StringType
 
-from spark_jobs.data_files import Writer, field_of, is_marked, key_mark, read_rows, without_extension
-from spark_jobs.fold import BASE
-from spark_jobs.key_files import KeyFiles, Keys, encode
+from spark_jobs.landing.fold import BASE
 from spark_jobs.messages import FoundPositions, LiveDeletes, LiveFile, TableState
-from spark_jobs.vectors import by_file, described_again, read_vector, write_vectors
+from spark_jobs.tables.data_files import Writer, field_of, is_marked, key_mark, read_rows, without_extension
+from spark_jobs.tables.key_files import KeyFiles, Keys, encode
+from spark_jobs.tables.vectors import by_file, described_again, read_vector, write_vectors
 
 DELETES_KEPT = 1000  # files of position deletes and vectors, in each process
 _DELETES: OrderedDict[str, pa.Table] = OrderedDict()

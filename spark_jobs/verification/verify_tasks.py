@@ -19,8 +19,9 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from spark_jobs.changes_fold import DELETE, TRUNCATE, Change, fold
-from spark_jobs.checksums import (
+from spark_jobs.tables.data_files import file_io
+from spark_jobs.verification.changes_fold import DELETE, TRUNCATE, Change, fold
+from spark_jobs.verification.checksums import (
     BUCKET_DIGITS,
     Checksum,
     Checksums,
@@ -31,7 +32,6 @@ from spark_jobs.checksums import (
     row_hashes,
     texts,
 )
-from spark_jobs.data_files import file_io
 
 CHANGE_FIELDS = ("operation", "source", "position", "transaction", "commit-timestamp")
 ORDER = "order"  # in its batch; older changes tables do not have it

@@ -19,11 +19,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import DataScan
 from pyiceberg.table.metadata import TableMetadata
 
-from spark_jobs.data_files import without_extension
-from spark_jobs.fold import LateTruncate, Past, keys_of, texts
-from spark_jobs.key_files import encode
-from spark_jobs.late_values import CORRECTION
+from spark_jobs.landing.fold import LateTruncate, Past, keys_of, texts
+from spark_jobs.landing.late_values import CORRECTION
 from spark_jobs.messages import STAGED, TableJob
+from spark_jobs.tables.data_files import without_extension
+from spark_jobs.tables.key_files import encode
 
 
 class Changes:

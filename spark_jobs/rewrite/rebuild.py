@@ -25,11 +25,11 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark import SparkContext, TaskContext
 
-from spark_jobs.data_files import Writer, field_of, file_io, key_mark, read_rows, without_extension
-from spark_jobs.key_files import KeyFiles, encode
 from spark_jobs.messages import CHANGE_COLUMNS, STAGED, BadJob, ItemResult, TableJob, WorkItem
-from spark_jobs.replay import ROW_NUMBER, keyed, missing_key_reason, replayed
-from spark_jobs.table_state import NotServed, TableStates, check_key
+from spark_jobs.rewrite.replay import ROW_NUMBER, keyed, missing_key_reason, replayed
+from spark_jobs.tables.data_files import Writer, field_of, file_io, key_mark, read_rows, without_extension
+from spark_jobs.tables.key_files import KeyFiles, encode
+from spark_jobs.tables.table_state import NotServed, TableStates, check_key
 
 KIND = "rebuild"
 BUCKET_ROWS = 500_000  # changes that one task folds

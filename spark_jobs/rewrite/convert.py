@@ -19,12 +19,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, functions
 
-from spark_jobs.casts import cast, fits
-from spark_jobs.commit import BATCH_ID, quoted
-from spark_jobs.landing_job import Progress
 from spark_jobs.messages import OneTableJob
+from spark_jobs.progress import Progress
+from spark_jobs.rewrite.casts import cast, fits
 from spark_jobs.server_client import Server, ServerError
 from spark_jobs.slot_session import SlotSession
+from spark_jobs.tables.commit import BATCH_ID, quoted
 
 KIND = "convert"
 TRIED_TYPES = "calve.tried-types"

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DateType, LongType, StructField, StructType
 
-from spark_jobs.commit import quoted
-from spark_jobs.data_files import file_io
-from spark_jobs.fold import BASE, DELETE, Folded, fold
-from spark_jobs.key_files import encode, sorted_keys
-from spark_jobs.late import Changes
+from spark_jobs.landing.fold import BASE, DELETE, Folded, fold
+from spark_jobs.landing.late import Changes
+from spark_jobs.landing.task import staged_share
 from spark_jobs.messages import WorkItem
-from spark_jobs.task import staged_share
+from spark_jobs.tables.commit import quoted
+from spark_jobs.tables.data_files import file_io
+from spark_jobs.tables.key_files import encode, sorted_keys
 
 # Python's calendar is shorter than Spark's, and its times depend on the machine's time zone, so they are
 # passed as numbers.

@@ -22,9 +22,9 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from spark_jobs import rebuild, task
-from spark_jobs.commit import BATCH_ID, Prepared, quoted
-from spark_jobs.merge import merge
+from spark_jobs.landing import task
+from spark_jobs.landing.merge import merge
+from spark_jobs.landing.planning import Planner, TablePlan
 from spark_jobs.messages import (
     BadJob,
     ItemResult,
@@ -34,48 +34,18 @@ from spark_jobs.messages import (
     TableJob,
     WorkItem,
 )
-from spark_jobs.planning import Planner, TablePlan
+from spark_jobs.progress import Progress
+from spark_jobs.rewrite import rebuild
 from spark_jobs.server_client import LostLease, Server, ServerError, TableChange, TableChanged
 from spark_jobs.slot_session import SlotSession
-from spark_jobs.table_state import TableStates
+from spark_jobs.tables.commit import BATCH_ID, Prepared, quoted
+from spark_jobs.tables.table_state import TableStates
 
 TRIES_MAX = 5
 
 
 class TaskFailed(Exception):
     """A Spark task failed; the message is the error of the task."""
-
-
-class Progress:
-    """The progress of a job. The job sets it, and the heartbeat reads it and records a lost lease."""
-
-    def __init__(self) -> None:
-        self._facts: dict[str, Any] = {"stage": "leased"}
-        self._lost: str | None = None
-        self._watched: dict[str, Callable[[], int]] = {}
-        self._lock = threading.Lock()
-        self.transaction: str | None = None  # the open transaction of a MERGE
-
-    def set(self, **facts: Any) -> None:
-        with self._lock:
-            self._facts |= facts
-
-    def watch(self, name: str, read: Callable[[], int]) -> None:
-        """Report a number that increases while tasks run."""
-        with self._lock:
-            self._watched[name] = read
-
-    def facts(self) -> dict[str, Any]:
-        with self._lock:
-            return self._facts | {name: read() for name, read in self._watched.items()}
-
-    def lose(self, reason: str) -> None:
-        self._lost = reason
-
-    def check(self) -> None:
-        """Raise LostLease if a heartbeat was refused."""
-        if self._lost is not None:
-            raise LostLease(self._lost)
 
 
 @dataclass(slots=True)

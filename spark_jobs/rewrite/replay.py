@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from spark_jobs.key_files import encode
 from spark_jobs.messages import STAGED, BadJob, TableJob
+from spark_jobs.tables.key_files import encode
 
 ROW_NUMBER = f"{STAGED}place"  # of a row in the changes table: its order if the batch recorded none
 MOVED = f"{STAGED}moved"  # an update that moved the row from another key

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from spark_jobs.landing.value_sources import Key
 from spark_jobs.messages import STAGED, TableJob
-from spark_jobs.value_sources import Key
 
 CORRECTION = "~late"  # how the event id of a correction ends: that of the late change, and this
 

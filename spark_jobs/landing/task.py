@@ -23,8 +23,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark import TaskContext
 
-from spark_jobs import late
-from spark_jobs.data_files import (
+from spark_jobs.landing import late
+from spark_jobs.landing.fold import DELETE, Folded, MirrorRows, fold
+from spark_jobs.landing.old_rows import Hit, OldRows, merged_vectors
+from spark_jobs.messages import STAGED, BadJob, FoundPositions, ItemResult, TableState, WorkItem
+from spark_jobs.tables.data_files import (
     Writer,
     cast_column,
     field_of,
@@ -32,11 +35,8 @@ from spark_jobs.data_files import (
     key_mark,
     without_extension,
 )
-from spark_jobs.fold import DELETE, Folded, MirrorRows, fold
-from spark_jobs.key_files import KeyFiles, encode
-from spark_jobs.messages import STAGED, BadJob, FoundPositions, ItemResult, TableState, WorkItem
-from spark_jobs.old_rows import Hit, OldRows, merged_vectors
-from spark_jobs.vectors import by_file
+from spark_jobs.tables.key_files import KeyFiles, encode
+from spark_jobs.tables.vectors import by_file
 
 
 def load(number: int) -> int:

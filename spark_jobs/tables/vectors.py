@@ -16,8 +16,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.deletion_vector import DeletionVector
 from pyroaring import BitMap
 
-from spark_jobs.data_files import POS_ID, Writer
 from spark_jobs.messages import LiveDeletes, LiveFile
+from spark_jobs.tables.data_files import POS_ID, Writer
 
 MAGIC = b"PFA1"
 VECTOR_MAGIC = bytes((0xD1, 0xD3, 0x39, 0x64))

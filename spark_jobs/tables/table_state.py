@@ -29,8 +29,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
-from spark_jobs.data_files import FILE_PATH_ID, field_of, partition_json
 from spark_jobs.messages import LiveDeletes, LiveFile, TableJob, TableState
+from spark_jobs.tables.data_files import FILE_PATH_ID, field_of, partition_json
 
 MANIFESTS_KEPT = 2000
 _INDEX_OF = {found.name: index for index, found in enumerate(DATA_FILE_TYPE[3].fields)}

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from spark_jobs.clashes import Clashes, clashes
-from spark_jobs.late_values import LeftOut, corrected, still_counting
+from spark_jobs.landing.clashes import Clashes, clashes
+from spark_jobs.landing.late_values import LeftOut, corrected, still_counting
+from spark_jobs.landing.value_sources import Key, Transaction, sources
 from spark_jobs.messages import STAGED, BadJob, TableJob
-from spark_jobs.value_sources import Key, Transaction, sources
 
 DELETE = f"{STAGED}delete"  # of a folded row: delete the key from the mirror
 BASE = f"{STAGED}base"  # the number of a row of the mirror that missing values come from

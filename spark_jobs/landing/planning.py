@@ -8,7 +8,7 @@ from typing import Any
 from pyiceberg.io import FileIO
 
 from spark_jobs.messages import TableJob, TableState, WorkItem
-from spark_jobs.table_state import NotServed, TableStates
+from spark_jobs.tables.table_state import NotServed, TableStates
 
 TASK_ROWS = 50_000  # a larger batch is shared by several tasks, as long as there are cores
 TASK_ROWS_MAX = 250_000  # for any number of cores

@@ -24,11 +24,11 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import NestedField
 from pyspark.sql import functions
 
-from spark_jobs.commit import Prepared, quoted
-from spark_jobs.data_files import field_of
 from spark_jobs.messages import OneTableJob
 from spark_jobs.server_client import Server, TableChanged
 from spark_jobs.slot_session import SlotSession
+from spark_jobs.tables.commit import Prepared, quoted
+from spark_jobs.tables.data_files import field_of
 
 ARCHIVE = "archive"
 DAY_US = 86_400_000_000

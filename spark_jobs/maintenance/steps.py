@@ -23,12 +23,20 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import ARCHIVE, FILE_COST_BYTES, Archive, ArchiveStep, OldFile, next_files, old_file
-from spark_jobs.commit import quoted
+from spark_jobs.maintenance.archive import (
+    ARCHIVE,
+    FILE_COST_BYTES,
+    Archive,
+    ArchiveStep,
+    OldFile,
+    next_files,
+    old_file,
+)
 from spark_jobs.messages import OneTableJob
 from spark_jobs.server_client import Server
 from spark_jobs.session import attach
 from spark_jobs.slot_session import STORE_PATIENCE, SlotSession
+from spark_jobs.tables.commit import quoted
 
 KIND = "maintain"
 COMPACT = "compact"

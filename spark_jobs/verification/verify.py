@@ -17,13 +17,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame
 
-from spark_jobs import verify_tasks
-from spark_jobs.changes_fold import Change
-from spark_jobs.checksums import Checksum, Checksums, differing
 from spark_jobs.messages import BadJob, OneTableJob
 from spark_jobs.server_client import Server
 from spark_jobs.slot_session import SlotSession
-from spark_jobs.verify_tasks import CHANGE_FIELDS, DIFFERENCE_SCHEMA, ORDER, ROW_SCHEMA, SUM_SCHEMA, Side
+from spark_jobs.verification import verify_tasks
+from spark_jobs.verification.changes_fold import Change
+from spark_jobs.verification.checksums import Checksum, Checksums, differing
+from spark_jobs.verification.verify_tasks import (
+    CHANGE_FIELDS,
+    DIFFERENCE_SCHEMA,
+    ORDER,
+    ROW_SCHEMA,
+    SUM_SCHEMA,
+    Side,
+)
 
 KIND = "verify"
 DIFFERENCES_MAX = 1000  # rows that are listed; all are counted

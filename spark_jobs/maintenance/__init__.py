@@ -1,0 +1,1 @@
+"""Steps that keep a table healthy: compaction, manifests, the archive of old changes."""

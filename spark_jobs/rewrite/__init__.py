@@ -1,0 +1,1 @@
+"""Write a mirror anew: from its changes table, or with other column types."""

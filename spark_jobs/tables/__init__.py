@@ -1,0 +1,1 @@
+"""The files and commits of Iceberg tables, as tasks and the driver read and write them."""

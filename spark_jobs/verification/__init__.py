@@ -1,0 +1,1 @@
+"""Compare a mirror with the fold of its changes."""
