@@ -1,4 +1,4 @@
-"""Check during staging whether a mirror must be rebuilt before anything lands in it."""
+"""Request rebuilds during staging: of mirrors in which nothing may land before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import Conflict
-from ingest.change import Change, TableName
+from ingest.change import Change
 from ingest.evidence import of_changes
 from ingest.identity import Key
 from ingest.staging.context import StagingContext
@@ -28,21 +28,10 @@ def rebuilt_instead(context: StagingContext, warehouse: str, state: TableState, 
     return f"{reason}: it is rebuilt from its changes table"
 
 
-def has_another_key(state: TableState, found: TablePlan, known: Key) -> bool:
-    """Return whether the key has changed. `known`: the key by which rows were landed, with the current names
-    of its columns.
-    """
-    if found.mirror is None or state.mirror is None or not found.key or not known.columns:
-        return False
-    return set(found.key) != set(known.columns)
-
-
-def rebuild_by_key(
-    context: StagingContext, warehouse: str, table: TableName, state: TableState, found: TablePlan
-) -> Conflict:
-    """Request a rebuild and raise: a mirror with rows of another key is rebuilt before more rows land."""
+def rebuild_by_key(context: StagingContext, warehouse: str, state: TableState, found: TablePlan) -> Conflict:
+    """Request a rebuild of a mirror with rows of another key, and return the error until it is done."""
     keys, key = orjson.loads(state.landed.keys or "[]"), Key(found.key, found.key_reason)
-    Mirrors(context.catalog.database).rekey(warehouse, table, keys, key)
+    Mirrors(context.catalog.database).rekey(warehouse, found.table, keys, key)
     return Conflict(f"the key of the mirror is ({', '.join(found.key)}) now: it is rebuilt first")
 
 

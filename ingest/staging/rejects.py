@@ -56,15 +56,6 @@ def rejected(item: ArrivedChange, code: str, reason: str) -> RejectedChange:
     )
 
 
-def not_appendable(changes: Sequence[Change]) -> dict[int, str]:
-    reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
-    return {
-        row: f"{change.operation}: {reason}"
-        for row, change in enumerate(changes)
-        if change.operation not in ("insert", "read")
-    }
-
-
 def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
     """Return the rows of `<table>__rejects`."""
     columns: dict[str, list[Any]] = {

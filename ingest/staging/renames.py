@@ -27,8 +27,6 @@ def without_renames(ordered: list[ArrivedChange]) -> tuple[list[ArrivedChange], 
     """Return the changes of rows, with the column names after all renames, and the renames."""
     kept: list[ArrivedChange] = []
     renames: Renames = []
-    if not any(item.change.operation == "rename" for item in ordered):
-        return ordered, renames
     for item in ordered:
         if item.change.operation != "rename":
             kept.append(item)

@@ -43,16 +43,15 @@ from ingest.staging.context import (
     StagingContext,
 )
 from ingest.staging.generation import in_generation, is_marker
-from ingest.staging.rebuilds import evidence_of, has_another_key, rebuild_by_key, rebuilt_instead
+from ingest.staging.rebuilds import evidence_of, rebuild_by_key, rebuilt_instead
 from ingest.staging.rejects import (
     RejectedChange,
     blocked_changes,
     dead_letters,
-    not_appendable,
     rejected,
     rejects_table,
 )
-from ingest.staging.renames import plan_renamed, renamed_key, without_renames
+from ingest.staging.renames import Renames, plan_renamed, renamed_key, without_renames
 from ingest.staging.targets import (
     REJECTS_SCHEMA,
     TABLE_PROPERTIES,
@@ -97,7 +96,9 @@ class TableStaging:
         self._from_id = span[0]
         key = table
         table = table or UNROUTED  # rejects that name no table
-        ordered, renames = without_renames(self._ordered(arrived))
+        ordered, renames = self._ordered(arrived), Renames()
+        if any(item.change.operation == "rename" for item in ordered):
+            ordered, renames = without_renames(ordered)
         is_known = self._state.mirror is not None or self._state.changes is not None
         described: dict[str, Any] = {"namespace": list(table[:-1]), "name": table[-1]}
         described |= {"files": [], "requests": []}
@@ -105,17 +106,15 @@ class TableStaging:
         if ordered or (renames and is_known):
             self._require_unchanged()
             changes = [item.change for item in ordered]
-            known = renamed_key(Key(self._state.landed.known_key, self._state.landed.key_reason), renames)
+            known = Key(self._state.landed.known_key, self._state.landed.key_reason)
             tables = self._state.mirror, self._state.changes
             of_source = partial(self._type_changes, changes)
             if renames:
+                known = renamed_key(known, renames)
                 found = plan_renamed(table, self._settings, tables, changes, renames, known, of_source)
             else:
                 found = plan_table(table, self._settings, *tables, changes, known, of_source)
-            if has_another_key(self._state, found, known):
-                if self._prestaging:
-                    raise CannotPrestage
-                raise rebuild_by_key(self._context, self._range.warehouse, table, self._state, found)
+            self._require_key(found, known)
             notice = found.notice
             self._require_types(found)
             if found.key:
@@ -164,6 +163,15 @@ class TableStaging:
             raise CannotPrestage
         raise Conflict(rebuilt_instead(self._context, self._range.warehouse, self._state, reason))
 
+    def _require_key(self, found: TablePlan, known: Key) -> None:
+        """Raise Conflict if the mirror has rows of another key. `known` is the key by which they landed."""
+        has_both = bool(found.mirror and self._state.mirror and found.key and known.columns)
+        if not has_both or set(found.key) == set(known.columns):
+            return
+        if self._prestaging:
+            raise CannotPrestage
+        raise rebuild_by_key(self._context, self._range.warehouse, self._state, found)
+
     def _type_changes(self, changes: list[Change]) -> TypeChanges:
         rules = SourceStore(self._context.catalog.database).rules(self._range.warehouse)
         found = rules.type_changes({change.source for change in changes})
@@ -206,7 +214,7 @@ class TableStaging:
         if found.append_only:
             if self._state.resync is not None:
                 raise Conflict("the table has no mirror with a key any more: abort its resync")
-            bad |= not_appendable(changes)
+            bad |= _not_appendable(changes)
         reasons = {journal_position(ordered[row]): ("refused", reason) for row, reason in bad.items()}
         pieces, typed, has_key_changes = self._typed(found, ordered, reasons)
         waiting = self._held(found, ordered, set(reasons))
@@ -341,6 +349,15 @@ def _name_sources(changes: Sequence[Change]) -> None:
     if any(source != name for source, name in names.items()):
         for change in changes:
             change.source = names[change.source]
+
+
+def _not_appendable(changes: Sequence[Change]) -> dict[int, str]:
+    reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
+    return {
+        row: f"{change.operation}: {reason}"
+        for row, change in enumerate(changes)
+        if change.operation not in ("insert", "read")
+    }
 
 
 def _has_only_a_mirror(described: dict[str, Any]) -> bool:
