@@ -24,7 +24,7 @@ from spark_jobs.fold import BASE, DELETE, Folded, fold
 from spark_jobs.key_files import encode, sorted_keys
 from spark_jobs.late import Changes
 from spark_jobs.messages import WorkItem
-from spark_jobs.task import staged_share
+from spark_jobs.staged_rows import staged_share
 
 # Python's calendar is shorter than Spark's, and its times depend on the machine's time zone, so they are
 # passed as numbers.
