@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -36,6 +37,7 @@ from pyiceberg.types import (
 )
 
 from spark_jobs.checksums import BUCKET_DIGITS, key_digests, row_hashes
+from spark_jobs.messages import ItemResult
 
 # Types whose values have the same text before they are written and after they are read.
 _KNOWN_TYPES = (
@@ -114,6 +116,19 @@ def added(parts: Iterable[Sums]) -> Sums:
             before = total.get(bucket, (0, 0))
             total[bucket] = (before[0] + rows, before[1] + hash_)
     return total
+
+
+def reported(results: Sequence[ItemResult]) -> dict[str, Any]:
+    """Return the checksums of a batch for the server; nothing if a task could not count them."""
+    if any(result.checksums is None for result in results):
+        return {}
+    sums = added(result.checksums or {} for result in results)
+    found = {
+        "hashed": next((result.hashed for result in results if result.hashed), ""),
+        "emptied": any(result.truncated for result in results),
+        "buckets": {bucket: [rows, str(hash_)] for bucket, (rows, hash_) in sums.items()},
+    }
+    return {"checksums": found}
 
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -23,17 +23,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from spark_jobs import rebuild, task
+from spark_jobs.batch_checksums import reported
 from spark_jobs.commit import BATCH_ID, Prepared, quoted
 from spark_jobs.merge import merge
-from spark_jobs.messages import (
-    BadJob,
-    ItemResult,
-    Job,
-    KeyFileSettings,
-    LeasedTable,
-    TableJob,
-    WorkItem,
-)
+from spark_jobs.messages import BadJob, ItemResult, Job, KeyFileSettings, LeasedTable, TableJob, WorkItem
 from spark_jobs.planning import Planner, TablePlan
 from spark_jobs.server_client import LostLease, Server, ServerError, TableChange, TableChanged
 from spark_jobs.slot_session import SlotSession
@@ -385,6 +378,7 @@ def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
     clashes = sum(result.clashes for result in results)
     if clashes:
         facts["clashes"] = {"count": clashes, "differing": [one for r in results for one in r.differing][:20]}
+    facts |= reported(results)
     facts["files"] = sum(len(result.paths) for result in results)
     for step in sorted({step for result in results for step in result.times_ms}):
         facts[f"{step}-ms"] = max(result.times_ms.get(step, 0) for result in results)
