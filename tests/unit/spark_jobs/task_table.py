@@ -58,6 +58,7 @@ class TaskTable:
     order: SortOrder = UNSORTED_SORT_ORDER
     properties: dict[str, str] = field(default_factory=dict)
     append_only: bool = False
+    staged_group_rows: int = 7
     has_changes: bool = True
     files: list[LiveFile] = field(default_factory=list)
     deletes: list[LiveDeletes] = field(default_factory=list)
@@ -97,7 +98,9 @@ class TaskTable:
     ) -> list[WorkItem]:
         self.location.mkdir(parents=True, exist_ok=True)
         staged = self.location / f"staged-{next(_numbers)}.parquet"
-        pq.write_table(staged_rows(events, self.columns, self.key), staged, row_group_size=7)
+        pq.write_table(
+            staged_rows(events, self.columns, self.key), staged, row_group_size=self.staged_group_rows
+        )
         counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
         for event in events:
             counts[event.operation] += 1
