@@ -211,7 +211,7 @@ def _read_deletes(io: FileIO, deletes: LiveDeletes, path: str) -> pa.Array:
     return table.filter(pc.equal(table.column("file_path"), path)).column("pos").combine_chunks()
 
 
-def remember_deletes(path: str, positions: pa.Table) -> None:
+def save_deletes(path: str, positions: pa.Table) -> None:
     """Keep a file of position deletes that this process has just written."""
     _DELETES[f"{path} None"] = positions.select(["file_path", "pos"])
     _bound_deletes()

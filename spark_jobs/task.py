@@ -35,7 +35,7 @@ from spark_jobs.data_files import (
 from spark_jobs.fold import DELETE, Folded, MirrorRows, fold
 from spark_jobs.key_files import KeyFiles, encode
 from spark_jobs.messages import STAGED, BadJob, FoundPositions, ItemResult, TableState, WorkItem
-from spark_jobs.old_rows import Hit, OldRows, merged_vectors, remember_deletes
+from spark_jobs.old_rows import Hit, OldRows, merged_vectors, save_deletes
 from spark_jobs.staged_rows import read_staged, staged_share
 from spark_jobs.vectors import by_file
 
@@ -317,7 +317,7 @@ class _Attempt:
             ]
             positions = pa.concat_tables(parts).group_by(["file_path", "pos"]).aggregate([])
             path, described, size = table.writer.write_deletes(positions, spec_id, partition)
-            remember_deletes(path, positions)
+            save_deletes(path, positions)
             table.described.append(described)
             self._bytes += size
             self._deleted += positions.num_rows

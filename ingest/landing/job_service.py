@@ -26,13 +26,12 @@ from catalog.store.entries import InTransaction
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
-from ingest.landing.checksums import ReportedChecksums
 from ingest.landing.job_staging import CONVERT, LEASE_S, JobStaging, LandingMetrics, Wakeup
 from ingest.landing.rebuild import KIND as REBUILD
 from ingest.landing.rebuild import Rebuilds
 from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
-from ingest.store.checksums import note_checksums
+from ingest.store.checksums import ReportedChecksums, note_checksums
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.mirrors import Snapshot, note
 from ingest.store.tables import CHANGES_SUFFIX, land, save_head
@@ -223,7 +222,7 @@ class JobService:
         found = work.snapshots(self._catalog, job.warehouse)
         rows = work.rows(self._catalog, job.warehouse)
         rebuilt = job.kind == REBUILD
-        sums = ReportedChecksums.taken(metrics, is_rebuild=rebuilt)
+        sums = ReportedChecksums.reported(metrics, is_rebuild=rebuilt)
         changed = sums.changes(self._catalog, job.warehouse, landing.steps, rows, found)
         journal_id, head = self._journal.id, self._journal.head(job.warehouse)
 

@@ -16,7 +16,7 @@ TERMS_MAX = 40
 LOAD_MODULES_MAX = 10  # of catalog/
 COMMIT_MODULES_MAX = 16  # of catalog/
 QUERY_MODULES_MAX = 12
-CHANGE_MODULES_MAX = 35  # of ingest/, from the request to the publish
+CHANGE_MODULES_MAX = 36  # of ingest/, from the request to the publish
 WALK_TIMEOUT_S = 300
 
 

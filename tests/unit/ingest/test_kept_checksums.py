@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from catalog.store.database import Database
-from ingest.landing.checksums import ReportedChecksums
 from ingest.store import checksums, schema
-from ingest.store.checksums import BatchChecksums, Checksums, KeptChecksums, MirrorChange, note_checksums
+from ingest.store.checksums import (
+    BatchChecksums,
+    Checksums,
+    KeptChecksums,
+    MirrorChange,
+    ReportedChecksums,
+    note_checksums,
+)
 from ingest.store.mirrors import Snapshot
 
 TABLE = ("shop", "orders")
@@ -89,9 +95,9 @@ def test_snapshots_that_a_compaction_replaced_have_the_same_rows() -> None:
     assert checksums.equal_snapshots({"snapshots": snapshots}, 2) == {2}
 
 
-def test_what_a_worker_reports_is_taken_out_of_its_metrics() -> None:
+def test_what_a_worker_reports_is_removed_of_its_metrics() -> None:
     sums = {"hashed": "a", "emptied": False, "buckets": {"00": [-1, "-12"]}}
     metrics = {"tables": {"a.b": {"rows": 1, "checksums": sums}, "a.c": {"checksums": {"buckets": 3}}}}
-    found = ReportedChecksums.taken(metrics, is_rebuild=False)
+    found = ReportedChecksums.reported(metrics, is_rebuild=False)
     assert found.added == {"a.b": BatchChecksums("a", False, {"00": (-1, -12)})}
     assert metrics == {"tables": {"a.b": {"rows": 1}, "a.c": {}}}
