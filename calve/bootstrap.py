@@ -306,7 +306,8 @@ def open_staging(settings: Settings) -> StagingContext:
     """The resources of the staging process, opened inside it."""
     catalog = open_catalog(settings)
     options = StagedOptions(settings.parquet_row_group_rows, settings.parquet_compression)
-    return StagingContext(catalog, open_journal(settings), LandingTables(catalog.database), options)
+    tables = LandingTables(catalog.database)
+    return StagingContext(catalog, open_journal(settings), tables, options, settings.checksums)
 
 
 def api_settings(settings: Settings) -> ApiSettings:

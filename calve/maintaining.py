@@ -34,6 +34,8 @@ def open_maintenance(settings: Settings, catalog: Catalog, ingest: Ingest | None
 
 def open_verification(settings: Settings, catalog: Catalog, ingest: Ingest) -> VerificationService:
     store = Verifications(catalog.database)
-    due = VerificationJobs(catalog, store, ingest.jobs, ingest.tables, settings.verify_interval_s)
+    due = VerificationJobs(
+        catalog, store, ingest.jobs, ingest.tables, settings.verify_interval_s, settings.checksums
+    )
     due.gap = Mirrors(catalog.database).why_not_comparable
     return VerificationService(catalog, store, ingest.jobs, ingest.tables, due, ingest.job_service.wakeup)

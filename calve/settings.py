@@ -137,6 +137,10 @@ class Settings(BaseSettings):
     verify_interval_s: Seconds = Field(
         3600.0, ge=0, description="A mirror that has changed is verified again after this time; 0 is never."
     )
+    checksums: Literal["each-batch", "verification-only"] = Field(
+        "each-batch",
+        description="When checksums of mirrors are computed. A table may have its own setting.",
+    )
     reader_pin_s: int = Field(
         3600, ge=1, description="A moment that a client reads stays readable for this time after a request."
     )

@@ -18,6 +18,7 @@ Truncate = Literal["apply", "ignore", "hold"]
 Deletes = Literal["hard", "soft"]
 MirrorChanged = Literal["pause", "accept", "rebuild"]
 TypeChanges = Literal["convert", "split", "reject"]
+KeepChecksums = Literal["each-batch", "verification-only"]
 
 IS_DELETED = "_is_deleted"  # Iceberg reserves `_deleted`
 
@@ -53,7 +54,9 @@ _CHOICES = {
     "deletes": Deletes,
     "mirror_changed": MirrorChanged,
     "type_changes": TypeChanges,
+    "checksums": KeepChecksums,
 }
+_NULLABLE = ("type_changes", "checksums")  # null: as left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +178,8 @@ class TableSettings:
     partition: tuple[str, ...] = ()  # of the mirror: days(x), months(x), bucket(16, x), x
     changes_partition: tuple[str, ...] | None = None  # None: days(commit timestamp)
     format_version: int = 2
+    # When checksums of the mirror are computed. None: as the server's setting says.
+    checksums: KeepChecksums | None = None
     history_view: bool = False  # keep the view `<table>__history`
     names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -187,8 +192,7 @@ class TableSettings:
         for name in values:
             if name not in known:
                 raise Invalid(f"unknown table setting {name}: one of {', '.join(sorted(known))}")
-        if values.get("type_changes", "") is None:
-            del values["type_changes"]
+        values = {key: value for key, value in values.items() if value is not None or key not in _NULLABLE}
         for name, allowed in _CHOICES.items():
             if name in values and values[name] not in get_args(allowed):
                 raise Invalid(f"{name} must be one of {', '.join(get_args(allowed))}")
@@ -205,6 +209,12 @@ class TableSettings:
             values["properties"] = _text_map("properties", values["properties"])
         _check_policy(values)
         return cls(**values)
+
+    def keeps_checksums(self, default: KeepChecksums) -> bool:
+        """Return whether each batch brings checksums of the mirror up to date. They are of use only if a
+        verification compares them, which needs a changes table.
+        """
+        return self.mode == "mirror+changes" and (self.checksums or default) == "each-batch"
 
     def as_json(self) -> dict[str, Any]:
         return {name.replace("_", "-"): value for name, value in asdict(self).items()}

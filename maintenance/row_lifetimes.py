@@ -47,6 +47,7 @@ LIFETIMES = {
     "landing_mirrors": "one row for each table that changes land in",
     "landing_watermarks": "one row for each table and source",
     "landing_verifications": "one row for each table that was verified",
+    "landing_checksums": "one row for each table with kept checksums",
     "landing_sources": "one row for each source with rules, until they are deleted",
     "landing_pauses": "one row for each paused source or table, until it goes on",
     "landing_jobs": "finished jobs are deleted after an hour; after two days, if a webhook needs them",

@@ -81,6 +81,7 @@ class TableJob(_Message):
     schema_only: bool = False  # no rows: only the commits in `states`
     first_load: bool = False  # all rows are of one load, which found the mirror empty
     guessed: bool = False  # the key is a guess, which inserts may contradict
+    checksums: bool = False  # the checksums of the mirror are kept: return what the batch adds
     rekeyed: bool = False  # of a rebuild: changes have landed while the table had another key
     states: dict[str, LeasedTable] = Field(default_factory=dict)  # by name
 
@@ -300,4 +301,7 @@ class ItemResult(_Message):
     pid: int = 0
     clashes: int = 0  # inserts of a guessed key that another row has
     differing: tuple[tuple[str, ...], ...] = ()  # for some clashes, the columns that differ
+    # What the item adds to the checksums of the mirror, and the columns that they cover. None: unknown.
+    checksums: dict[str, tuple[int, int]] | None = None
+    hashed: str = ""
     bad_job: str | None = None

@@ -1,6 +1,6 @@
 """The columns that are compared, and how each dialect writes the text of a value. Pure.
 
-The text of a value is the same in every dialect, and in the worker (spark_jobs/verification/checksums.py).
+The text of a value is the same in every dialect, and in the worker (spark_jobs/tables/checksums.py).
 The table in docs/verification.md says what it is.
 """
 

@@ -15,6 +15,7 @@ from ingest.landing.status import LandingStatus
 from ingest.settings import (
     AfterReject,
     Deletes,
+    KeepChecksums,
     MirrorChanged,
     Mode,
     Policy,
@@ -60,6 +61,11 @@ class SettingsFields(BaseModel):
     partition: list[str] = Field([], description="Of the mirror: days(x), months(x), bucket(16, x), x")
     changes_partition: list[str] | None = Field(None, alias="changes-partition")
     format_version: int = Field(2, alias="format-version", ge=2, le=3)
+    checksums: KeepChecksums | None = Field(
+        None,
+        description="Each batch brings checksums of the mirror up to date, or only a verification computes "
+        "them. Null: as the server's setting says",
+    )
     history_view: bool = Field(
         False,
         alias="history-view",

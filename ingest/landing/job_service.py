@@ -31,6 +31,7 @@ from ingest.landing.rebuild import KIND as REBUILD
 from ingest.landing.rebuild import Rebuilds
 from ingest.staging.context import UNROUTED, BatchRange
 from ingest.staging.process import StagingProcess
+from ingest.store.checksums import ReportedChecksums, note_checksums
 from ingest.store.jobs import Job, Jobs, LostLease, PublishPlan, finish
 from ingest.store.mirrors import Snapshot, note
 from ingest.store.tables import CHANGES_SUFFIX, land, save_head
@@ -221,6 +222,8 @@ class JobService:
         found = work.snapshots(self._catalog, job.warehouse)
         rows = work.rows(self._catalog, job.warehouse)
         rebuilt = job.kind == REBUILD
+        sums = ReportedChecksums.reported(metrics, is_rebuild=rebuilt)
+        changed = sums.changes(self._catalog, job.warehouse, landing.steps, rows, found)
         journal_id, head = self._journal.id, self._journal.head(job.warehouse)
 
         def in_transaction(connection: sa.Connection, number: int) -> None:
@@ -232,6 +235,7 @@ class JobService:
                 snapshots = (found.get((space, name)), found.get((space, name + CHANGES_SUFFIX)))
                 added = (rows.get((space, name)), rows.get((space, name + CHANGES_SUFFIX)))
                 note(connection, job.warehouse, step, number, added, metrics, is_rebuild=rebuilt)
+                note_checksums(connection, job.warehouse, step.table, number, changed.get(step.table))
                 land(
                     connection,
                     job.warehouse,
@@ -247,8 +251,7 @@ class JobService:
         try:
             number = work.publish(self._catalog, job.warehouse, principal, in_transaction)
         except Conflict:
-            # Two requests for the same publish may run at the same time, if the response to the first was
-            # lost.
+            # Two requests for the same publish may run at once, if the response to the first was lost.
             job = self.get(job_id)
             if job.state != "done" or job.epoch != epoch:
                 raise

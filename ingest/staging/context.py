@@ -10,7 +10,7 @@ from catalog.errors import CatalogError
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.journal.journal import Journal
-from ingest.settings import StagedOptions
+from ingest.settings import KeepChecksums, StagedOptions
 from ingest.store.tables import LandingTables, TableAdvance
 
 UNROUTED: TableName = ("default", "unrouted")  # the table for events that name no table
@@ -24,6 +24,7 @@ class StagingContext:
     journal: Journal
     tables: LandingTables
     options: StagedOptions = field(default_factory=StagedOptions)
+    checksums: KeepChecksums = "each-batch"  # for tables without this setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,6 +284,7 @@ class TableStaging:
             "late": not resumes and self._state.resync is None and self._is_late(found, changes),
             "first-load": first_load,
             "guessed": is_guess(found.key_reason),
+            "checksums": self._settings.keeps_checksums(self._context.checksums),
             "load-key": loading if first_load else None,
         }
 

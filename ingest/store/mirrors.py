@@ -74,6 +74,7 @@ class Snapshot:
     added_rows: int
     total_rows: int
     is_first: bool  # the table had no snapshot before
+    parent_id: int | None = None
 
 
 def counted(snapshot: Mapping[str, Any]) -> Snapshot:
@@ -81,7 +82,8 @@ def counted(snapshot: Mapping[str, Any]) -> Snapshot:
     summary = snapshot.get("summary") or {}
     added = int(summary.get("added-records", 0))
     total = int(summary.get("total-records", added))  # Iceberg's library always sets it
-    return Snapshot(added, total, is_first=snapshot.get("parent-snapshot-id") is None)
+    parent_id = snapshot.get("parent-snapshot-id")
+    return Snapshot(added, total, is_first=parent_id is None, parent_id=parent_id)
 
 
 class Mirrors:

@@ -9,7 +9,7 @@ from catalog.store.migrations import SchemaMismatch
 from catalog.store.schema import Text
 
 metadata = sa.MetaData()
-VERSION = 6
+VERSION = 7
 
 landing_version = sa.Table("landing_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -57,6 +57,20 @@ landing_verifications = sa.Table(
     sa.Column("found", Text, nullable=False, server_default="{}"),
     sa.Column("verified", Text),  # the newest check without a difference: number and positions
     sa.Column("reference", Text),  # checksums of the source that a producer has posted
+)
+
+# The checksums of a mirror at a snapshot, which each batch brings up to date.
+landing_checksums = sa.Table(
+    "landing_checksums",
+    metadata,
+    sa.Column("warehouse", Text, primary_key=True),
+    sa.Column("table_key", Text, primary_key=True),
+    sa.Column("number", sa.BigInteger),  # of the newest publish that they cover
+    sa.Column("snapshot_id", sa.BigInteger),
+    sa.Column("hashed", Text, nullable=False, server_default=""),  # identifies the columns and the key
+    sa.Column("buckets", sa.LargeBinary, nullable=False, default=b"", server_default=""),
+    sa.Column("reason", Text),  # why they are unknown
+    sa.Column("changed_ms", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 # The mirror of a table: whether its changes table has every change, its key, and its rebuilds.
@@ -174,6 +188,7 @@ OF_A_WAREHOUSE = (
     landing_mirrors,
     landing_watermarks,
     landing_verifications,
+    landing_checksums,
     landing_journals,
     landing_resyncs,
     claims,

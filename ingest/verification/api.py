@@ -53,6 +53,12 @@ class VerificationAnswer(BaseModel):
         None, description="The comparison with checksums of the source that were posted"
     )
     mend: dict[str, str] | None = Field(None, description="The request that repairs the differences")
+    kept_checksums: dict[str, Any] | None = Field(
+        None,
+        alias="kept-checksums",
+        description="Checksums that each batch brings up to date: `kept` through a number, `unknown` with "
+        "the reason, or `not-kept`; and how the newest check found them",
+    )
     checksums: dict[str, Any] | None = Field(None, description="Rows and sum of hashes of each bucket")
 
 

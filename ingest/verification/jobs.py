@@ -23,9 +23,11 @@ from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.identity import current_schema, key_of_table
 from ingest.landing.job_service import OtherJobs
+from ingest.settings import KeepChecksums
 from ingest.store.jobs import Job, Jobs, finish
 from ingest.store.tables import CHANGES_SUFFIX, LandedTable, LandingTables
 from ingest.verification import metrics
+from ingest.verification.kept_checksums import KeptChecksumsCheck, checksums_differ
 from ingest.verification.references import WAITING, compared, is_due
 from ingest.verification.store import Verification, Verifications, now_ms
 
@@ -55,13 +57,20 @@ class VerificationJobs:
     """`interval_s`: how often a table that has changed is verified without a request; 0 is never."""
 
     def __init__(
-        self, catalog: Catalog, store: Verifications, jobs: Jobs, tables: LandingTables, interval_s: float
+        self,
+        catalog: Catalog,
+        store: Verifications,
+        jobs: Jobs,
+        tables: LandingTables,
+        interval_s: float,
+        checksums: KeepChecksums = "each-batch",
     ) -> None:
         self._catalog = catalog
         self._store = store
         self._jobs = jobs
         self._tables = tables
         self._interval_ms = int(interval_s * 1000)
+        self._checksums = KeptChecksumsCheck(catalog, checksums)
         self._opened_ms = now_ms()
         self._looked_s = 0.0
         self._looked_idle_s = 0.0
@@ -157,7 +166,11 @@ class VerificationJobs:
             "reference": record.reference if is_due(record.reference, positions) else None,
             "lease-s": LEASE_S,
         }
-        kept = {"positions": positions, "snapshots": self._snapshots(mirror, changes)}
+        kept = {
+            "positions": positions,
+            "snapshots": self._snapshots(mirror, changes),
+            "kept": self._checksums.before(warehouse, landed, self._document(mirror)),
+        }
         description = orjson.dumps(described | kept)
         if not self._jobs.staged(job_id, 1, description, NO_LANDING, LEASE_S):
             return None
@@ -179,6 +192,7 @@ class VerificationJobs:
         else:
             state = "differs" if sum(facts.get("differences", {}).values()) else "equal"
             found = {**facts, "state": state, "snapshots": described["snapshots"]}
+            found |= self._checksums.compared(described.get("kept"), facts)
         verified, reference = record.verified, record.reference
         if found["state"] == "equal":
             verified = {"number": number, "time-ms": now_ms(), "positions": described["positions"]}
@@ -198,6 +212,8 @@ class VerificationJobs:
         def work(connection: sa.Connection) -> None:
             finish(connection, job.id, epoch, number, {"state": found["state"]})
             self._store.checked(connection, job.warehouse, checked)
+            if found["state"] == "equal" and not checksums_differ(found):
+                self._checksums.set_anew(connection, job.warehouse, table, described, facts)
 
         self._catalog.database.write(work)
         metrics.checked(found["state"], facts)

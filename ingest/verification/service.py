@@ -14,9 +14,11 @@ from catalog.services.catalog import Catalog
 from ingest.change import TableName, position_of
 from ingest.identity import current_schema, key_of_table
 from ingest.landing.job_staging import Wakeup
+from ingest.store.checksums import NOT_KEPT, Checksums, KeptChecksums
 from ingest.store.jobs import Job, Jobs
 from ingest.store.tables import LandingTables
 from ingest.verification.jobs import KIND, VerificationJobs
+from ingest.verification.kept_checksums import checksums_differ
 from ingest.verification.references import WAITING
 from ingest.verification.store import Verification, Verifications, now_ms
 
@@ -36,6 +38,7 @@ class VerificationService:
         self._jobs = jobs
         self._tables = tables
         self._wakeup = wakeup
+        self._checksums = Checksums(catalog.database)
         self.due = due
 
     def request(self, warehouse: str, identifier: Identifier) -> dict[str, Any]:
@@ -86,21 +89,33 @@ class VerificationService:
             "keys": found.get("keys") or [],
             "source": _source(record.reference),
             "mend": _mend(warehouse, identifier, record),
+            "kept-checksums": self._kept(warehouse, identifier.parts, found),
         }
         if checksums:
             shown["checksums"] = {"columns": found.get("columns"), "buckets": found.get("checksums")}
         return shown
 
+    def _kept(self, warehouse: str, table: TableName, found: Mapping[str, Any]) -> dict[str, Any]:
+        kept = self._checksums.one(warehouse, table)
+        shown = kept.described() if kept is not None else dict(NOT_KEPT)
+        compared = found.get("kept-checksums")
+        return shown | ({"compared": compared} if compared is not None else {})
+
     def of_warehouse(self, warehouse: str) -> dict[TableName, dict[str, Any]]:
         """Return the results for /status."""
+        records, kept = self._store.all(warehouse), self._checksums.all(warehouse)
         return {
-            table: {
-                "state": self._state(record),
-                "verified-through": record.verified,
-                "differences": record.found.get("differences") or {},
-                **({"source": record.reference["state"]} if record.reference is not None else {}),
-            }
-            for table, record in self._store.all(warehouse).items()
+            table: self._of_status(records.get(table) or Verification(table), kept.get(table))
+            for table in {*records, *kept}
+        }
+
+    def _of_status(self, record: Verification, kept: KeptChecksums | None) -> dict[str, Any]:
+        return {
+            "state": self._state(record),
+            "verified-through": record.verified,
+            "differences": record.found.get("differences") or {},
+            **({"source": record.reference["state"]} if record.reference is not None else {}),
+            "kept-checksums": kept.described() if kept is not None else NOT_KEPT,
         }
 
     def job(self, job_id: str) -> Job | None:
@@ -159,6 +174,9 @@ def _mend(warehouse: str, identifier: Identifier, record: Verification) -> dict[
     """Return the request that repairs the difference. Nothing is repaired without it."""
     if record.found.get("state") == "differs":
         action, why = "rebuild", "the mirror differs from its changes: rebuild it from them"
+    elif checksums_differ(record.found):
+        action = "rebuild"
+        why = "the mirror differs from what batches wrote: rebuild it from its changes"
     elif record.reference is not None and record.reference["state"] == "differs":
         action, why = "resync", "the changes differ from the source: load the table again"
     else:

@@ -38,6 +38,7 @@ from spark_jobs.progress import Progress
 from spark_jobs.rewrite import rebuild
 from spark_jobs.server_client import LostLease, Server, ServerError, TableChange, TableChanged
 from spark_jobs.slot_session import SlotSession
+from spark_jobs.tables.batch_checksums import reported
 from spark_jobs.tables.commit import BATCH_ID, Prepared, quoted
 from spark_jobs.tables.table_state import TableStates
 
@@ -355,6 +356,7 @@ def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
     clashes = sum(result.clashes for result in results)
     if clashes:
         facts["clashes"] = {"count": clashes, "differing": [one for r in results for one in r.differing][:20]}
+    facts |= reported(results)
     facts["files"] = sum(len(result.paths) for result in results)
     for step in sorted({step for result in results for step in result.times_ms}):
         facts[f"{step}-ms"] = max(result.times_ms.get(step, 0) for result in results)

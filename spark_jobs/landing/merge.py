@@ -20,7 +20,7 @@ from pyspark.sql.types import BooleanType, DateType, LongType, StructField, Stru
 
 from spark_jobs.landing.fold import BASE, DELETE, Folded, fold
 from spark_jobs.landing.late import Changes
-from spark_jobs.landing.task import staged_share
+from spark_jobs.landing.staged_rows import staged_share
 from spark_jobs.messages import WorkItem
 from spark_jobs.tables.commit import quoted
 from spark_jobs.tables.data_files import file_io

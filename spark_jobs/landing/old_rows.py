@@ -10,7 +10,7 @@ batch would delete them once more, and the totals of the snapshots would be wron
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyiceberg.types import IntegerType, LongType, StringType
 
 from spark_jobs.landing.fold import BASE
 from spark_jobs.messages import FoundPositions, LiveDeletes, LiveFile, TableState
+from spark_jobs.tables.batch_checksums import HashedColumns
 from spark_jobs.tables.data_files import Writer, field_of, is_marked, key_mark, read_rows, without_extension
 from spark_jobs.tables.key_files import KeyFiles, Keys, encode
 from spark_jobs.tables.vectors import by_file, described_again, read_vector, write_vectors
@@ -127,6 +128,24 @@ class OldRows:
         positions = hit.positions.filter(alive)
         return [Hit(hit.file, hit.wanted.filter(alive), positions)] if len(positions) else []
 
+    def hashes(self, hits: Sequence[Hit], hashed: HashedColumns) -> Iterator[pa.RecordBatch]:
+        """Return the hashes of the rows of the hits, each row once and without those that were deleted
+        before.
+        """
+        for file, positions in by_file((hit.file, hit.positions) for hit in hits):
+            found = pa.array(sorted(set(positions)), pa.int64())
+            gone = deleted_positions(self._io, self._deletes, file)
+            alive = found.filter(pc.invert(pc.is_in(found, gone)))
+            if len(alive):
+                yield self._hashes(file, hashed).take(alive)
+
+    def _hashes(self, file: LiveFile, hashed: HashedColumns) -> pa.RecordBatch:
+        def make() -> pa.RecordBatch:
+            columns = list(dict.fromkeys((*hashed.columns, *hashed.key)))
+            return hashed.hashes(read_rows(self._io, file.path, self._metadata, columns))
+
+        return self._key_files.hashes(file.path, hashed.identity, make)
+
     def _keys(self, file: LiveFile) -> Keys:
         def make() -> pa.Array:
             rows = read_rows(self._io, file.path, self._metadata, self._key)
@@ -186,11 +205,21 @@ def _read_deletes(io: FileIO, deletes: LiveDeletes, path: str) -> pa.Array:
         else:
             with io.new_input(deletes.path).open() as source:
                 _DELETES[key] = pq.read_table(source, columns=["file_path", "pos"])
-        if len(_DELETES) > DELETES_KEPT:
-            _DELETES.popitem(last=False)
+        _bound_deletes()
     _DELETES.move_to_end(key)
     table = _DELETES[key]
     return table.filter(pc.equal(table.column("file_path"), path)).column("pos").combine_chunks()
+
+
+def save_deletes(path: str, positions: pa.Table) -> None:
+    """Keep a file of position deletes that this process has just written."""
+    _DELETES[f"{path} None"] = positions.select(["file_path", "pos"])
+    _bound_deletes()
+
+
+def _bound_deletes() -> None:
+    if len(_DELETES) > DELETES_KEPT:
+        _DELETES.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark import TaskContext
 
 from spark_jobs.landing import late
 from spark_jobs.landing.fold import DELETE, Folded, MirrorRows, fold
-from spark_jobs.landing.old_rows import Hit, OldRows, merged_vectors
+from spark_jobs.landing.old_rows import Hit, OldRows, merged_vectors, save_deletes
+from spark_jobs.landing.staged_rows import read_staged, staged_share
 from spark_jobs.messages import STAGED, BadJob, FoundPositions, ItemResult, TableState, WorkItem
+from spark_jobs.tables.batch_checksums import HashedColumns, SumsOfBatch, hashed_columns
 from spark_jobs.tables.data_files import (
     Writer,
     cast_column,
@@ -109,6 +110,7 @@ def _vectors_of(label: str, found: Sequence[FoundPositions]) -> ItemResult:
         bytes=made.bytes,
         attempt=number,
         pid=os.getpid(),
+        checksums={},  # the first stage has counted the rows
     )
 
 
@@ -142,6 +144,15 @@ class _Attempt:
         self._mirror = self._table(item.mirror)
         self._changes = self._table(item.changes)
         self._rejects = self._table(item.rejects)
+        self._sums = SumsOfBatch()
+        self._hashed = self._hashed_columns()
+
+    def _hashed_columns(self) -> HashedColumns | None:
+        """Return what hashes cover, if checksums of the mirror are kept."""
+        if self._mirror is None or not self._job.checksums:
+            return None
+        schema = self._mirror.metadata.schema()
+        return hashed_columns(schema, self._job.key, self._job.names.values())
 
     def _table(self, state: TableState | None) -> _Table | None:
         if state is None:
@@ -174,6 +185,8 @@ class _Attempt:
             times_ms=self._times_ms,
             attempt=self._number,
             pid=os.getpid(),
+            checksums=self._sums.sums() if self._hashed is not None else None,
+            hashed=self._hashed.identity if self._hashed is not None else "",
         )
 
     def discard(self) -> None:
@@ -199,7 +212,11 @@ class _Attempt:
             else:
                 with self._timed("mirror"):
                     kept = folded.mirror.rows.drop_columns([DELETE])
-                    self._write(self._mirror, kept, key_mark(self._mirror.metadata, ()))
+                    files = self._write(self._mirror, kept, key_mark(self._mirror.metadata, ()))
+                if self._hashed is not None:
+                    with self._timed("checksums"):
+                        for written in files:
+                            self._sums.add(self._hashed.hashes(written.rows))
         return folded
 
     def _typed(self, rows: pa.Table) -> pa.Table:
@@ -253,14 +270,25 @@ class _Attempt:
     def _write_mirror(self, table: _Table, folded: MirrorRows, old: OldRows) -> None:
         with self._timed("find"):
             hits = [] if folded.truncated else self._hits(folded, old)
+        if self._hashed is not None:
+            with self._timed("checksums"):
+                for hashes in old.hashes(hits, self._hashed):
+                    self._sums.subtract(hashes)
         with self._timed("deletes"):
             self._write_deletes(table, hits)
         with self._timed("mirror"):
             kept = folded.rows.filter(pc.invert(folded.rows.column(DELETE))).drop_columns([DELETE])
             key_files = KeyFiles(self._item.key_files)
-            for written in self._write(table, kept, old.mark):
+            files = self._write(table, kept, old.mark)
+            for written in files:
                 keys = [without_extension(written.rows.column(column)) for column in self._job.key]
                 key_files.put(written.path, old.identity, encode(keys))
+        if self._hashed is not None:
+            with self._timed("checksums"):
+                for written in files:
+                    hashes = self._hashed.hashes(written.rows)
+                    key_files.put_hashes(written.path, self._hashed.identity, hashes)
+                    self._sums.add(hashes)
 
     def _hits(self, folded: MirrorRows, old: OldRows) -> list[Hit]:
         wanted = encode([folded.rows.column(column) for column in self._job.key])
@@ -288,7 +316,8 @@ class _Attempt:
                 for hit in found
             ]
             positions = pa.concat_tables(parts).group_by(["file_path", "pos"]).aggregate([])
-            _, described, size = table.writer.write_deletes(positions, spec_id, partition)
+            path, described, size = table.writer.write_deletes(positions, spec_id, partition)
+            save_deletes(path, positions)
             table.described.append(described)
             self._bytes += size
             self._deleted += positions.num_rows
@@ -330,7 +359,7 @@ class _Attempt:
     def _write_rejects(self) -> int:
         if self._rejects is None or self._job.rejects is None:
             return 0
-        rows = pa.concat_tables([_read(self._io, file) for file in self._job.rejects.files])
+        rows = pa.concat_tables([read_staged(self._io, file) for file in self._job.rejects.files])
         with self._timed("rejects"):
             self._write(self._rejects, rows, "-calve-a")
         return int(rows.num_rows)
@@ -343,51 +372,3 @@ class _Attempt:
         finally:
             took_ms = (time.perf_counter() - started_s) * 1000
             self._times_ms[step] = self._times_ms.get(step, 0) + round(took_ms)
-
-
-# -- staged files
-
-
-def staged_share(io: FileIO, item: WorkItem) -> pa.Table:
-    """Return the staged rows of this share, in the order of the files. Every share has all truncates."""
-    parts = []
-    first = 0
-    mask = _share_mask(io, item) if item.shares > 1 else None
-    for path in item.job.files:
-        if mask is None:
-            parts.append(_read(io, path))
-            continue
-        with io.new_input(path).open() as source:
-            file = pq.ParquetFile(source)
-            for group in range(file.num_row_groups):  # one at a time: a share is a part of the batch
-                rows = file.read_row_group(group)
-                parts.append(rows.filter(mask.slice(first, rows.num_rows)))
-                first += rows.num_rows
-    return pa.concat_tables(parts).replace_schema_metadata(None)
-
-
-def _share_mask(io: FileIO, item: WorkItem) -> pa.Array:
-    """Return which rows belong to the share. Keys are assigned in the order of their first appearance, which
-    is the same in every task, balanced, and needs no hash function.
-    """
-    job = item.job
-    columns = [*job.key, f"{STAGED}operation"]
-    rows = pa.concat_tables([_read(io, path, columns) for path in job.files])
-    if job.key:
-        numbers = encode([rows.column(column) for column in job.key]).dictionary_encode().indices
-    else:
-        numbers = pa.array(range(rows.num_rows), pa.int32())
-    numbers = numbers.cast(pa.int64())
-    own = pc.equal(
-        pc.subtract(numbers, pc.multiply(pc.divide(numbers, item.shares), item.shares)), item.share
-    )
-    own = pc.fill_null(own, fill_value=item.share == 0)  # rows without a key: truncates and invalid rows
-    if job.counts["truncate"]:
-        truncates = pc.equal(rows.column(f"{STAGED}operation"), "truncate").combine_chunks()
-        own = pc.or_(own, truncates)
-    return own
-
-
-def _read(io: FileIO, path: str, columns: list[str] | None = None) -> pa.Table:
-    with io.new_input(path).open() as source:
-        return pq.ParquetFile(source).read(columns=columns)

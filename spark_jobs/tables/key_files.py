@@ -1,9 +1,10 @@
-"""Key files: an index from key to row position, for one data file.
+"""Key files: an index from key to row position, for one data file; and the hashes of its rows.
 
 A key file belongs to one data file and one choice of key columns. It is an Arrow IPC file with the sorted
 keys and the position of each, on the executor's local disk, memory-mapped. A data file never changes, so its
 key file never needs to be invalidated and may be deleted at any time. The task that writes a data file also
-writes its key file; another executor builds it on first use from the key columns.
+writes its key file; another executor builds it on first use from the key columns. If checksums of the table
+are kept, a second file has the hash of each row, in the order of the rows, under the same rules.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ OPEN_MAX = 1000  # mapped at the same time, in each process
 FILES_MAX = 50_000  # on disk: many small files would never reach the limit of bytes
 LOOK_EVERY = 50  # new key files of a process between two scans of the whole folder
 _numbers = itertools.count(1)
-_MAPPED: OrderedDict[Path, Keys] = OrderedDict()
+_MAPPED: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +136,41 @@ class KeyFiles:
         """Return the keys of a data file. `key` names the key columns and their types; `make` reads the
         encoded keys of the data file.
         """
-        path = self._path(data_file, key)
-        try:
-            if path in _MAPPED:
-                _MAPPED.move_to_end(path)
-                os.utime(path)
-                return _MAPPED[path]
-            os.utime(path)  # the modification time is the time of last use
-            return self._mapped(path)
-        except FileNotFoundError:
-            _MAPPED.pop(path, None)
+        batch = self._found(self._path(data_file, key))
+        if batch is None:
             return self.put(data_file, key, make())
+        return Keys(batch.column("key"), batch.column("position"))
 
     def put(self, data_file: str, key: str, encoded: pa.Array) -> Keys:
         """Write the key file of a data file whose rows have these keys, in the order of the rows."""
-        keys, path = sorted_keys(encoded), self._path(data_file, key)
+        keys = sorted_keys(encoded)
         batch = pa.record_batch([keys.keys, keys.positions], names=["key", "position"])
+        self._write(self._path(data_file, key), batch)
+        return keys
+
+    def hashes(self, data_file: str, columns: str, make: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+        """Return the hashes of the rows of a data file. `columns` identifies what they cover."""
+        batch = self._found(self._path(data_file, f"hashes {columns}"))
+        if batch is None:
+            batch = make()
+            self.put_hashes(data_file, columns, batch)
+        return batch
+
+    def put_hashes(self, data_file: str, columns: str, hashes: pa.RecordBatch) -> None:
+        self._write(self._path(data_file, f"hashes {columns}"), hashes)
+
+    def _found(self, path: Path) -> pa.RecordBatch | None:
+        try:
+            os.utime(path)  # the modification time is the time of last use
+            if path not in _MAPPED:
+                return self._mapped(path)
+        except FileNotFoundError:
+            _MAPPED.pop(path, None)
+            return None
+        _MAPPED.move_to_end(path)
+        return _MAPPED[path]
+
+    def _write(self, path: Path, batch: pa.RecordBatch) -> None:
         began = path.with_suffix(f".{uuid.uuid4().hex}")
         try:
             with pa.OSFile(str(began), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
@@ -161,16 +181,14 @@ class KeyFiles:
             raise
         if next(_numbers) % LOOK_EVERY == 0 or path.stat().st_size > self._bytes_max // LOOK_EVERY:
             self._bound()
-        return keys
 
     def _path(self, data_file: str, key: str) -> Path:
         name = hashlib.blake2b(f"{key}\n{data_file}".encode(), digest_size=20).hexdigest()
         return self._folder / f"{name}.arrow"
 
-    def _mapped(self, path: Path) -> Keys:
+    def _mapped(self, path: Path) -> pa.RecordBatch:
         with pa.memory_map(str(path)) as source:
-            batch = pa.ipc.open_file(source).get_batch(0)
-        found = _MAPPED[path] = Keys(batch.column("key"), batch.column("position"))
+            found = _MAPPED[path] = pa.ipc.open_file(source).get_batch(0)
         if len(_MAPPED) > OPEN_MAX:
             _MAPPED.popitem(last=False)
         return found

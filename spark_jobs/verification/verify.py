@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame
 from spark_jobs.messages import BadJob, OneTableJob
 from spark_jobs.server_client import Server
 from spark_jobs.slot_session import SlotSession
+from spark_jobs.tables.batch_checksums import hashed_columns
+from spark_jobs.tables.checksums import Checksum, Checksums, differing
 from spark_jobs.verification import verify_tasks
 from spark_jobs.verification.changes_fold import Change
-from spark_jobs.verification.checksums import Checksum, Checksums, differing
 from spark_jobs.verification.verify_tasks import (
     CHANGE_FIELDS,
     DIFFERENCE_SCHEMA,
@@ -85,6 +86,7 @@ class Verification:
             "buckets": len({*found, *expected}),
             "buckets-differing": len(buckets),
             "checksums": as_json(found),
+            "hashed": _identity(job, documents[0], columns),
         }
         if buckets:
             facts |= self._differences(mirror, changes, truncates, buckets, has_key=bool(job.key))
@@ -184,6 +186,12 @@ def compared_columns(
     own = [field.name for field in mirror.schema().fields if field.name not in added]
     known = {field.name for field in changes.schema().fields} - set(added)
     return tuple(sorted(set(own) & known)), sorted(set(own) - known)
+
+
+def _identity(job: VerificationJob, mirror: TableMetadata, columns: Sequence[str]) -> str | None:
+    """Return what identifies the checksums of the mirror; None if they do not cover all of its columns."""
+    hashed = hashed_columns(mirror.schema(), job.key, job.names.values())
+    return hashed.identity if hashed is not None and hashed.columns == tuple(columns) else None
 
 
 def _change_field_names(job: VerificationJob, document: TableMetadata) -> dict[str, str]:

@@ -19,9 +19,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from spark_jobs.tables.data_files import file_io
-from spark_jobs.verification.changes_fold import DELETE, TRUNCATE, Change, fold
-from spark_jobs.verification.checksums import (
+from spark_jobs.tables.checksums import (
     BUCKET_DIGITS,
     Checksum,
     Checksums,
@@ -32,6 +30,8 @@ from spark_jobs.verification.checksums import (
     row_hashes,
     texts,
 )
+from spark_jobs.tables.data_files import file_io
+from spark_jobs.verification.changes_fold import DELETE, TRUNCATE, Change, fold
 
 CHANGE_FIELDS = ("operation", "source", "position", "transaction", "commit-timestamp")
 ORDER = "order"  # in its batch; older changes tables do not have it

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from calve.verification.columns import Column
 from calve.verification.statements import Statements
-from spark_jobs.verification.checksums import checksums, key_digests, row_hashes
+from spark_jobs.tables.checksums import checksums, key_digests, row_hashes
 from tests.harness.postgres import PostgresServer
 
 UTC = dt.UTC

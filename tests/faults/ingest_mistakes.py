@@ -24,6 +24,35 @@ WORKER = "tests/unit/spark_jobs"
 HISTORIES = f"{CONTRACT}/test_source_model.py"
 
 MISTAKES = (
+    # kept checksums
+    Mistake(
+        "a row that was deleted before is subtracted from the checksums again",
+        "spark_jobs.landing.old_rows",
+        "            alive = found.filter(pc.invert(pc.is_in(found, gone)))",
+        "            alive = found",
+        f"{WORKER}/test_batch_checksums.py",
+    ),
+    Mistake(
+        "the hash of a row does not cover its last column",
+        "spark_jobs.tables.batch_checksums",
+        "row_hashes([arrays[name] for name in self.columns])",
+        "row_hashes([arrays[name] for name in self.columns[:-1]])",
+        f"{WORKER}/test_batch_checksums.py",
+    ),
+    Mistake(
+        "hashes of other columns are taken for those of the present ones",
+        "spark_jobs.tables.batch_checksums",
+        "described = [repr((found.name, found.field_id, str(found.field_type))) for found in fields]",
+        "described = [repr(found.field_id) for found in fields]",
+        f"{WORKER}/test_batch_checksums.py",
+    ),
+    Mistake(
+        "checksums are added to those of a mirror that another writer has changed",
+        "ingest.store.checksums",
+        "    elif known.snapshot_id not in change.equal_ids:",
+        "    elif False:",
+        f"{UNIT}/test_kept_checksums.py",
+    ),
     # identity
     Mistake(
         "an update that changes the key stays one change",

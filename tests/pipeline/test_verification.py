@@ -43,6 +43,9 @@ def test_seeded_mistakes_are_named_by_key_and_column(pipeline: Pipeline, produce
     assert through["positions"]["verified-shop"] == watermark(pipeline, "verified.orders", "verified-shop")
     assert found["checked"]["rows"] == found["checked"]["expected-rows"] > 10
     assert "mend" not in found
+    rows = found["checked"]["rows"]
+    assert found["kept-checksums"]["compared"] == {"rows": rows, "buckets-differing": []}
+    assert (found["kept-checksums"]["state"], found["kept-checksums"]["rows"]) == ("kept", rows)
 
     corrupt(pipeline)
     found = verified(pipeline, "orders")
@@ -54,6 +57,8 @@ def test_seeded_mistakes_are_named_by_key_and_column(pipeline: Pipeline, produce
         ("unexpected", 999, ()),
     ]
     assert found["verified-through"] == through  # what was right before stays known
+    assert found["kept-checksums"]["compared"]["rows"] == rows
+    assert found["kept-checksums"]["compared"]["buckets-differing"]  # not a batch changed the mirror
     path = "/lake/v1/main/namespaces/verified/tables/orders"
     assert found["mend"]["request"] == f"POST {path}/rebuild"
     shown = httpx.get(f"{pipeline.url}/status").json()["landing"]["tables"]["verified.orders"]

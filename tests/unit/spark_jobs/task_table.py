@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -28,6 +29,8 @@ from spark_jobs.messages import (
     TableState,
     WorkItem,
 )
+from spark_jobs.tables.batch_checksums import Sums, added
+from spark_jobs.tables.checksums import Checksum, Checksums, checksums, key_digests, row_hashes
 from spark_jobs.tables.data_files import file_io, read_rows
 from tests.clients.pipeline_events import Event, Row
 from tests.clients.pipeline_model import Model
@@ -55,12 +58,14 @@ class TaskTable:
     order: SortOrder = UNSORTED_SORT_ORDER
     properties: dict[str, str] = field(default_factory=dict)
     append_only: bool = False
+    staged_group_rows: int = 7
     has_changes: bool = True
     files: list[LiveFile] = field(default_factory=list)
     deletes: list[LiveDeletes] = field(default_factory=list)
     sequence: int = 0
     history: list[Row] = field(default_factory=list)
     changes_files: list[str] = field(default_factory=list)  # in the order in which they landed
+    sums: Sums = field(default_factory=dict)  # kept as the server keeps them
 
     def __post_init__(self) -> None:
         self.model = Model(tuple(self.columns), self.key)
@@ -93,7 +98,9 @@ class TaskTable:
     ) -> list[WorkItem]:
         self.location.mkdir(parents=True, exist_ok=True)
         staged = self.location / f"staged-{next(_numbers)}.parquet"
-        pq.write_table(staged_rows(events, self.columns, self.key), staged, row_group_size=7)
+        pq.write_table(
+            staged_rows(events, self.columns, self.key), staged, row_group_size=self.staged_group_rows
+        )
         counts = dict.fromkeys(("insert", "update", "delete", "read", "truncate"), 0)
         for event in events:
             counts[event.operation] += 1
@@ -110,6 +117,7 @@ class TaskTable:
             counts=counts,
             has_absent=any(event.absent for event in events),
             has_moves=any(event.root is not None for event in events),
+            checksums=True,
             **more,
         )
         mirror = TableState(
@@ -139,6 +147,7 @@ class TaskTable:
         bad = [result.bad_job for result in results if result.bad_job is not None]
         assert not bad, bad
         self.commit(results)
+        assert {bucket: sum_ for bucket, sum_ in self.sums.items() if any(sum_)} == self.scanned_sums()
         if self.key:
             self.model.land(list(events), late=late)
             found = self.rows()
@@ -148,7 +157,8 @@ class TaskTable:
     def commit(self, results: Sequence[ItemResult]) -> None:
         self.sequence += 1
         if any(result.truncated for result in results):
-            self.files, self.deletes = [], []
+            self.files, self.deletes, self.sums = [], [], {}
+        self.sums = added([self.sums, *(result.checksums or {} for result in results)])
         for text in (text for result in results for text in result.files["t"]):
             given = json.loads(text)
             lower, upper = _bounds(given, "lower-bounds"), _bounds(given, "upper-bounds")
@@ -179,6 +189,20 @@ class TaskTable:
             for text in result.files.get("t__changes", ()):
                 self.changes_files.append(json.loads(text)["file-path"])
                 self.history += _read(self.changes_files[-1])
+
+    def scanned_sums(self) -> Sums:
+        """The checksums of what a reader sees, computed as a verification does."""
+        gone = {(row["file_path"], row["pos"]) for deletes in self.deletes for row in _read(deletes.path)}
+        columns, total = sorted(self.columns), Checksums()
+        for file in self.files:
+            rows = read_rows(file_io({}), file.path, self.metadata, columns)
+            alive = [(file.path, position) not in gone for position in range(rows.num_rows)]
+            rows = rows.filter(pa.array(alive, pa.bool_())).combine_chunks()
+            arrays = {name: rows.column(name).combine_chunks() for name in columns}
+            keys = key_digests([arrays[name] for name in self.key or columns])
+            for bucket, one in checksums(keys, row_hashes([arrays[name] for name in columns])).items():
+                total[bucket] = total.get(bucket, Checksum()) + one
+        return {bucket: (one.rows, one.hash) for bucket, one in total.items()}
 
     def rows(self) -> dict[tuple[Any, ...], Row]:
         """What a reader sees, by key."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.verification.checksums import (
+from spark_jobs.tables.checksums import (
     Checksum,
     checksums,
     column_digests,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_jobs.tables.checksums import DIGEST_DIGITS
 from spark_jobs.verification import verify_tasks
-from spark_jobs.verification.checksums import DIGEST_DIGITS
 from spark_jobs.verification.verify_tasks import compared, folded_sums
 
 NAMES = ["k", "o", "s", "p", "t", "c", "f", "n", "h", "d"]

@@ -25,6 +25,7 @@ import pyarrow.types as pat
 HASH_DIGITS = 15  # 60 bits: a sum of them fits the exact number types of all engines
 BUCKET_DIGITS = 2
 DIGEST_DIGITS = 8  # of one column, to find the columns of a row that differ
+_UNUSED_BITS = 64 - 4 * HASH_DIGITS  # of the first eight bytes
 NULL = "-"
 TEXT = pa.large_string()
 
@@ -64,8 +65,8 @@ def key_digests(columns: Sequence[pa.Array]) -> list[str]:
 
 
 def row_hashes(columns: Sequence[pa.Array]) -> list[int]:
-    digests = (md5(text.encode()).hexdigest() for text in _row_texts(columns))  # noqa: S324
-    return [int(digest[:HASH_DIGITS], 16) for digest in digests]
+    digests = (md5(text.encode()).digest() for text in _row_texts(columns))  # noqa: S324
+    return [int.from_bytes(digest[:8], "big") >> _UNUSED_BITS for digest in digests]
 
 
 def column_digests(columns: Sequence[pa.Array]) -> list[str]:
