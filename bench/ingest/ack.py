@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ingest import costs, floors, load
+from bench.ingest.options import Options
 from bench.ingest.report import Percentiles, figure, met, table
 from bench.rivals.server import Server
 from tests.harness.server import CalveServer
@@ -60,10 +61,10 @@ Case = tuple[str, int, int]  # who, events of a request, producers
 Samples = dict[Case, list[Sample]]
 
 
-def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) -> dict[str, Any]:
-    pace = QUICK if quick else FULL
+def run(folder: Path, options: Options, say: Callable[[str], None]) -> dict[str, Any]:
+    pace = QUICK if options.quick else FULL
     samples: Samples = {}
-    settings = {**SETTINGS, "CALVE_WORKERS": str(workers)}
+    settings = {**SETTINGS, "CALVE_WORKERS": str(options.workers)}
     with CalveServer.started(folder / "ack", settings) as calve, floors.bare(folder) as bare:
         server = Server("calve", calve.port, "main", calve.pid, 0.0, 0.0)
         say("ack: warming up")
@@ -72,7 +73,7 @@ def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) 
         for number in range(1, pace.rounds + 1):
             say(f"ack: round {number} of {pace.rounds}")
             _round(samples, folder, (server, bare), pace)
-    where = costs.of_ack(2_000 if quick else 20_000, folder)
+    where = costs.of_ack(2_000 if options.quick else 20_000, folder)
     _print(samples, where)
     return {"samples": _as_json(samples), "cpu_us_per_event": where}
 

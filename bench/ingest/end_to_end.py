@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.ingest import costs, events, inbox
+from bench.ingest.options import Options
 from bench.ingest.pipeline import Pipeline, pipeline, posted
 from bench.ingest.report import figure, median_of, met, table, told
 from bench.ingest.spark_child import SparkChild, spark_child
-from tests.clients.duckdb_client import connected
+from tests.clients.duckdb_client import attach, connected
 
 RATIO_AIM = 3.0
 BATCH = 1_000
@@ -54,11 +55,11 @@ class Sample:
         return self.changes / self.seconds
 
 
-def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) -> dict[str, Any]:
-    pace = QUICK if quick else FULL
+def run(folder: Path, options: Options, say: Callable[[str], None]) -> dict[str, Any]:
+    pace = QUICK if options.quick else FULL
     samples: list[Sample] = []
     say("end-to-end: starting the server, its worker and the other Spark")
-    with pipeline(folder / "lake", workers=workers) as calve, spark_child(calve.url, folder) as rival:
+    with pipeline(folder / "lake", options) as calve, spark_child(calve, folder) as rival:
         say("end-to-end: warming up")
         _warm_up(calve)
         rival.ask("warm-up", folder=str(folder / "warm-up"))
@@ -69,8 +70,8 @@ def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) 
                 samples.append(
                     _calve(calve, pace, number) if ours else _rival(calve, rival, folder, pace, number)
                 )
-        _check(calve.url, samples, pace)
-    where = costs.of_landing(2_000 if quick else 50_000, folder)
+        _check(calve, samples, pace)
+    where = costs.of_landing(2_000 if options.quick else 50_000, folder)
     _print(samples, where)
     return {"samples": [asdict(one) for one in samples], "staging_cpu_us_per_event": where}
 
@@ -128,13 +129,13 @@ def _rival(calve: Pipeline, rival: SparkChild, folder: Path, pace: Pace, number:
     )
 
 
-def _check(url: str, samples: list[Sample], pace: Pace) -> None:
+def _check(calve: Pipeline, samples: list[Sample], pace: Pace) -> None:
     """Both mirrors are what they must be, and both histories whole."""
     model = events.Orders("", pace.keys, SEED)
     for _ in model.changes(1, pace.changes):
         pass
     duck = connected()
-    duck.execute(f"ATTACH 'main' AS lake (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
+    attach(duck, calve.url, calve.s3)
     for sample in samples:
         found = duck.execute(f"SELECT count(*), sum(id), sum(marker) FROM lake.{sample.table}").fetchall()[0]
         assert events.Digest(*map(int, found)) == model.digest(), (sample.table, found, model.digest())

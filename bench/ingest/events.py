@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,22 @@ UPDATES, INSERTS = 0.7, 0.2  # of the changes; the others are deletes
 EPOCH_MS = 1_763_280_000_000
 
 
-def row(key: int, marker: int) -> dict[str, Any]:
+KeyOf = Callable[[int], int | str]  # the value of the key column for the number of a row
+
+
+def integer_key(number: int) -> int:
+    return number
+
+
+def text_key(number: int) -> str:
+    """In no order that the numbers have: neighbours are far from each other."""
+    return f"{number * 2_654_435_761 % 2**32:08x}-{number:010}"
+
+
+def row(key: int, marker: int, key_of: KeyOf = integer_key) -> dict[str, Any]:
     """About 130 bytes as JSON. `marker` says which change this row is the result of."""
     return {
-        "id": key,
+        "id": key_of(key),
         "customer": f"customer {key * 7919 % 10_007}",
         "amount": marker % 997 * 1.25,
         "status": ("new", "paid", "sent")[marker % 3],
@@ -31,24 +43,26 @@ def row(key: int, marker: int) -> dict[str, Any]:
     }
 
 
-def event(sequence: int, operation: str, table: str, key: int, marker: int) -> Event:
+def event(
+    sequence: int, operation: str, table: str, key: int, marker: int, key_of: KeyOf = integer_key
+) -> Event:
     found: Event = {
         "sequence": sequence,
         "timestamp": EPOCH_MS + sequence,
         "operation": operation,
         "table": table,
-        "rowId": str(key),
+        "rowId": str(key_of(key)),
     }
     if operation == "DELETE":
-        found["before"] = {"id": key}
+        found["before"] = {"id": key_of(key)}
     else:
-        found["after"] = row(key, marker)
+        found["after"] = row(key, marker, key_of)
     return found
 
 
-def inserts(table: str, first: int, count: int, marker: int = 0) -> list[Event]:
+def inserts(table: str, first: int, count: int, marker: int = 0, key_of: KeyOf = integer_key) -> list[Event]:
     """New rows; they are counted by their keys."""
-    return [event(key, "INSERT", table, key, marker) for key in range(first, first + count)]
+    return [event(key, "INSERT", table, key, marker, key_of) for key in range(first, first + count)]
 
 
 def body(events: Iterable[Event]) -> bytes:
@@ -67,8 +81,9 @@ class Digest:
 class Orders:
     """The rows of one table as a producer knows them; each change is drawn at random from those that fit."""
 
-    def __init__(self, table: str, keys: int, seed: int) -> None:
+    def __init__(self, table: str, keys: int, seed: int, key_of: KeyOf = integer_key) -> None:
         self.table = table
+        self._key_of = key_of
         self._random = random.Random(seed)
         self._live = array("q", range(keys))  # small, because a mirror may have ten million rows
         self._marker_of: dict[int, int] = {}  # of those that have changed
@@ -82,15 +97,15 @@ class Orders:
     def change(self, sequence: int, marker: int) -> Event:
         drawn = self._random.random()
         if drawn >= UPDATES + INSERTS and len(self._live) > 1:
-            return event(sequence, "DELETE", self.table, self._removed(), marker)
+            return event(sequence, "DELETE", self.table, self._removed(), marker, self._key_of)
         if drawn >= UPDATES:
-            return event(sequence, "INSERT", self.table, self._added(marker), marker)
+            return event(sequence, "INSERT", self.table, self._added(marker), marker, self._key_of)
         return self.update(sequence, marker)
 
     def update(self, sequence: int, marker: int) -> Event:
         key = self._live[self._random.randrange(len(self._live))]
         self._marker_of[key] = marker
-        return event(sequence, "UPDATE", self.table, key, marker)
+        return event(sequence, "UPDATE", self.table, key, marker, self._key_of)
 
     def digest(self) -> Digest:
         return Digest(len(self._live), sum(self._live), sum(self._marker_of.values()))

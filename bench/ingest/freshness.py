@@ -1,26 +1,27 @@
 """From POST until another engine sees it: a producer at a constant rate, on one table and on ten.
 
 Two look: one asks the server whether the request's token has landed, the other is DuckDB, which reads the
-newest marker of each mirror through the catalog. A request on ten tables counts as visible when all ten are.
+newest marker of all mirrors through the catalog, in one query. A request on ten tables counts as visible when
+all ten are. A hand-written Structured Streaming job then gets the same rate on one table (`rival_freshness`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.ingest import reader, steady
+from bench.ingest import events, processes, reader, rival_freshness, steady
+from bench.ingest.options import Options
 from bench.ingest.pipeline import Pipeline, pipeline
 from bench.ingest.report import Percentiles, figure, median_of, met, table, told
+from bench.ingest.spark_child import spark_child
 
 AIMS_MS = {1: {"p50_ms": 1_200.0, "p95_ms": 2_000.0}, 10: {"p50_ms": 2_000.0, "p95_ms": 3_000.0}}
-READER_START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,43 +62,61 @@ class Fresh:
         return max(0.0, self.landed.p50_ms - self.job_ms)
 
 
-def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) -> dict[str, Any]:
-    pace = QUICK if quick else FULL
+def run(folder: Path, options: Options, say: Callable[[str], None]) -> dict[str, Any]:
+    pace = QUICK if options.quick else FULL
     found = []
     say("freshness: starting the server and its worker")
-    with pipeline(folder / "lake", workers=workers) as calve:
+    with pipeline(folder / "lake", options) as calve:
         for count in pace.tables:
             for rate in pace.rates:
                 names = [f"fresh_{count}_{rate}.orders_{number}" for number in range(count)]
                 calve.preload(names, pace.keys)
                 say(f"freshness: {rate:,} events/s on {count} table{'s' if count > 1 else ''}")
                 found.append(measure(calve, names, rate, pace.keys, pace.warm_up_s, pace.seconds))
+        with spark_child(calve, folder) as spark:
+            say("freshness: warming up the Structured Streaming job")
+            spark.ask("warm-up", folder=str(folder / "warm-up"))
+            rivals = []
+            for rate in pace.rates:
+                say(f"freshness: the Structured Streaming job at {rate:,} events/s on 1 table")
+                place = folder / f"inbox-{rate}"
+                rivals.append(
+                    rival_freshness.measure(
+                        calve, spark, place, rate, pace.keys, pace.warm_up_s, pace.seconds
+                    )
+                )
     print(shown(found))
-    return {"cases": [asdict(one) | {"waits_ms": one.waits_ms} for one in found]}
+    print()
+    print(rival_freshness.shown(rivals, {one.rate: one.duckdb for one in found if one.tables == 1}))
+    return {
+        "cases": [asdict(one) | {"waits_ms": one.waits_ms} for one in found],
+        "streaming": [asdict(one) for one in rivals],
+    }
 
 
 def measure(
-    calve: Pipeline, tables: Sequence[str], rate: int, keys: int, warm_up_s: float, seconds: float
+    calve: Pipeline,
+    tables: Sequence[str],
+    rate: int,
+    keys: int,
+    warm_up_s: float,
+    seconds: float,
+    key_of: events.KeyOf = events.integer_key,
 ) -> Fresh:
     """The tables are there, with `keys` rows each."""
     context = multiprocessing.get_context("spawn")
     source = f"steady-{uuid.uuid4().hex[:8]}"
-    spec = steady.Spec(calve.port, tuple(tables), rate, keys, warm_up_s, seconds, source)
-    stop, (mine, theirs), (ours, its) = context.Event(), context.Pipe(), context.Pipe()
-    looking = context.Process(target=reader.read, args=(calve.url, list(tables), stop, its), daemon=True)
+    spec = steady.Spec(calve.port, tuple(tables), rate, keys, warm_up_s, seconds, source, key_of)
+    mine, theirs = context.Pipe()
     sending = context.Process(target=steady.produce, args=(spec, theirs), daemon=True)
-    with _running(looking, sending):
-        looking.start()
-        _heard(ours, looking)
+    with reader.looking(calve.url, calve.s3, tables) as stopped, processes.ended(sending):
         since_ms = time.time_ns() // 1_000_000 + int(warm_up_s * 1000)
         began, cpu = time.monotonic(), (calve.server.cpu_s(), calve.spark.cpu_s())
         sending.start()
-        sent: steady.Told = _heard(mine, sending)
+        sent: steady.Told = processes.heard(mine, sending)
         took_s = time.monotonic() - began
         busy = [(after - before) / took_s for before, after in zip(cpu, _cpu(calve), strict=True)]
-        time.sleep(2 * reader.LOOK_EVERY_S + 1)
-        stop.set()
-        seen, looks = _heard(ours, looking)
+        seen, looks = stopped()
     jobs = calve.jobs(since_ms)
     first = reader.first_seen_us(seen, [one.sent_us for one in sent.requests])
     visible = [at - one.sent_us for one, at in zip(sent.requests, first, strict=True) if at is not None]
@@ -107,9 +126,9 @@ def measure(
         rate=rate,
         keys=keys,
         achieved=sent.events / sent.seconds,
-        ack=_percentiles([one.acknowledged_us - one.sent_us for one in sent.requests]),
-        landed=_percentiles(landed),
-        duckdb=_percentiles(visible),
+        ack=Percentiles.of_us([one.acknowledged_us - one.sent_us for one in sent.requests]),
+        landed=Percentiles.of_us(landed),
+        duckdb=Percentiles.of_us(visible),
         unseen=len(first) - len(visible),
         looks_per_s=looks / took_s,
         jobs=len(jobs),
@@ -122,29 +141,6 @@ def measure(
 
 def _cpu(calve: Pipeline) -> tuple[float, float]:
     return calve.server.cpu_s(), calve.spark.cpu_s()
-
-
-def _percentiles(values_us: Sequence[int]) -> Percentiles:
-    return Percentiles.of(value / 1000 for value in values_us)
-
-
-@contextlib.contextmanager
-def _running(*children: multiprocessing.context.SpawnProcess) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for child in children:
-            if child.pid is not None:
-                child.join(5)
-                if child.is_alive():
-                    child.kill()
-
-
-def _heard(pipe: Any, child: multiprocessing.context.SpawnProcess) -> Any:
-    while not pipe.poll(0.5):
-        if not child.is_alive() and not pipe.poll(0):
-            raise RuntimeError(f"{child.name} ended with {child.exitcode}; its reason is above")
-    return pipe.recv()
 
 
 def shown(found: Sequence[Fresh]) -> str:

@@ -18,11 +18,14 @@ import orjson
 
 from bench.catalog.client import Connection
 from bench.ingest import events
+from bench.ingest.options import COMPONENTS, Options
 from bench.ingest.report import median_of
 from bench.rivals.server import Server
 from tests.harness import components
 from tests.harness.process import Child
-from tests.harness.server import CalveServer, environment
+from tests.harness.s3 import S3Access
+from tests.harness.server import environment
+from tests.harness.stacks import Stack, Stacks
 
 WORKER_START_S = 300.0
 LAND_S = 900.0
@@ -49,10 +52,11 @@ class Job:
 class Pipeline:
     """A running server with a worker. For one thread."""
 
-    def __init__(self, calve: CalveServer, worker: Child) -> None:
-        self.port = calve.port
-        self.url = calve.url
-        self.server = Server("calve", calve.port, "main", calve.pid, 0.0, 0.0)
+    def __init__(self, stack: Stack, worker: Child) -> None:
+        self.port = stack.server.port
+        self.url = stack.url
+        self.s3: S3Access | None = stack.s3
+        self.server = Server("calve", self.port, "main", stack.server.pid, 0.0, 0.0)
         self.spark = Server("spark", 0, "", worker.pid, 0.0, 0.0)
         self._worker_log = worker.log
 
@@ -63,14 +67,14 @@ class Pipeline:
         """The token of the answer."""
         return posted(connection, events.body(changes))
 
-    def preload(self, tables: Sequence[str], keys: int) -> None:
+    def preload(self, tables: Sequence[str], keys: int, key_of: events.KeyOf = events.integer_key) -> None:
         """Each table gets the rows 0 to `keys`, and is there when this returns."""
         token = ""
         for table in tables:
             with self.connection(f"preload-{table}") as connection:
                 for first in range(0, keys, PRELOAD_BATCH):
                     count = min(PRELOAD_BATCH, keys - first)
-                    token = self.post(connection, events.inserts(table, first, count))
+                    token = self.post(connection, events.inserts(table, first, count, key_of=key_of))
         self.wait_until_visible(token)
 
     def wait_until_visible(self, token: str) -> None:
@@ -108,22 +112,23 @@ class Pipeline:
 
 
 @contextlib.contextmanager
-def pipeline(
-    folder: Path, *, workers: int = 1, settings: Mapping[str, str] | None = None
-) -> Iterator[Pipeline]:
+def pipeline(folder: Path, options: Options, settings: Mapping[str, str] | None = None) -> Iterator[Pipeline]:
     """Ended by their ids at the end of the block, the worker first."""
-    given = {**SETTINGS, "CALVE_WORKERS": str(workers), **(settings or {})}
-    with CalveServer.started(folder, given) as calve:
+    given = {**SETTINGS, "CALVE_WORKERS": str(options.workers), **(settings or {})}
+    with contextlib.ExitStack() as running:
+        stacks = Stacks(folder / "components", running)
+        stack = running.enter_context(stacks.started(COMPONENTS[options.stack], folder, given))
         spark = {"CALVE_SPARK_MASTER": MASTER, "CALVE_SPARK_MEMORY": MEMORY, **SPARK_PLACE}
+        spark |= stack.s3.settings if stack.s3 else {}
         child = Child(
-            worker_command(calve.url),
+            worker_command(stack.url),
             log=folder / "worker.log",
             environment=environment(spark),
             folder=folder,
         )
         child.start(lambda: b'"event": "ready"' in child.log.read_bytes(), timeout_s=WORKER_START_S)
         try:
-            yield Pipeline(calve, child)
+            yield Pipeline(stack, child)
         finally:
             child.stop(timeout_s=40)
 

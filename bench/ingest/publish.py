@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ingest import events
+from bench.ingest.options import Options
 from bench.ingest.pipeline import Pipeline, pipeline, posted
 from bench.ingest.report import figure, table, told
 from bench.rivals.server import family_cpu_s
@@ -23,10 +24,10 @@ WARM_UP = 5
 SETTINGS = {"CALVE_MAINTENANCE": "false"}  # its steps would be measured as well
 
 
-def run(folder: Path, *, quick: bool, workers: int, say: Callable[[str], None]) -> dict[str, Any]:
-    batches = 15 if quick else 60
+def run(folder: Path, options: Options, say: Callable[[str], None]) -> dict[str, Any]:
+    batches = 15 if options.quick else 60
     found = []
-    with pipeline(folder / "lake", workers=workers, settings=SETTINGS) as calve:
+    with pipeline(folder / "lake", options, SETTINGS) as calve:
         for count in (1, 10):
             names = [f"publish_{count}.orders_{number}" for number in range(count)]
             calve.preload(names, KEYS)

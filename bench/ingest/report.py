@@ -27,6 +27,10 @@ class Percentiles:
         p50, p95, p99 = (ranked[min(last, int(len(ranked) * part))] for part in (0.5, 0.95, 0.99))
         return cls(len(ranked), p50, p95, p99, ranked[-1])
 
+    @classmethod
+    def of_us(cls, values_us: Iterable[float]) -> Percentiles:
+        return cls.of(value / 1000 for value in values_us)
+
 
 def median_of(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The median of each stage over several jobs, in the order in which they were told."""

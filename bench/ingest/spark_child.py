@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.ingest.pipeline import MASTER, MEMORY, SPARK_PLACE
+from bench.ingest.pipeline import MASTER, MEMORY, SPARK_PLACE, Pipeline
 from bench.rivals.server import Server
 
 STOP_S = 20.0
@@ -42,17 +42,17 @@ class SparkChild:
 
 
 @contextlib.contextmanager
-def spark_child(uri: str, folder: Path) -> Iterator[SparkChild]:
+def spark_child(calve: Pipeline, folder: Path) -> Iterator[SparkChild]:
     log = folder / "spark.log"
     words = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "bench.ingest.spark_table"]
-    words += ["--uri", uri, "--master", MASTER, "--memory", MEMORY]
+    words += ["--uri", calve.url, "--master", MASTER, "--memory", MEMORY]
     with log.open("ab") as errors:
         process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env={**os.environ, **SPARK_PLACE},
+            env={**os.environ, **SPARK_PLACE, **(calve.s3.settings if calve.s3 else {})},
             start_new_session=True,  # so that its group can be ended, and nothing else
             text=True,
         )

@@ -7,8 +7,9 @@ It takes one JSON object on each line of its input and answers each with one on 
     {"do": "create", "table": "rival.orders", "keys": N}    a table of N rows and its table of changes
     {"do": "start", "table": ..., "folder": ..., "events": N}   begin to stream; answered at once
     {"do": "finish"}                                        wait until N changes are merged
+    {"do": "drain"}                                         wait until all that is there is merged
     {"do": "stop"}                                          end the stream
-    {"do": "fill", "table": ..., "from": N, "to": M}        add these rows to a table that is there
+    {"do": "fill", "table": ..., "from": N, "to": M, "text": false}   add these rows to a table that is there
     {"do": "warm-up", "folder": ...}                        two small rounds on a table that is thrown away
 
 The job is what a person writes by the book: NDJSON files from a folder, `foreachBatch`, the newest change of
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
@@ -34,6 +36,7 @@ from pyspark.sql.window import Window
 from bench.ingest import events, inbox
 from ingest.staging.targets import TABLE_PROPERTIES
 from spark_jobs.session import spark_session
+from spark_jobs.worker import s3_from
 
 COLUMNS = (
     "id BIGINT, customer STRING, amount DOUBLE, status STRING, note STRING, active BOOLEAN, marker BIGINT"
@@ -72,11 +75,13 @@ class Job:
         )
         self.fill(table, 0, keys)
 
-    def fill(self, table: str, first: int, end: int) -> None:
+    def fill(self, table: str, first: int, end: int, *, text: bool = False) -> None:
         """The rows that `events.row` gives for these keys, with the marker 0."""
         same = events.row(0, 0)
+        # events.text_key
+        key = "format_string('%08x-%010d', id * 2654435761 % 4294967296, id) AS id" if text else "id"
         self._spark.range(first, end).selectExpr(
-            "id",
+            key,
             "concat('customer ', id * 7919 % 10007) AS customer",
             f"CAST({same['amount']} AS DOUBLE) AS amount",
             f"'{same['status']}' AS status",
@@ -143,6 +148,10 @@ class Job:
                 raise RuntimeError(f"the stream ended early: {failure}")
         return self._triggers
 
+    def drain(self) -> None:
+        assert self._query is not None
+        self._query.processAllAvailable()
+
     def stop(self) -> None:
         if self._query is not None:
             self._query.stop()
@@ -176,10 +185,12 @@ def _answer(job: Job, asked: dict[str, Any]) -> Any:
             return job.start(asked["table"], asked["folder"], asked["events"])
         case "finish":
             return job.finish()
+        case "drain":
+            return job.drain()
         case "stop":
             return job.stop()
         case "fill":
-            return job.fill(asked["table"], asked["from"], asked["to"])
+            return job.fill(asked["table"], asked["from"], asked["to"], text=asked["text"])
         case "warm-up":
             return job.warm_up(asked["folder"])
     raise ValueError(asked["do"])
@@ -191,7 +202,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="1g")
     given = parser.parse_args()
-    job = Job(spark_session(given.uri, master=given.master, memory=given.memory))
+    job = Job(spark_session(given.uri, s3=s3_from(os.environ), master=given.master, memory=given.memory))
     sys.stdout.write('{"ready": true}\n')
     sys.stdout.flush()
     for line in sys.stdin:

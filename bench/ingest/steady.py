@@ -32,6 +32,7 @@ class Spec:
     warm_up_s: float
     seconds: float
     source: str
+    key_of: events.KeyOf = events.integer_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Told:
 
 
 def produce(spec: Spec, to: Pipe) -> None:
-    orders = [events.Orders(table, spec.keys, SEED) for table in spec.tables]
+    orders = [events.Orders(table, spec.keys, SEED, spec.key_of) for table in spec.tables]
     tokens: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     told = Told()
     watcher = threading.Thread(target=_follow, args=(spec.port, tokens, told.landed_us), daemon=True)

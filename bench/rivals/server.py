@@ -68,6 +68,11 @@ def family_cpu_s(pid: int) -> dict[int, tuple[str, float]]:
     return {one: (_name(one), _own_cpu_s(one)) for one in _family(pid)}
 
 
+def family_resident_mb(pid: int) -> dict[int, tuple[str, float]]:
+    """The name and the memory of a process and of all processes below it."""
+    return {one: (_name(one), _resident_kb(one) / 1024) for one in _family(pid)}
+
+
 def _name(pid: int) -> str:
     with contextlib.suppress(FileNotFoundError):
         return Path(f"/proc/{pid}/comm").read_text().strip()

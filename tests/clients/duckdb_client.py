@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import duckdb
 
+from tests.harness.s3 import S3Access
 from tests.harness.stacks import Stack
 
 EXTENSIONS = ("avro", "httpfs", "iceberg")  # in the order in which they need each other
@@ -26,16 +27,7 @@ class DuckLake:
         self._url = url or stack.url
         idle = _idle.setdefault(self._url, [])
         self._connection = idle.pop() if idle else connected()
-        if stack.s3 is not None:
-            self.sql(
-                f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{stack.s3.access_key_id}', "
-                f"SECRET '{stack.s3.secret_access_key}', REGION '{stack.s3.region}', "
-                f"ENDPOINT '{stack.s3.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false)"
-            )
-        self.sql(
-            f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{self._url}', "
-            f"AUTHORIZATION_TYPE 'none'{options})"
-        )
+        attach(self._connection, self._url, stack.s3, warehouse, options)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """The rows of the last of some statements."""
@@ -58,6 +50,25 @@ class DuckLake:
             return
         self.sql("DETACH lake")
         _idle[self._url].append(self._connection)
+
+
+def attach(
+    connection: duckdb.DuckDBPyConnection,
+    url: str,
+    s3: S3Access | None,
+    warehouse: str = "main",
+    options: str = "",
+) -> None:
+    """Attach a warehouse of the server as `lake`."""
+    if s3 is not None:
+        connection.execute(
+            f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{s3.access_key_id}', "
+            f"SECRET '{s3.secret_access_key}', REGION '{s3.region}', "
+            f"ENDPOINT '{s3.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false)"
+        )
+    connection.execute(
+        f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none'{options})"
+    )
 
 
 def connected() -> duckdb.DuckDBPyConnection:
