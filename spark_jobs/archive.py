@@ -195,6 +195,8 @@ class Rewrite:
         order = [functions.col(quoted(column)) for column in archive.sort]
         # Iceberg sets this for the active session of the thread, which may be that of another slot.
         spark.conf.set(f"spark.sql.catalog.{_CATALOG}", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        # Iceberg looks for that catalog in the session that is active in the thread of the JVM.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
         try:
             cache.add(id_, self._table)
             staged.stageTasks(self._table, id_, self._java_list(tasks))
