@@ -267,6 +267,7 @@ class MaintenanceJobs:
             "path": path,
             "properties": archive.properties(metadata, path),
             "compression-level": policy.archive_compression_level,
+            "storage-class": policy.archive_storage_class,
         }
 
     def _sort_columns(self, warehouse: str, name: TableName, lane: TableName) -> list[str]:

@@ -15,6 +15,18 @@ KEPT_MOMENTS = "kept-moments"
 ORPHAN_AGE_HOURS_MIN = 24
 ZSTD_LEVEL_MAX = 22
 MAY_BE_ZERO = frozenset({"archive-after-days"})
+# Of S3. Classes whose objects have to be restored first are not among them: queries read the archive.
+STORAGE_CLASSES = frozenset(
+    {
+        "STANDARD",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+        "GLACIER_IR",
+        "REDUCED_REDUNDANCY",
+        "EXPRESS_ONEZONE",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,7 @@ class TablePolicy:
     archive_after_days: int = 0  # 0: changes are never archived
     archive_compression_level: int = 9  # of zstd
     archive_location: str = ""  # a folder for the archives of all tables; "": the table's own location
+    archive_storage_class: str = ""  # of S3; "": what the bucket gives
 
     def with_values(self, given: Mapping[str, Any]) -> TablePolicy:
         """Invalid says which value is wrong."""
@@ -50,6 +63,8 @@ class TablePolicy:
             )
         if changed.archive_compression_level > ZSTD_LEVEL_MAX:
             raise Invalid(f"archive-compression-level must be at most {ZSTD_LEVEL_MAX}")
+        if changed.archive_storage_class and changed.archive_storage_class not in STORAGE_CLASSES:
+            raise Invalid(f"archive-storage-class must be one of {', '.join(sorted(STORAGE_CLASSES))}")
         return changed
 
     def as_json(self) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from catalog.errors import NoSuchTable
-from catalog.locations import require_below
+from catalog.errors import Invalid, NoSuchTable
+from catalog.locations import Location, require_below
 from catalog.models import CatalogEntry
 from catalog.moments import AtTime
 from catalog.names import Identifier, Namespace, WarehouseRef
@@ -85,6 +85,9 @@ class Maintenance:
         self._policies.check(values, is_warehouse=namespace is None)
         if values.get("archive-location"):
             require_below(self._catalog.warehouse(warehouse), values["archive-location"], "archive-location")
+        root = self._catalog.warehouse(warehouse).root
+        if values.get("archive-storage-class") and Location.parse(root).scheme != "s3":
+            raise Invalid(f"archive-storage-class is for warehouses on S3, and this one is at {root}")
         self._store.set_policy(warehouse, namespace.key if namespace is not None else "", name, values)
         return self.policy(warehouse, namespace, name)
 

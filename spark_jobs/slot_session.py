@@ -77,19 +77,22 @@ class SlotSession:
         self._server = server
         self._slot = slot
         self._catalogs: dict[str, str] = {}
-        self._java_io: dict[str, Any] = {}
+        self._java_io: dict[tuple[str, str], Any] = {}
 
     @property
     def committer(self) -> Committer:
         return committer_of(self.spark.sparkContext)
 
-    def java_io(self, warehouse: str) -> Any:
-        """Return Iceberg's FileIO for the storage of a warehouse."""
-        if warehouse not in self._java_io:
+    def java_io(self, warehouse: str, *, storage_class: str = "") -> Any:
+        """Return Iceberg's FileIO for a warehouse. `storage_class` is that of new objects in S3."""
+        key = (warehouse, storage_class)
+        if key not in self._java_io:
             s3 = self.stores.options(warehouse)
             properties = {**STORE_PATIENCE, **(s3.java_properties() if s3 is not None else {})}
-            self._java_io[warehouse] = self.committer.file_io(properties)
-        return self._java_io[warehouse]
+            if storage_class:
+                properties["s3.write.storage-class"] = storage_class
+            self._java_io[key] = self.committer.file_io(properties)
+        return self._java_io[key]
 
     def catalog(self, warehouse: str) -> str:
         """Return the name of the catalog for this slot's transaction in a warehouse."""

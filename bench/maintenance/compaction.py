@@ -70,12 +70,26 @@ def run(folder: Path, batches: int, rows: int, say: Callable[[str], None]) -> di
             summary = table.refresh().current_snapshot().summary
             assert summary is not None
             landed = int(summary["total-files-size"] or 0)
-            found[name] |= {"files": int(summary["total-data-files"] or 0), "bytes": landed}
+            found[name] |= {
+                "files": int(summary["total-data-files"] or 0),
+                "bytes": landed,
+                "rows": int(summary["total-records"] or 0),
+            }
         spark.stop()
     return {
-        name: one | {"rewritten-per-byte": round(one["rewritten-bytes"] / max(1, one["bytes"]), 2)}
+        name: one
+        | {
+            "rewritten-per-byte": round(one["rewritten-bytes"] / max(1, one["bytes"]), 2),
+            "rows-per-s": _rows_per_s(one),
+        }
         for name, one in found.items()
     }
+
+
+def _rows_per_s(one: dict[str, int]) -> int:
+    """Rows that were rewritten in a second of rewriting, if all rows have the same size."""
+    rows = one["rewritten-bytes"] * one["rows"] / max(1, one["bytes"])
+    return round(rows / max(1, one["ms"]) * 1000)
 
 
 def _job(name: str) -> maintenance.MaintenanceJob:

@@ -49,6 +49,7 @@ class Archive(BaseModel):
     path: str
     properties: dict[str, str]  # which the table gets with the first step
     compression_level: int
+    storage_class: str = ""  # of S3; "": what the bucket gives
 
     def has(self, file: DataFile) -> bool:
         return _plain(file.file_path).startswith(f"{_plain(self.path)}/")
@@ -123,7 +124,7 @@ class ArchiveStep:
     ) -> dict[str, Any]:
         """Returns what was done. TableChanged if another commit was quicker: then nothing was."""
         document = self._server.load_table(job.warehouse, job.namespace, job.name)
-        rewrite = Rewrite(self._slot, job.warehouse, document, archive.path)
+        rewrite = Rewrite(self._slot, job.warehouse, document, archive)
         tasks = rewrite.tasks(archive.column, files)
         written = rewrite.write(tasks, archive, outputs=self._outputs(files, bytes_max))
         prepared = rewrite.replace(tasks, written, archive.properties)
@@ -151,16 +152,20 @@ class ArchiveStep:
 
 
 class Rewrite:
-    """The parts of a rewrite of chosen files. `document` is the table, `path` the folder of the new files."""
+    """The parts of a rewrite of chosen files. `document` is the table."""
 
-    def __init__(self, slot: SlotSession, warehouse: str, document: Mapping[str, Any], path: str) -> None:
+    def __init__(
+        self, slot: SlotSession, warehouse: str, document: Mapping[str, Any], archive: Archive
+    ) -> None:
         self._slot = slot
         self._document = document
         self._io = slot.java_io(warehouse)
         self._jvm: Any = slot.spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to it
-        properties = {**document.get("properties", {}), "write.data.path": path}
+        properties = {**document.get("properties", {}), "write.data.path": archive.path}
         properties.pop("write.object-storage.enabled", None)
-        self._table = slot.committer.table({**document, "properties": properties}, self._io)
+        # Only the data files get the class of the archive: every query reads the metadata.
+        data_io = slot.java_io(warehouse, storage_class=archive.storage_class)
+        self._table = slot.committer.table({**document, "properties": properties}, data_io)
 
     def tasks(self, column: str, files: Sequence[OldFile]) -> list[Any]:
         """How Iceberg reads the files: each with the deletes that belong to it."""
@@ -185,11 +190,13 @@ class Rewrite:
     def write(self, tasks: Sequence[Any], archive: Archive, *, outputs: int) -> list[Any]:
         """Write the rows of the files in the order of time. Returns the new files."""
         spark, iceberg = self._slot.spark, self._jvm.org.apache.iceberg.spark
-        cache, staged = iceberg.SparkTableCache.get(), iceberg.ScanTaskSetManager.get()
+        cache, staged = self._table_cache(), iceberg.ScanTaskSetManager.get()
         coordinator, id_ = iceberg.FileRewriteCoordinator.get(), str(uuid.uuid4())
         order = [functions.col(quoted(column)) for column in archive.sort]
         # Iceberg sets this for the active session of the thread, which may be that of another slot.
         spark.conf.set(f"spark.sql.catalog.{_CATALOG}", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        # Iceberg looks for that catalog in the session that is active in the thread of the JVM.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
         try:
             cache.add(id_, self._table)
             staged.stageTasks(self._table, id_, self._java_list(tasks))
@@ -223,6 +230,17 @@ class Rewrite:
         return self._slot.committer.replace(
             self._document, self._io, old, written, vectors, properties=properties
         )
+
+    def _table_cache(self) -> Any:
+        """Iceberg's cache of tables. Its class has a static and another method `get`, and Py4J takes the one
+        that the JVM lists first, so it is called by reflection.
+        """
+        gateway = self._slot.spark.sparkContext._gateway  # noqa: SLF001 - there is no other way to it
+        assert gateway is not None
+        loader = self._jvm.Thread.currentThread().getContextClassLoader()
+        found = loader.loadClass("org.apache.iceberg.spark.SparkTableCache")
+        method = found.getMethod("get", gateway.new_array(self._jvm.java.lang.Class, 0))
+        return method.invoke(None, gateway.new_array(self._jvm.java.lang.Object, 0))
 
     def _java_list(self, items: Sequence[Any]) -> Any:
         found = self._jvm.java.util.ArrayList()

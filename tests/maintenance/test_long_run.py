@@ -135,8 +135,8 @@ class Run:
     def read(self, requested: State) -> bool:
         """A reader of a moment sees the state of the kept moment that it is told. False: it is not kept."""
         shown = self.shown(requested.number)
-        if shown is None:
-            return False
+        if shown is None or shown < self.states[0].number:
+            return False  # not kept, or from before the tables
         assert shown <= requested.number
         try:
             reader = pyiceberg_client.catalog(self.stack, f"main@{shown}")

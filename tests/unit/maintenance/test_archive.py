@@ -84,6 +84,8 @@ def test_the_archive_is_in_the_table_or_in_a_folder_that_the_table_names() -> No
         {"archive-compression-level": 0},
         {"archive-compression-level": 23},
         {"archive-location": 7},
+        {"archive-storage-class": "GLACIER"},
+        {"archive-storage-class": "cold"},
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
