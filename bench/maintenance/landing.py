@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ingest import freshness
+from bench.ingest.options import Options
 from bench.ingest.pipeline import Pipeline, pipeline
 
 TABLES = ("landing.orders",)
@@ -46,7 +47,7 @@ def run(folder: Path, seconds: float, turns: int, say: Callable[[str], None]) ->
     found: dict[bool, list[Turn]] = {False: [], True: []}
     for number in range(turns):
         for is_on, given in found.items():
-            with pipeline(folder / f"{number}-{is_on}", settings=SETTINGS[is_on]) as calve:
+            with pipeline(folder / f"{number}-{is_on}", Options(), SETTINGS[is_on]) as calve:
                 given.append(_turn(calve, seconds, is_on=is_on))
             say(f"turn {number + 1}, {'with' if is_on else 'without'} maintenance: {given[-1]}")
     without, with_ = found[False], found[True]
