@@ -354,11 +354,8 @@ def _name_sources(changes: Sequence[Change]) -> None:
 
 def _not_appendable(changes: Sequence[Change]) -> dict[int, str]:
     reason = "the table has no key, so this row cannot be found in it: set a key, then replay"
-    return {
-        row: f"{change.operation}: {reason}"
-        for row, change in enumerate(changes)
-        if change.operation not in ("insert", "read")
-    }
+    operations = enumerate(change.operation for change in changes)
+    return {row: f"{name}: {reason}" for row, name in operations if name not in ("insert", "read")}
 
 
 def _has_only_a_mirror(described: dict[str, Any]) -> bool:
