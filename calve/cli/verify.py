@@ -13,9 +13,11 @@ from calve.cli.connection import lake_options
 from calve.cli.output import json_text
 from calve.client import Lake
 from calve.errors import CalveError
+from calve.verification.columns import Dialect
 from calve.verification.comparison import Report, Tables, compare
 from calve.verification.lake_table import LakeTable
-from calve.verification.postgresql import PostgresSource
+from calve.verification.mysql import MySqlSource
+from calve.verification.postgresql import PostgresSource, SourceFailed
 
 DIFFERS, NOT_COMPARED = 1, 2
 SHOWN_MAX = 20
@@ -25,7 +27,11 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
 
 @click.command()
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
-@click.option("--source", metavar="ADDRESS", help="Compare with this source: postgresql://user@host/database")
+@click.option(
+    "--source",
+    metavar="ADDRESS",
+    help="Compare with this source: postgresql://user@host/database, or mysql://…",
+)
 @click.option("--source-table", metavar="NAME", help="The name of the table at the source. [TABLE]")
 @click.option(
     "--sql", "dialect", type=click.Choice(["postgresql", "mysql"]), help="Print SQL for the source, and end."
@@ -53,7 +59,8 @@ def command(
     """Compare tables with their changes, or with their source.
 
     Without an option, a worker compares each mirror with the fold of its changes table. With `--source`, each
-    is compared with the table of a live PostgreSQL, pinned to a position of its log. Nothing is repaired.
+    is compared with the table of a live PostgreSQL, pinned to a position of its log, or with the table of a
+    live MySQL or MariaDB. Nothing is repaired.
 
     The exit code is 0 if all are equal, 1 if one differs, 2 if one cannot be compared.
 
@@ -62,6 +69,7 @@ def command(
       calve verify shop.orders
       calve verify --source postgresql://reader@db/shop shop.orders shop.customers
       calve verify --source postgresql://reader@db/shop --source-table public.orders shop.orders
+      calve verify --source mysql://reader@db/shop shop.orders
       calve verify --sql postgresql shop.orders
     """
     if source_table is not None and len(tables) > 1:
@@ -74,9 +82,8 @@ def command(
         if source is None:
             found = [_verified(lake, table, wait_s) for table in tables]
         else:
-            database = PostgresSource(source)
             found = [
-                _compared(lake, table, database, source_table or table, wait_s).as_json() for table in tables
+                _compared(lake, table, source, source_table or table, wait_s).as_json() for table in tables
             ]
     except CalveError as error:
         click.echo(f"Error: {error.message}", err=True)
@@ -105,15 +112,27 @@ def _verified(lake: Lake, table: str, wait_s: float) -> dict[str, Any]:
 # -- with a source
 
 
-def _compared(lake: Lake, table: str, database: PostgresSource, source_table: str, wait_s: float) -> Report:
+def _source_of(address: str) -> tuple[PostgresSource | MySqlSource, Dialect]:
+    scheme = address.partition("://")[0]
+    if scheme in ("mysql", "mariadb"):
+        return MySqlSource(address), "mysql"
+    if scheme in ("postgresql", "postgres") or "=" in address:  # libpq also knows `host=… dbname=…`
+        return PostgresSource(address), "postgresql"
+    raise SourceFailed(
+        "--source is an address as postgresql://user@host/database or mysql://user@host/database"
+    )
+
+
+def _compared(lake: Lake, table: str, source: str, source_table: str, wait_s: float) -> Report:
     here = LakeTable.load(lake, table)
-    columns, left_out = here.matched(database.columns(source_table))
+    database, dialect = _source_of(source)
+    columns, left_out = here.matched(database.columns(source_table), dialect)
     report = Report(table, source_table, columns=[column.name for column in columns], not_compared=left_out)
     tables = Tables(
         database.snapshot,
         here.now,
         here.watermarks,
-        here.statements("postgresql", _parts(source_table), columns),
+        here.statements(dialect, _parts(source_table), columns),
         here.statements("duckdb", here.parts, columns),
     )
     compare(tables, report, wait_s)
@@ -147,9 +166,8 @@ def _page(one: dict[str, Any]) -> str:
         lines.append(f"  {one['reason']}")
     if "source-table" in one:
         passed = "passed" if one["is-passed"] else "not known to be passed"
-        lines.append(
-            f"  {one['rows']} rows at {one['position']} of the source ({passed}), number {one['number']}"
-        )
+        position = f" at {one['position']}" if one["position"] else ""
+        lines.append(f"  {one['rows']} rows{position} of the source ({passed}), number {one['number']}")
         if one["unsettled"]:
             lines.append(f"  {one['unsettled']} rows kept changing and were not judged")
     elif one.get("checked"):

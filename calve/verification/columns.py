@@ -37,7 +37,7 @@ _TEXTS: dict[Dialect, dict[str, str]] = {
         "long": "CAST({c} AS CHAR)",
         "decimal": "CAST(CAST({c} AS DECIMAL({precision},{scale})) AS CHAR)",
         "date": "CAST(DATEDIFF({c}, '1970-01-01') AS CHAR)",
-        "time": "CAST(CAST(TIME_TO_SEC({c}) AS SIGNED) * 1000000 + MICROSECOND({c}) AS CHAR)",
+        "time": "CAST(CAST(FLOOR(TIME_TO_SEC({c})) AS SIGNED) * 1000000 + MICROSECOND({c}) AS CHAR)",
         "timestamp": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {c}) AS CHAR)",
         "timestamptz": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {c}) AS CHAR)",
         "string": "CONVERT({c} USING utf8mb4)",
@@ -74,7 +74,7 @@ _FLOATS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`type` is Iceberg's. `source_type` is PostgreSQL's name of the type, "" if it is not known."""
+    """`type` is Iceberg's. `source_type` is the source's name of the type, "" if it is not known."""
 
     name: str
     type: str
@@ -116,29 +116,47 @@ def _double(name: str, column: Column, dialect: Dialect) -> str:
 
 
 _TEXT_TYPES = {"text", "varchar", "bpchar", "name", "citext", "json", "jsonb", "uuid", "xml", "enum"}
-_COMPARABLE = {
-    "boolean": {"bool"},
-    "int": {"int2", "int4", "int8"},
-    "long": {"int2", "int4", "int8"},
-    "float": {"float4"},
-    "double": {"float4", "float8", "numeric"},
-    "decimal": {"numeric", "int2", "int4", "int8"},
-    "date": {"date"},
-    "time": {"time"},
-    "timestamp": {"timestamp"},
-    "timestamptz": {"timestamptz"},
-    "string": _TEXT_TYPES,
-    "uuid": {"uuid"},
-    "binary": {"bytea"},
-    "fixed": {"bytea"},
+_MYSQL_WHOLE = {"tinyint(1)", "tinyint", "smallint", "mediumint", "int", "bigint", "year"}
+_MYSQL_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+_COMPARABLE: dict[Dialect, dict[str, set[str]]] = {
+    "postgresql": {
+        "boolean": {"bool"},
+        "int": {"int2", "int4", "int8"},
+        "long": {"int2", "int4", "int8"},
+        "float": {"float4"},
+        "double": {"float4", "float8", "numeric"},
+        "decimal": {"numeric", "int2", "int4", "int8"},
+        "date": {"date"},
+        "time": {"time"},
+        "timestamp": {"timestamp"},
+        "timestamptz": {"timestamptz"},
+        "string": _TEXT_TYPES,
+        "uuid": {"uuid"},
+        "binary": {"bytea"},
+        "fixed": {"bytea"},
+    },
+    "mysql": {
+        "boolean": {"tinyint(1)"},
+        "int": _MYSQL_WHOLE,
+        "long": _MYSQL_WHOLE,
+        "decimal": {"decimal", "bigint unsigned", *_MYSQL_WHOLE},
+        "date": {"date"},
+        "time": {"time"},
+        "timestamp": {"datetime"},
+        "timestamptz": {"timestamp"},
+        "string": {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "uuid"},
+        "uuid": {"uuid", "char", "varchar"},
+        "binary": _MYSQL_BYTES,
+        "fixed": _MYSQL_BYTES,
+    },
 }
 
 
-def why_not_compared(column: Column) -> str | None:
-    """Why a column of a PostgreSQL source is left out; None if it is compared."""
+def why_not_compared(column: Column, dialect: Dialect) -> str | None:
+    """Why a column of a source is left out; None if it is compared."""
     kind = column.type.partition("(")[0].partition("[")[0]
     if not column.source_type:
         return "the source does not have it"
-    if column.source_type not in _COMPARABLE.get(kind, ()):
+    if column.source_type not in _COMPARABLE[dialect].get(kind, ()):
         return f"{column.source_type} at the source and {column.type} in the lake have no common text"
     return None

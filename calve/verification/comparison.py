@@ -60,7 +60,7 @@ class Report:
 class Tables:
     """How the two tables are read: a new snapshot of the source, the lake as it is, and its positions."""
 
-    source: Callable[[], Any]  # a context manager: a Side with `position`
+    source: Callable[[], Any]  # a context manager: a Side with `position` and `position_text`
     lake: Callable[[], tuple[Side, int]]  # with the number
     watermarks: Callable[[], Collection[str]]
     at_source: Statements
@@ -73,7 +73,7 @@ def compare(tables: Tables, report: Report, wait_s: float) -> Report:
     """
     until_s = time.monotonic() + wait_s
     with tables.source() as snapshot:
-        report.position = _lsn(snapshot.position)
+        report.position = snapshot.position_text
         sums = _sums(snapshot.rows(tables.at_source.buckets()))
         report.rows = sum(count for count, _ in sums.values())
         report.is_passed = _wait_for(snapshot.position, tables.watermarks, until_s)
@@ -87,8 +87,7 @@ def compare(tables: Tables, report: Report, wait_s: float) -> Report:
         )
         here = _sums(lake.rows(tables.in_lake.rows(FINE_DIGITS, fine)))
         there = _sums(snapshot.rows(tables.at_source.rows(FINE_DIGITS, fine)))
-        position = snapshot.position
-    return _settled(tables, report, _Round(fine, there, here, position), until_s)
+    return _settled(tables, report, _Round(fine, there, here), until_s)
 
 
 @dataclass(slots=True)
@@ -98,7 +97,6 @@ class _Round:
     buckets: Collection[str]
     there: Sums
     here: Sums
-    position: int
 
 
 def _settled(tables: Tables, report: Report, last: _Round, until_s: float) -> Report:
@@ -113,11 +111,11 @@ def _settled(tables: Tables, report: Report, last: _Round, until_s: float) -> Re
                 report.unsettled = len(candidates - stable)
                 return _described(tables, report, snapshot, stable)
             time.sleep(min(PAUSE_S, max(0.0, until_s - time.monotonic())))
-            report.position = _lsn(snapshot.position)
+            report.position = snapshot.position_text
             report.is_passed = _wait_for(snapshot.position, tables.watermarks, until_s)
             lake, report.number = tables.lake()
             here = _sums(lake.rows(tables.in_lake.rows(FINE_DIGITS, last.buckets)))
-            last = _Round(last.buckets, there, here, snapshot.position)
+            last = _Round(last.buckets, there, here)
         candidates = {key for key in candidates if last.there.get(key) != last.here.get(key)}
     return report
 
@@ -148,19 +146,16 @@ def _difference(
     return Difference("changed", key, [column.name for column, one, other in values if one != other])
 
 
-def _wait_for(position: int, watermarks: Callable[[], Collection[str]], until_s: float) -> bool:
+def _wait_for(position: int | None, watermarks: Callable[[], Collection[str]], until_s: float) -> bool:
     """Whether the lake is known to have passed a position of PostgreSQL's log."""
-    while True:
+    while position is not None:
         known = [int(found[1], 16) for mark in watermarks() if (found := _POSTGRES.fullmatch(mark))]
         if any(mark >= position for mark in known):
             return True
         if not known or time.monotonic() >= until_s:
-            return False  # without such positions, only time tells
+            return False
         time.sleep(PAUSE_S)
-
-
-def _lsn(position: int) -> str:
-    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+    return False  # without such positions, only time tells
 
 
 def _sums(rows: Sequence[Sequence[Any]]) -> Sums:

@@ -73,12 +73,12 @@ class LakeTable:
                 kept.append(column)
         return kept, left_out
 
-    def matched(self, types: dict[str, str]) -> tuple[list[Column], dict[str, str]]:
-        """The same for a PostgreSQL source with columns of these types."""
+    def matched(self, types: dict[str, str], dialect: Dialect) -> tuple[list[Column], dict[str, str]]:
+        """The same for a source with columns of these types."""
         kept, left_out = [], {}
         for column in sorted(self.columns, key=lambda column: column.name):
             found = Column(column.name, column.type, types.get(column.name, ""))
-            reason = why_not_compared(found)
+            reason = why_not_compared(found, dialect)
             if reason is None:
                 kept.append(found)
             else:

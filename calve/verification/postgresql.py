@@ -37,7 +37,13 @@ class Snapshot:
 
     def __init__(self, connection: Any, position: int) -> None:
         self._connection = connection
-        self.position = position
+        self.position: int | None = position
+
+    @property
+    def position_text(self) -> str:
+        """As PostgreSQL writes it."""
+        position = self.position or 0
+        return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
     def rows(self, statement: str, *values: str) -> Rows:
         import psycopg

@@ -57,7 +57,7 @@ def test_whatever_is_imported_is_asked_for_by_name() -> None:
         {canonicalize_name(Requirement(text).name) for text in texts} for texts in pin.direct()
     )
     providers = packages_distributions()
-    frames = {"pandas", "polars"}  # the client uses them where they are installed
+    frames = {"pandas", "polars", "pymysql"}  # the client uses them where they are installed
     around = ("tests", "bench", "scripts")
     for folders, stated in ((PARTS, run_time | frames), (around, run_time | development)):
         imported = {name for name in _guests(*folders) if name not in OURS | sys.stdlib_module_names}

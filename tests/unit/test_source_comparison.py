@@ -127,7 +127,7 @@ def test_a_difference_is_found_beside_rows_that_keep_changing(clock: Clock) -> N
 )
 def test_columns_without_a_common_text_are_left_out(type_: str, source_type: str, is_compared: bool) -> None:
     column = Column("c", type_, source_type)
-    assert (why_not_compared(column) is None) == is_compared
+    assert (why_not_compared(column, "postgresql") is None) == is_compared
 
 
 def test_names_are_quoted() -> None:
