@@ -295,6 +295,7 @@ class ItemResult(_Message):
     deleted: int = 0  # positions
     rejects: int = 0
     repeated: int = 0  # events that the changes table already has
+    staged_bytes: int = 0  # of the changes in memory
     bytes: int = 0
     times_ms: dict[str, int] = Field(default_factory=dict)
     attempt: int = -1  # Spark's number of the task attempt; -1 outside Spark

@@ -319,6 +319,9 @@ _events = Histogram("calve_landing_batch_events", "Changes in one published batc
 _write = Histogram(
     "calve_landing_write_seconds", "Time that Spark took to write and merge a batch.", buckets=SECONDS
 )
+# Files and bytes on disk for each byte landed: the quotients of these, less what maintenance deletes.
+_staged_bytes = Counter("calve_landing_change_bytes_total", "Bytes of the changes that batches landed.")
+_files = Counter("calve_landing_files_total", "Data and delete files that batches wrote.")
 _bytes = Counter("calve_landing_bytes_total", "Bytes of the files that batches wrote.")
 _failures = Counter(
     "calve_landing_failures_total", "Batches that could not be staged, written or published.", ("at",)
@@ -332,7 +335,8 @@ class LandingMetrics:
         _visible.observe(max(0.0, (now_ms - oldest_ms) / 1000))
         _events.observe(sum(step.events for step in steps))
         for facts in (metrics.get("tables") or {}).values():
-            _bytes.inc(facts.get("bytes", 0) if isinstance(facts, dict) else 0)
+            for counter, name in ((_staged_bytes, "staged-bytes"), (_files, "files"), (_bytes, "bytes")):
+                counter.inc(facts.get(name, 0) if isinstance(facts, dict) else 0)
         took_ms = metrics.get("write-ms")
         if isinstance(took_ms, int | float):
             _write.observe(took_ms / 1000)

@@ -349,10 +349,10 @@ def table_change(
 def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
     """Return what the tasks of a table did; times are those of the slowest task."""
     facts: dict[str, Any] = {"by": "tasks", "tasks": len(results)}
-    for name in ("rows", "deleted", "rejects", "repeated", "bytes"):
+    for name in ("rows", "deleted", "rejects", "repeated", "staged_bytes", "bytes"):
         count = sum(getattr(result, name) for result in results)
         if count:
-            facts[name] = count
+            facts[name.replace("_", "-")] = count
     clashes = sum(result.clashes for result in results)
     if clashes:
         facts["clashes"] = {"count": clashes, "differing": [one for r in results for one in r.differing][:20]}

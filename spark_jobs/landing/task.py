@@ -137,6 +137,7 @@ class _Attempt:
         self._names = f"{max(self._number, 0):05d}-{item.share}-{uuid.uuid4()}"
         self._begun: list[str] = []
         self._bytes = 0
+        self._staged_bytes = 0
         self._deleted = 0
         self._found: list[FoundPositions] = []
         self._removed: list[str] = []
@@ -181,6 +182,7 @@ class _Attempt:
             repeated=folded.repeated if folded is not None else 0,
             clashes=folded.clashes.count if folded is not None else 0,
             differing=folded.clashes.differing if folded is not None else (),
+            staged_bytes=self._staged_bytes,
             bytes=self._bytes,
             times_ms=self._times_ms,
             attempt=self._number,
@@ -198,6 +200,7 @@ class _Attempt:
     def _write_rows(self) -> Folded:
         with self._timed("read"):
             rows = self._typed(staged_share(self._io, self._item))
+        self._staged_bytes = rows.nbytes
         old = None
         if self._mirror is not None and self._item.mirror is not None and self._job.key:
             key_files = KeyFiles(self._item.key_files)

@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.harness.stacks import Stacks
@@ -50,6 +51,12 @@ class Files:
     def metadata_files(self) -> Counter[str]:
         """How many metadata files each table has."""
         return Counter(file.parent.parent.name for file in self.sizes if kind_of(file) == "metadata")
+
+
+def counter(url: str, name: str) -> float:
+    lines = httpx.get(f"{url}/metrics", timeout=30).raise_for_status().text.splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{name} "))
+    return float(line.removeprefix(name))
 
 
 def settled(namespace: Path, *, timeout_s: float = 30) -> Files:
@@ -101,6 +108,10 @@ def test_a_publish_writes_few_files_and_old_metadata_files_are_deleted(
         assert sorted(after.metadata_files().values()) == [METADATA_FILES_MAX] * 2 * len(TABLES)
         assert len(set(numbers)) == PUBLISHES
         counts, snapshots = after.counts(), PUBLISHES * 2 * len(TABLES)
+        assert counter(pipeline.url, "calve_landing_files_total") == counts["parquet"] + counts["deletes"]
+        parquet_bytes = sum(size for file, size in after.sizes.items() if file.suffix == ".parquet")
+        assert counter(pipeline.url, "calve_landing_bytes_total") == parquet_bytes
+        assert counter(pipeline.url, "calve_landing_change_bytes_total") > 0
         assert counts["manifest list"] == snapshots
         assert counts["manifest list"] + counts["manifest"] <= SNAPSHOT_FILES_MAX * snapshots
         assert after.counts()["crc"] == 0
