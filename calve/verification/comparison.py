@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +28,16 @@ class Side(Protocol):
     """One of the two tables, at one moment."""
 
     def rows(self, statement: str) -> Sequence[Sequence[Any]]: ...
+
+
+class SourceSnapshot(Side, Protocol):
+    """The source at one moment. `position` is None if it cannot be compared with watermarks."""
+
+    @property
+    def position(self) -> int | None: ...
+
+    @property
+    def position_text(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -60,7 +71,7 @@ class Report:
 class Tables:
     """How the two tables are read: a new snapshot of the source, the lake as it is, and its positions."""
 
-    source: Callable[[], Any]  # a context manager: a Side with `position` and `position_text`
+    source: Callable[[], AbstractContextManager[SourceSnapshot]]
     lake: Callable[[], tuple[Side, int]]  # with the number
     watermarks: Callable[[], Collection[str]]
     at_source: Statements

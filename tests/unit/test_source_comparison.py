@@ -23,6 +23,7 @@ class Side:
     def __init__(self, rows: Rows, position: int = 0) -> None:
         self._rows = rows
         self.position = position
+        self.position_text = str(position)
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         with duckdb.connect() as connection:
