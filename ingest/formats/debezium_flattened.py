@@ -94,7 +94,10 @@ def _change(
         raise Refused("no-table", _NO_TABLE)
     table = table_of(source.get("schema") or source.get("db"), name, context)
     operation = _operation(row)
-    columns = row_of_image({name: value for name, value in row.items() if name not in _OWN}, "row")
+    own = {name: value for name, value in row.items() if name not in _OWN}
+    columns = row_of_image(own, "row")
+    # The row is whole except for placeholders. A document of MongoDB may be partial.
+    unchanged = None if columns is None else tuple(name for name in own if name not in columns)
     if block is not None:
         columns = block.reshaped(columns)
     after, before = (None, columns) if operation == "delete" else (columns, None)
@@ -124,6 +127,7 @@ def _change(
         time_ms=whole_number(source.get("ts_ms")),
         declared=block.declared if block is not None else None,
         origin=origin_of(source),
+        unchanged=unchanged if operation == "update" and "collection" not in source else None,
     )
 
 

@@ -132,8 +132,9 @@ def _parse(
             native.read_unmarked(events, context, parsed)
         else:
             chosen.read(events, context, parsed)
-        if chosen is not native:  # `native` refuses them itself
+        if chosen is not native:  # `native` does both itself
             _drop_impossible_times(parsed)
+            _add_requested_key(parsed, context)
         _add_unread(events, context, parsed)
     if parsed.rejects:
         _keep_context(parsed, context)
@@ -175,6 +176,15 @@ def _drop_impossible_times(parsed: ParsedRequest) -> None:
     for change in parsed.changes:
         if change.time_ms is not None and not -TIME_MS_MAX <= change.time_ms <= TIME_MS_MAX:
             change.time_ms = None
+
+
+def _add_requested_key(parsed: ParsedRequest, context: RequestContext) -> None:
+    """Set the key that the request names in changes whose producer names none."""
+    if context.key is None:
+        return
+    for change in parsed.changes:
+        if change.key is None and change.operation not in ("truncate", "rename"):
+            change.key = context.key
 
 
 def _name_by_batch(parsed: ParsedRequest, context: RequestContext, body: bytes) -> None:

@@ -1,7 +1,7 @@
 """Hasura event triggers: `{id, created_at, event{op, data{old, new}}, table{schema, name}}`.
 
 Delivery is at least once and may be out of order. `id` stays the same over the retries of an event, and
-`created_at`, the time of the trigger, orders the events.
+`created_at`, the time of the trigger, orders the events. Rows are whole.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
         given.refuse_operation(inner.get("op"), "INSERT, UPDATE, DELETE and MANUAL", table, source)
     data = given.row_of(inner.get("data")) or {}
     created_us = given.number_of(given.time_us_of(body.get("created_at")))
-    change = Change(index, table, operation, source=source)
+    change = Change(index, table, operation, source=source, unchanged=())
     change.identity = given.text_of(body.get("id"))
     if operation == "delete":
         change.before = given.wanted_row(data.get("old"), "event.data.old", table, source)

@@ -1,7 +1,8 @@
 """Sequin's webhook sink: `{record, changes, action, metadata}`, one message for each row.
 
 `changes` has the old values of the changed columns; without REPLICA IDENTITY FULL it may be empty. A
-transaction is `commit_lsn`, the order inside it `commit_idx`; rows of a backfill (`read`) have neither.
+transaction is `commit_lsn`, the order inside it `commit_idx`; rows of a backfill (`read`) have neither. Rows
+are whole, with a placeholder for each large value that an update did not change.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
             identity=given.text_of(metadata.get("idempotency_key")),
             transaction=None if lsn is None else str(lsn),
             time_ms=given.time_ms_of(metadata.get("commit_timestamp")),
+            unchanged=() if after is None else tuple(column for column in record if column not in after),
         )
     )
 

@@ -1,6 +1,7 @@
 """Supabase database webhooks: `{type, table, schema, record, old_record}`.
 
-They have neither a time nor an order: changes apply in the order of arrival, and none has an identity.
+They have neither a time nor an order: changes apply in the order of arrival, and none has an identity. Rows
+are whole.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _read(index: int, event: Row, context: RequestContext, parsed: ParsedRequest
     operation = _OPERATIONS.get(str(event.get("type")))
     if operation is None:
         given.refuse_operation(event.get("type"), "INSERT, UPDATE and DELETE", table, source)
-    change = Change(index, table, operation, source=source)
+    change = Change(index, table, operation, source=source, unchanged=())
     if operation == "delete":
         change.before = given.wanted_row(event.get("old_record"), "old_record", table, source)
     else:

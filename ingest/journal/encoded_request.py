@@ -110,6 +110,7 @@ class EncodedRequest:
     numbered: list[NumberedEvents] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
     digest_slots: Sequence[int] = ()
+    digest_owners: Sequence[tuple[str, str]] = ()  # source and origin of each
     steps: list[TransactionStep] = field(default_factory=list)
     ends: list[TransactionEnd] = field(default_factory=list)
     begins: list[TransactionBegin] = field(default_factory=list)
@@ -119,6 +120,18 @@ class EncodedRequest:
     epoch: str | None = None  # the name in the request
     # Set in each attempt to append it: the epoch of (source, origin), if it is not the first.
     epochs: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def digests_in_epochs(self) -> list[bytes]:
+        """Return the digests of its identities. Each epoch has its own: positions that count anew may repeat
+        those of other changes. The name of an epoch is in the digest already.
+        """
+        if not self.epochs or self.epoch is not None:
+            return self.digests
+        epochs = [self.epochs.get(owner, 0) for owner in self.digest_owners]
+        return [
+            blake2b(digest, key=str(epoch).encode(), digest_size=DIGEST_BYTES).digest() if epoch else digest
+            for digest, epoch in zip(self.digests, epochs, strict=True)
+        ]
 
 
 def encode_request(
@@ -155,6 +168,10 @@ def encode_request(
     encoded.epoch = parsed.epoch
     if deduplicate and events:
         _claim(encoded, events)
+        owners = [
+            (name_key(event.source), event.origin if isinstance(event, Change) else "") for event in events
+        ]
+        encoded.digest_owners = [owners[slot] for slot in encoded.digest_slots]
         encoded.batch = _batch(warehouse, parsed, events[0].source)
     return encoded
 

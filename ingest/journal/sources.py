@@ -129,16 +129,17 @@ class GroupDigests:
         """Return the slots of the request whose identities were known, and add the others."""
         if not request.digests:
             return []
-        distinct = set(request.digests)
+        digests = request.digests_in_epochs()
+        distinct = set(digests)
         known = self._window.known(distinct, self._now_ms).union(
             *(distinct.intersection(one.digests) for one in self._others)
         )
         seen = known | (self._new & distinct)
         self._new |= distinct - known
-        if not seen and len(distinct) == len(request.digests):
+        if not seen and len(distinct) == len(digests):
             return []
         repeated = []
-        for slot, digest in zip(request.digest_slots, request.digests, strict=True):
+        for slot, digest in zip(request.digest_slots, digests, strict=True):
             if digest in seen:
                 repeated.append(slot)
             seen.add(digest)

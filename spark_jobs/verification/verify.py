@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -57,6 +58,14 @@ class VerificationJob(OneTableJob):
     reference: Reference | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The metadata of a table, as the server sends it and parsed: PyIceberg cannot write format 3."""
+
+    text: str
+    metadata: TableMetadata
+
+
 class Verification:
     """Runs verification jobs in one worker slot."""
 
@@ -68,7 +77,8 @@ class Verification:
         """Verify the mirror. Returns the findings for the server."""
         started_s = time.monotonic()
         documents = [self._load(job, name) for name in (job.name, job.changes)]
-        columns, left_out = compared_columns(documents[0], documents[1], tuple(job.names.values()))
+        tables = [document.metadata for document in documents]
+        columns, left_out = compared_columns(tables[0], tables[1], tuple(job.names.values()))
         missing = [column for column in job.key if column not in columns]
         if missing or not columns:
             raise BadJob(f"the key column {missing[0]} is not in both tables" if missing else "no columns")
@@ -86,7 +96,7 @@ class Verification:
             "buckets": len({*found, *expected}),
             "buckets-differing": len(buckets),
             "checksums": as_json(found),
-            "hashed": _identity(job, documents[0], columns),
+            "hashed": _identity(job, tables[0], columns),
         }
         if buckets:
             facts |= self._differences(mirror, changes, truncates, buckets, has_key=bool(job.key))
@@ -94,22 +104,23 @@ class Verification:
             facts["reference"] = self._at_reference(job, documents[1], truncates)
         return facts | {"ms": round((time.monotonic() - started_s) * 1000)}
 
-    def _load(self, job: VerificationJob, name: str) -> TableMetadata:
+    def _load(self, job: VerificationJob, name: str) -> Document:
         at = f"{job.warehouse}@{job.number}"
-        return TableMetadataUtil.parse_obj(self._server.load_table(at, job.namespace, name))
+        found = self._server.load_table(at, job.namespace, name)
+        return Document(json.dumps(found), TableMetadataUtil.parse_obj(found))
 
-    def _side(self, job: VerificationJob, document: TableMetadata, columns: Sequence[str]) -> Side:
-        snapshot = document.current_snapshot()
+    def _side(self, job: VerificationJob, document: Document, columns: Sequence[str]) -> Side:
+        snapshot = document.metadata.current_snapshot()
         summary = snapshot.summary if snapshot is not None else None
         rows = int(summary.get("total-records") or 0) if summary is not None else 0
         cores = self._slot.spark.sparkContext.defaultParallelism
         return Side(
-            metadata=document.model_dump_json(),
+            metadata=document.text,
             io=self._slot.stores.io_properties(job.warehouse),
             shares=1 if rows < ROWS_PER_PARTITION // 10 else max(cores, -(-rows // ROWS_PER_PARTITION)),
             key=job.key or tuple(columns),
             columns=tuple(columns),
-            names=_change_field_names(job, document),
+            names=_change_field_names(job, document.metadata),
         )
 
     # -- Spark
@@ -170,7 +181,7 @@ class Verification:
         }
 
     def _at_reference(
-        self, job: VerificationJob, document: TableMetadata, truncates: Sequence[Change[None]]
+        self, job: VerificationJob, document: Document, truncates: Sequence[Change[None]]
     ) -> dict[str, Any]:
         """Return the checksums that the source should have at the position, computed from the changes."""
         assert job.reference is not None

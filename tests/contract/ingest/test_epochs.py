@@ -98,6 +98,21 @@ def test_a_restored_postgresql_is_held_until_an_epoch_begins(lake: StagingLake) 
     assert lake.call("GET", "/status").json()["heldSources"] == {}
 
 
+def test_an_epoch_that_a_person_begins_has_identities_of_its_own(lake: StagingLake) -> None:
+    """A MySQL server whose log was reset writes other changes at the positions of old ones."""
+    lake.post(mysql(1, 7, {"id": 1, "name": "a"}, HOUR), key=("id",))
+    lake.post(mysql(2, 7, {"id": 2, "name": "b"}, HOUR), key=("id",))
+    lake.land()
+    reset = mysql(1, 7, {"id": 1, "name": "c"}, 2 * HOUR)
+    with pytest.raises(Conflict):
+        lake.post(reset, key=("id",))
+    lake.call("POST", "/lake/v1/main/sources/my/epoch", {"reason": "RESET MASTER"})
+    assert lake.post(reset, key=("id",)).first is not None
+    assert lake.post(reset, key=("id",)).first is None
+    lake.land()
+    assert names(lake) == ["c", "b"]
+
+
 def test_a_person_may_say_that_the_history_is_the_same(lake: StagingLake) -> None:
     lake.post(postgres(100, {"id": 1, "name": "a"}, HOUR), key=("id",))
     lake.land()

@@ -13,19 +13,18 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
+from tests.contract.ingest.producers import FORMATS, IN_TRANSACTIONS, POSITIONED, TRUNCATING, Event
 from tests.contract.ingest.staging_lake import Row, StagingLake, opened
-from tests.contract.ingest.test_key_changes import FORMATS, IN_TRANSACTIONS, Event, Source
+from tests.contract.ingest.test_key_changes import Source
 
 KEYS = 8
 # With an identity or a position, so that a repeat is recognised however late it comes.
-REPEATED = ("native", "maxwell", "sequin", "dms", "hasura", "debezium")
-# With positions, so that the order of requests does not matter.
-OVERTAKING = ("native", "maxwell", "sequin", "dms", "debezium")
+REPEATED = POSITIONED
 # With positions that may count anew.
-FAILING_OVER = ("native", "maxwell", "debezium")
-TRUNCATED = ("native", "wal2json", "canal", "debezium")
+FAILING_OVER = tuple(format_ for format_ in POSITIONED if format_ not in ("dms", "hasura", "cockroach"))
 Request = tuple[str | None, list[Event]]  # the epoch and the events
 
 
@@ -67,7 +66,7 @@ class ModelSource(Source):
         self._events = []
         # A transaction that changes keys lands in its order: a key that an earlier one frees may not be free
         # yet where it lands first, and the row that had it would be taken for the one that gets it.
-        if self.format not in OVERTAKING or self._moves_rows or self.dice.random() < 0.5:
+        if self.format not in POSITIONED or self._moves_rows or self.dice.random() < 0.5:
             self.send_waiting(in_order=self._moves_rows)
         self._moves_rows = False
 
@@ -85,7 +84,8 @@ class ModelSource(Source):
 
     def _send(self, request: Request) -> None:
         epoch, events = request
-        self.lake.post(*events, table=("shop", self.table), epoch=epoch, **self.context)
+        body = orjson.dumps(self.producer.body(events))
+        self.lake.post_body(body, table=("shop", self.table), epoch=epoch, **self.context)
 
     def _fail_over(self) -> None:
         """To a server whose log begins anew. What the old one has written arrives before."""
@@ -108,7 +108,7 @@ class ModelSource(Source):
         if len(used) > 1 and self.format in IN_TRANSACTIONS:
             kinds.append("swap")
         kind = self.dice.choice(kinds)
-        if self.format in TRUNCATED and self.dice.random() < 0.03:
+        if self.format in TRUNCATING and self.dice.random() < 0.03:
             self._events.append(self.producer.truncate())
             self.table_rows.clear()
             return

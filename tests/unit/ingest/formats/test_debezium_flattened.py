@@ -23,6 +23,7 @@ def test_rows() -> None:
     assert insert.position == position_of(34521104, 34521104, 0)
     assert insert.time_ms == 1763283601123
     assert (update.operation, update.after) == ("update", {"id": 1004, "first_name": "Anne"})
+    assert update.unchanged == ("email",)  # a placeholder; any other column that the row lacks was dropped
     assert (delete.operation, delete.after) == ("delete", None)
     assert delete.before == {"id": 1004, "first_name": "Anne", "email": None}
     assert len({change.identity for change in (insert, update, delete)}) == 3

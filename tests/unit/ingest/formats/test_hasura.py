@@ -20,6 +20,7 @@ def test_the_operations() -> None:
     assert (update.before, update.after) == ({"id": 7, "status": "new"}, {"id": 7, "status": "paid"})
     assert (delete.before, delete.after) == ({"id": 7, "status": "paid"}, None)
     assert (manual.before, manual.after) == (None, {"id": 8, "status": "new"})
+    assert (update.unchanged, manual.unchanged) == ((), ())  # rows are whole
 
 
 def test_position_and_identity() -> None:

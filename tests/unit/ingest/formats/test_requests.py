@@ -55,6 +55,22 @@ def test_a_request(producer: str, name: str, wrapper: str, changes: int) -> None
     assert len(parsed.changes) == changes
 
 
+@pytest.mark.parametrize("producer", ["sequin", "dms", "supabase", "hasura"])
+def test_the_key_of_the_request_is_that_of_changes_without_one(producer: str) -> None:
+    body = orjson.dumps(sample(producer, "changes"))
+    assert {change.key for change in parse(body, RequestContext()).changes} == {None}
+    keyed = parse(body, RequestContext(key=("region", "id")))
+    assert {change.key for change in keyed.changes} == {("region", "id")}
+
+
+def test_the_producer_knows_its_key_better_than_the_request() -> None:
+    body = orjson.dumps(sample("canal", "changes"))
+    named = {change.key for change in parse(body, RequestContext()).changes}
+    assert named >= {("id",)}
+    keyed = {change.key for change in parse(body, RequestContext(key=("region",))).changes}
+    assert keyed >= {("id",)}
+
+
 @pytest.mark.parametrize(
     ("producer", "name"), [("canal", "changes"), ("wal2json", "version1"), ("supabase", "changes")]
 )

@@ -30,6 +30,7 @@ def test_an_unchanged_large_value_is_left_out() -> None:
     update = parse(sequin, sample("sequin", "changes")).changes[1]
     assert update.after == {"id": 7, "status": "paid", "total": 12.5}
     assert update.before == {"id": 7, "status": "new", "total": 12.5}
+    assert update.unchanged == ("note",)  # any other column that the row lacks was dropped
 
 
 def test_the_placeholder_as_a_true_value_stays() -> None:

@@ -14,6 +14,7 @@ def test_the_operations() -> None:
     assert (update.before, update.after) == ({"id": 7, "status": "new"}, {"id": 7, "status": "paid"})
     assert (delete.before, delete.after) == ({"id": 7, "status": "paid"}, None)
     assert {change.source for change in (insert, update, delete)} == {"supabase"}
+    assert update.unchanged == ()  # the row is whole
 
 
 def test_arrival_is_the_order_and_nothing_is_a_repetition() -> None:
