@@ -65,7 +65,7 @@ def postgres(program: str) -> Path:
 
 
 def mariadb(program: str) -> Path:
-    """`mariadbd` or `mariadb-install-db`: Debian keeps the server in a folder that only root has in its PATH."""
+    """`mariadbd` or `mariadb-install-db`: Debian keeps the server where only root's PATH looks."""
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
     if found is None:
         raise ComponentMissing(f"{program} of MariaDB is not installed: run `make proof-components`")
