@@ -69,11 +69,12 @@ openapi: setup ## write openapi/*.yaml anew from the code
 components: setup ## bring what the tests run against: PostgreSQL, an S3 server, Java and jars, promtool, wrk
 	@scripts/components.sh
 
-proof-components: setup components ## bring what only the proofs run against: Debezium Server, Trino, PyIceberg's tests (2.5 GB)
+proof-components: setup components ## bring what only the proofs run against: Debezium Server, MariaDB, Trino, PyIceberg's tests (2.5 GB)
 	@scripts/debezium.sh
 	@scripts/trino.sh
 	@scripts/pyiceberg_tests.sh
 	@command -v debootstrap >/dev/null || scripts/debian.sh debootstrap
+	@[ -x /usr/sbin/mariadbd ] || command -v mariadbd >/dev/null || scripts/debian.sh mariadb-server
 
 pins: setup ## write requirements*.txt anew from what .venv has installed
 	$(BIN)/python scripts/pin.py

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -44,6 +44,14 @@ class Declared:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Gtid(NamedTuple):
+    """A global transaction id of MySQL or MariaDB. Numbers of a series rise."""
+
+    series: str  # MySQL: the UUID of a server. MariaDB: a domain and a server
+    number: int
+    domain: str | None = None  # MariaDB: its servers number their transactions together
+
+
 @dataclass(slots=True)
 class Change:
     """One change of one row, or a truncate of all rows.
@@ -73,6 +81,7 @@ class Change:
     time_ms: int | None = None  # when it happened at the source
     declared: Declared | None = None
     origin: str = ""  # the server whose log the position belongs to, if the producer names it
+    gtid: Gtid | None = None  # of its transaction. It is not stored with the change
     # Of a whole row: the columns that kept their values and are not in `after`; any other missing column is
     # null. None: the row may be partial, and each missing column kept its value.
     unchanged: tuple[str, ...] | None = None

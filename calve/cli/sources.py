@@ -23,6 +23,7 @@ def command() -> None:
       calve sources set shop --exclude '*.tmp_*' --hash '*.customers:email'
       calve sources pause shop --reason "the database is being moved"
       calve sources resume shop
+      calve sources epoch shop --reason "the standby was promoted"
     """
 
 
@@ -145,6 +146,24 @@ def resume(lake: Lake, source: str) -> None:
       calve sources resume shop
     """
     click.echo(f"{source} is {lake.resume_source(source)['state']}")
+
+
+@command.command()
+@click.argument("source")
+@click.option("--reason", metavar="TEXT", help="Shown with the epoch.")
+@click.option("--same-history", is_flag=True, help="Begin none: accept decreasing positions in this one.")
+@lake_options
+def epoch(lake: Lake, source: str, reason: str | None, same_history: bool) -> None:
+    """Begin a new epoch of a source: what it sends from now on is newer than everything before.
+
+    Needed after a failover or a restore, if the source is held or if its log may have gone back.
+
+    \b
+    Example:
+      calve sources epoch shop --reason "the standby was promoted"
+    """
+    found = lake.begin_epoch(source, reason, same_history=same_history)
+    click.echo(f"{source} is in epoch {found['epoch']}")
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -166,6 +166,15 @@ class Lake:
         """Land what has waited, and what comes."""
         return self._connection.run(source_operations.resume_source(self._address, name))
 
+    def begin_epoch(
+        self, name: str, reason: str | None = None, *, same_history: bool = False
+    ) -> dict[str, Any]:
+        """Begin a new epoch of a source, after a failover or a restore. With `same_history`, accept
+        decreasing positions in the current one instead.
+        """
+        operation = source_operations.begin_epoch(self._address, name, reason, same_history=same_history)
+        return self._connection.run(operation)
+
     def events(self, after: int = 0, *, limit: int = 100, wait_s: float = 0) -> dict[str, Any]:
         """Commits after a number, in order; with `wait_s`, wait that long for the next one.
 

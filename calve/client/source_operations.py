@@ -54,6 +54,15 @@ def resume_source(address: WarehouseAddress, name: str) -> Steps[Document]:
     return found
 
 
+def begin_epoch(
+    address: WarehouseAddress, name: str, reason: str | None, *, same_history: bool
+) -> Steps[Document]:
+    body: Document = {"same-history": same_history} | ({} if reason is None else {"reason": reason})
+    response = yield Call("POST", f"{_path(address, name)}/epoch", json=body)
+    found: Document = response.json()
+    return found
+
+
 def _path(address: WarehouseAddress, name: str | None = None) -> str:
     path = f"/lake/v1/{quote(address.warehouse, safe='')}/sources"
     return path if name is None else f"{path}/{quote(name, safe='')}"

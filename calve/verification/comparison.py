@@ -87,9 +87,14 @@ def compare(tables: Tables, report: Report, wait_s: float) -> Report:
         report.position = snapshot.position_text
         sums = _sums(snapshot.rows(tables.at_source.buckets()))
         report.rows = sum(count for count, _ in sums.values())
-        report.is_passed = _wait_for(snapshot.position, tables.watermarks, until_s)
+        # An idle source has nothing to send behind the end of its log: equal rows need no position.
+        report.is_passed = _wait_for(snapshot.position, tables.watermarks, 0)
         lake, report.number = tables.lake()
         coarse = _differing(sums, _sums(lake.rows(tables.in_lake.buckets())))
+        if coarse and not report.is_passed:
+            report.is_passed = _wait_for(snapshot.position, tables.watermarks, until_s)
+            lake, report.number = tables.lake()
+            coarse = _differing(sums, _sums(lake.rows(tables.in_lake.buckets())))
         if not coarse:
             return report
         fine = _differing(

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.api.dependencies import ReaderWarehouse, WriterWarehouse
 from catalog.names import decode_segment
+from ingest.journal.epochs import SourceState
 from ingest.journal.journal import Journal
 from ingest.journal.source_control import new_history
-from ingest.journal.sources import SourceState
 
 router = APIRouter(prefix="/lake/v1", tags=["Sources"])
 

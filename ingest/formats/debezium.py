@@ -35,6 +35,7 @@ from ingest.change import (
 from ingest.formats.ddl import debezium_renames
 from ingest.formats.debezium_position import (
     LogPosition,
+    gtid_of,
     log_position,
     origin_of,
     transaction_id,
@@ -217,7 +218,9 @@ def add_change(
         table = _table(envelope.source, context)
         change = _change(index, envelope, table, context)
         change.source, change.position, change.transaction = source, where.position, transaction
-        change.origin = origin_of(envelope.source)
+        change.origin, change.gtid = origin_of(envelope.source), gtid_of(envelope.source)
+        # In MySQL and MariaDB a truncate commits by itself. Debezium announces no end of it.
+        change.transaction_ends = envelope.op == "t" and envelope.source.get("pos") is not None
         change.identity = identity_of(envelope, source, table, where, repeats, has_key=bool(change.key))
         parsed.changes.append(change)
         if envelope.op == "r" and envelope.source.get("snapshot") in _LAST_OF_TABLE:

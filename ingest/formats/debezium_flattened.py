@@ -23,7 +23,7 @@ from ingest.change import (
     whole_number,
 )
 from ingest.formats.debezium import OPERATIONS, Envelope, identity_of, row_of_image
-from ingest.formats.debezium_position import log_position, origin_of, transaction_of
+from ingest.formats.debezium_position import gtid_of, log_position, origin_of, transaction_of
 from ingest.formats.debezium_schema import Block, block_of_row
 from ingest.formats.fields import reject
 
@@ -128,6 +128,7 @@ def _change(
         declared=block.declared if block is not None else None,
         origin=origin_of(source),
         unchanged=unchanged if operation == "update" and "collection" not in source else None,
+        gtid=gtid_of(source),
     )
 
 

@@ -6,16 +6,18 @@ text (CloudEvents). A position sorts in the order of commits, which for PostgreS
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from ingest.change import position_of, whole_number
+from ingest.change import Gtid, position_of, whole_number
 
 Source = Mapping[str, Any]
 NOT_DELETE = 2**62
+_MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,31 @@ def log_position(
 
 
 def origin_of(source: Source) -> str:
-    """Return the MySQL server that wrote the event into its log: its id, or the first half of the GTID."""
+    """Return what identifies the log of MySQL or MariaDB that the event is in: the id of the server.
+
+    With GTIDs, `server_id` is the server that made the change first, which may not be the one that is read.
+    The name of the file then tells apart the two logs that one request may contain parts of.
+    """
     if source.get("pos") is None:
         return ""
+    gtid = gtid_of(source)
+    if gtid is not None:
+        return f"{gtid.series}@{_text(source.get('file'))}"
     server = whole_number(source.get("server_id"))
-    return str(server) if server else _text(source.get("gtid")).partition(":")[0]
+    return str(server) if server else ""
+
+
+def gtid_of(source: Source) -> Gtid | None:
+    """Return the GTID of an event of MySQL (`uuid:number`) or MariaDB (`domain-server-number`)."""
+    text = _text(source.get("gtid"))
+    if source.get("pos") is None or not text:
+        return None
+    found = _MARIADB_GTID.fullmatch(text)
+    if found is not None:
+        domain, server, number = found.groups()
+        return Gtid(f"{domain}-{server}", int(number), domain)
+    series, _, last = text.rpartition(":")
+    return Gtid(series, int(last)) if series and last.isdecimal() else None
 
 
 def transaction_of(block: object) -> tuple[str | None, int | None]:
@@ -105,10 +127,12 @@ def _mysql(source: Source) -> LogPosition:
     if not isinstance(file, str) or pos is None:
         return _NOWHERE
     number = whole_number(file.rpartition(".")[2])  # the number may get more digits one day
-    server = source.get("server_id") or source.get("gtid") or ""
-    return LogPosition(
-        position_of(file if number is None else number, pos, row), f"{server}/{file}/{pos}/{row}"
-    )
+    position = position_of(file if number is None else number, pos, row)
+    gtid = _text(source.get("gtid"))
+    if gtid:
+        # Another server may have another change of this transaction here: identities contain the row too.
+        return LogPosition(position, f"{gtid}/{file}/{pos}", row)
+    return LogPosition(position, f"{source.get('server_id') or ''}/{file}/{pos}/{row}")
 
 
 def _sql_server(source: Source) -> LogPosition:

@@ -27,6 +27,7 @@ from ingest.change import (
     table_key,
 )
 from ingest.journal.encoding import encode, encode_columns
+from ingest.journal.runs import Run, runs_of
 from ingest.settings import JournalLimits
 
 NAME_CHARACTERS_MAX = 200
@@ -321,50 +322,6 @@ def _claim_mixed(encoded: EncodedRequest, events: Sequence[Change | Reject]) -> 
 def _fits(numbers: list[int | None]) -> TypeGuard[list[int]]:
     known = [number for number in numbers if number is not None]
     return 0 < len(known) == len(numbers) and min(known) > -NUMBER_MAX and max(known) < NUMBER_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Changes of one request, of one source and one origin (the server that wrote them)."""
-
-    source: str
-    origin: str = ""
-    low: str = ""  # the positions
-    high: str = ""
-    oldest_ms: int | None = None  # None: a change has no time
-    newest_ms: int | None = None
-    is_counted: bool = False  # positions are numbers without gaps
-    may_fall: bool = False  # rows of a first load may have older positions
-
-
-def runs_of(changes: Sequence[Change]) -> list[Run]:
-    """Return the runs of a request, in the order of their first change."""
-    if not changes:
-        return []
-    gathered: dict[tuple[str, str], list[Change]] = {}
-    sources, origins = [change.source for change in changes], [change.origin for change in changes]
-    if sources.count(sources[0]) == len(sources) and origins.count(origins[0]) == len(origins):
-        gathered[sources[0], origins[0]] = list(changes)
-    else:
-        for change in changes:
-            gathered.setdefault((change.source, change.origin), []).append(change)
-    return [_run(source, origin, some) for (source, origin), some in gathered.items() if source]
-
-
-def _run(source: str, origin: str, changes: list[Change]) -> Run:
-    positions = [change.position for change in changes if change.position]
-    times = [change.time_ms for change in changes]
-    known = [time_ms for time_ms in times if time_ms is not None]
-    return Run(
-        source,
-        origin,
-        min(positions, default=""),
-        max(positions, default=""),
-        min(known) if len(known) == len(times) else None,
-        max(known, default=None),
-        is_counted=all(change.number is not None for change in changes),
-        may_fall=any(change.operation == "read" for change in changes),
-    )
 
 
 def bound_of(limits: JournalLimits, priority: int) -> int:

@@ -36,11 +36,11 @@ from ingest.journal.entries import (
     trimmed_to,
     warehouses,
 )
+from ingest.journal.epochs import SourceState
 from ingest.journal.expiry import expire, forget_warehouse
 from ingest.journal.group_commit import Appender, GroupCommit, GroupResult, now_ms
 from ingest.journal.receipts import AppendReceipt, BufferUsage, JournalEntry, JournalFull, Pending
 from ingest.journal.source_control import all_states, change_state, load_state
-from ingest.journal.sources import SourceState
 from ingest.journal.table_groups import ForbiddenRange, SharedSpan, cut_point, first_after
 from ingest.settings import JournalLimits
 

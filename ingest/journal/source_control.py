@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from catalog.errors import NotFound
 from catalog.store.database import Database
+from ingest.journal.epochs import SourceState, begin_epoch
 from ingest.journal.schema import counters, sources
-from ingest.journal.sources import SourceState, begin_epoch, decode_state, load_states, store_states
+from ingest.journal.sources import decode_state, load_states, store_states
 
 _LOCK = sa.select(counters.c.id).where(counters.c.warehouse == sa.bindparam("w")).with_for_update()
 _ONE = sa.select(sources.c.state).where(
@@ -59,5 +60,5 @@ def change_state(
 
 
 def new_history(state: SourceState, now_ms: int, reason: str) -> SourceState:
-    """Begin an epoch on request: known names and servers belong to earlier epochs."""
-    return replace(begin_epoch(state, now_ms, reason), names={}, origins={})
+    """Begin an epoch on request: known names, servers and GTIDs belong to earlier epochs."""
+    return replace(begin_epoch(state, now_ms, reason), names={}, origins={}, gtids={})

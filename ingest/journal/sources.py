@@ -4,16 +4,14 @@ An event is a duplicate by its number for ever (`numbers`), by its identity with
 The check runs inside the transaction of an append: a duplicate is only reported after the event that it
 repeats is durable, and nothing is kept of a request whose transaction did not commit.
 
-Order within a source is (epoch, position). A failover, a restored database or a source that was made anew
-begins another epoch. `assign` gives changes their epoch before they are appended, or holds them: positions
-that fall while the time rises, with nothing that explains it, are never dropped and never guessed about.
+Changes get their epoch (`epochs`) in the same transaction, before they are appended.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
@@ -21,12 +19,14 @@ import sqlalchemy as sa
 
 from catalog.store.database import Database
 from catalog.store.statements import among, listed, run_many
-from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest, Run
+from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest
+from ingest.journal.epochs import Hold, SourceState, assign
 from ingest.journal.numbers import (
     counter_name,
     has_seen_any,
 )
 from ingest.journal.receipts import SourceHeld
+from ingest.journal.runs import Run
 from ingest.journal.schema import digests, sources
 
 # -- identities of the last minutes
@@ -201,118 +201,6 @@ def split_digests(blob: bytes) -> list[bytes]:
     return [blob[at : at + DIGEST_BYTES] for at in range(0, len(blob), DIGEST_BYTES)]
 
 
-# -- epochs
-
-CLOCK_ERROR_MS = 60_000  # times in a log are not exactly in the order of its positions
-HISTORY_MAX = 20  # epochs of a source that are shown
-ORIGINS_MAX = 50
-
-
-@dataclass(frozen=True, slots=True)
-class SourceState:
-    """The state of a source in the journal."""
-
-    epoch: int = 0
-    names: Mapping[str, int] = field(default_factory=dict)  # of epochs that the producer has named
-    origins: Mapping[str, int] = field(default_factory=dict)
-    newest: Mapping[int, str] = field(default_factory=dict)  # epoch -> position
-    time_ms: int | None = None
-    may_fall: bool = False  # decreasing positions do not begin another epoch
-    held: str | None = None
-    held_ms: int | None = None
-    history: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """The changes cannot be put in order."""
-
-    reason: str
-
-
-def assign(
-    run: Run, state: SourceState, now_ms: int, name: str | None = None
-) -> tuple[int, SourceState] | Hold:
-    """Return the epoch of the changes, and the new state of the source. `name` is the epoch that the producer
-    names.
-    """
-    before, epoch = state.epoch, state.epoch
-    if name is not None:
-        epoch, state = _of_name(name, state, now_ms)
-    elif run.origin:
-        epoch, state = _of_origin(run, state, now_ms)
-    if name is None and epoch == before and (reason := _why_held(run, state)) is not None:
-        return Hold(reason)
-    return epoch, _seen(run, state, epoch)
-
-
-def _of_name(name: str, state: SourceState, now_ms: int) -> tuple[int, SourceState]:
-    if name not in state.names:
-        if state.names or state.newest:
-            state = begin_epoch(state, now_ms, f"the producer named the epoch {name}")
-        state = replace(state, names=_bounded({**state.names, name: state.epoch}))
-    return state.names[name], state
-
-
-def _of_origin(run: Run, state: SourceState, now_ms: int) -> tuple[int, SourceState]:
-    """Another server has another log. Changes that an earlier server sends again stay in the earlier
-    epoch.
-    """
-    known = state.origins.get(run.origin)
-    if known is None:
-        falls = bool(run.high) and run.low <= state.newest.get(state.epoch, "")
-        begins = falls and bool(state.origins)
-    else:
-        begins = known < state.epoch and run.high > state.newest.get(known, "")
-    if begins:
-        state = begin_epoch(state, now_ms, f"the log is that of another server: {run.origin}")
-    if begins or known is None:
-        known = state.epoch
-        state = replace(state, origins=_bounded({**state.origins, run.origin: known}))
-    return known, state
-
-
-def _why_held(run: Run, state: SourceState) -> str | None:
-    """Return why changes in the current epoch are held; None if they are not."""
-    newest = state.newest.get(state.epoch, "")
-    if state.may_fall or run.may_fall or state.time_ms is None or run.oldest_ms is None:
-        return None
-    if run.is_counted:
-        if not newest or run.low > newest or run.oldest_ms <= state.time_ms:
-            return None
-        return f"the number {int(run.low, 16)} comes with a later time than the newest, {int(newest, 16)}"
-    if not run.high or run.high >= newest or run.oldest_ms <= state.time_ms + CLOCK_ERROR_MS:
-        return None
-    return f"the position {run.high} is before {newest}, but its time is later"
-
-
-def _seen(run: Run, state: SourceState, epoch: int) -> SourceState:
-    newest = {**state.newest, epoch: max(run.high, state.newest.get(epoch, ""))} if run.high else state.newest
-    time_ms = state.time_ms
-    if run.newest_ms is not None and epoch == state.epoch:
-        time_ms = run.newest_ms if time_ms is None else max(time_ms, run.newest_ms)
-    return replace(state, newest=newest, time_ms=time_ms, held=None, held_ms=None)
-
-
-def begin_epoch(state: SourceState, now_ms: int, reason: str) -> SourceState:
-    """Begin an epoch. The epochs before it stay known."""
-    epoch = state.epoch + 1
-    begun = {"epoch": epoch, "began-ms": now_ms, "reason": reason}
-    return replace(
-        state,
-        epoch=epoch,
-        time_ms=None,
-        may_fall=False,
-        held=None,
-        held_ms=None,
-        history=(*state.history, begun)[-HISTORY_MAX:],
-    )
-
-
-def _bounded(given: dict[str, int]) -> dict[str, int]:
-    return dict(list(given.items())[-ORIGINS_MAX:])
-
-
 # -- the states of sources in SQL
 
 KEPT_MS = 30 * 24 * 3600 * 1000  # a source in its first epoch is deleted after this time without changes
@@ -395,4 +283,5 @@ def decode_state(text: str) -> SourceState:
     values = orjson.loads(text)
     values["newest"] = {int(epoch): position for epoch, position in values["newest"].items()}
     values["history"] = tuple(values["history"])
+    values["gtids"] = {name: tuple(map(tuple, seen)) for name, seen in values.get("gtids", {}).items()}
     return SourceState(**values)

@@ -64,6 +64,14 @@ def postgres(program: str) -> Path:
     return found[-1]
 
 
+def mariadb(program: str) -> Path:
+    """`mariadbd` or `mariadb-install-db`: Debian keeps the server where only root's PATH looks."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
+    if found is None:
+        raise ComponentMissing(f"{program} of MariaDB is not installed: run `make proof-components`")
+    return Path(found)
+
+
 def program(name: str) -> Path:
     """A program of the PATH, such as promtool or wrk."""
     found = shutil.which(name)

@@ -52,7 +52,7 @@ class PostgresServer:
             ],
             log=folder / "postgres.log",
             folder=folder,
-            user=_other_account(),
+            user=other_account(),
             stop_signal=signal.SIGINT,  # a fast shutdown: does not wait for clients
         )
 
@@ -64,7 +64,7 @@ class PostgresServer:
         folder = Path(tempfile.mkdtemp(prefix="calve-postgres-"))
         try:
             server = cls(folder, settings)
-            _create_cluster(server.data, _other_account())
+            _create_cluster(server.data, other_account())
             server.start()
             try:
                 yield server
@@ -79,7 +79,7 @@ class PostgresServer:
         """
         name = f"calve_{next(self._numbers)}"
         copied = "template1" if template is None else template.rpartition("/")[2]
-        with self._connect() as connection:
+        with self.connect() as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {copied}".encode())
         return f"postgresql+psycopg://{ACCOUNT}@127.0.0.1:{self.port}/{name}"
 
@@ -94,7 +94,7 @@ class PostgresServer:
         """A crash: the next start recovers from the write-ahead log."""
         self._child.kill()
 
-    def _connect(self) -> psycopg.Connection:
+    def connect(self) -> psycopg.Connection:
         return psycopg.connect(
             host="127.0.0.1",
             port=self.port,
@@ -106,13 +106,13 @@ class PostgresServer:
 
     def _answers(self) -> bool:
         try:
-            self._connect().close()
+            self.connect().close()
         except psycopg.OperationalError:
             return False
         return True
 
 
-def _other_account() -> str | None:
+def other_account() -> str | None:
     """PostgreSQL refuses to run as root; then it runs under the account that its package made."""
     return ACCOUNT if os.geteuid() == 0 else None
 
