@@ -4,7 +4,8 @@
         Worker(stack, folder, master=cluster.master)
 
 The driver and the S3 server listen on this machine's address in that network. Executors reach these two and
-each other. They cannot reach the server and PostgreSQL, which listen on loopback.
+each other. They cannot reach the server and PostgreSQL, which listen on loopback, and do not see the driver's
+temporary files.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ START_S = 240
 NODES = ("node-0", "node-1")
 MASTER = "master"
 EXECUTOR = b"CoarseGrainedExecutorBackend"
+# `ip netns exec` starts a command with mounts of its own, so this one is not seen outside.
+HIDE = 'mount --bind "$0" "$1" && shift && exec "$@"'
 
 
 class SparkCluster:
     def __init__(self, folder: Path, network: PrivateNetwork) -> None:
         self._network = network
         self._port = free_port()
-        self._master = self._daemon(folder, MASTER, ["master.Master", "--port", str(self._port)])
+        self._folder = folder
+        self._driver_folder = folder / "driver"
+        self._driver_folder.mkdir(parents=True)
+        self._master = self._daemon(MASTER, ["master.Master", "--port", str(self._port)])
         words = ["worker.Worker", "--cores", "1", "--memory", "2g", self.master.address]
-        self._nodes = {name: self._daemon(folder, name, words) for name in NODES}
+        self._nodes = {name: self._daemon(name, words) for name in NODES}
 
     @classmethod
     @contextlib.contextmanager
@@ -70,7 +76,8 @@ class SparkCluster:
 
     @property
     def master(self) -> Master:
-        return Master(f"spark://{self._network.hosts[MASTER].address}:{self._port}", self.address)
+        address = f"spark://{self._network.hosts[MASTER].address}:{self._port}"
+        return Master(address, self.address, self._driver_folder)
 
     @property
     def executors(self) -> dict[str, int]:
@@ -78,6 +85,11 @@ class SparkCluster:
         return {
             name: node.log.read_text().count("Asked to launch executor") for name, node in self._nodes.items()
         }
+
+    @property
+    def misplaced_files(self) -> list[Path]:
+        """What executors wrote at the path of the driver's folder, on their own hosts."""
+        return [path for name in NODES for path in self._instead_of_driver_folder(name).iterdir()]
 
     def kill_executor(self, node: str, *, timeout_s: float = 120) -> None:
         """Kill the executor of a node with its Python processes; wait for one if there is none."""
@@ -99,15 +111,21 @@ class SparkCluster:
         finally:
             host.connect()
 
-    def _daemon(self, folder: Path, name: str, words: list[str]) -> Child:
+    def _daemon(self, name: str, words: list[str]) -> Child:
         """Each host has folders of its own, also for temporary files, as a machine of its own would."""
         host = self._network.hosts[name]
-        home, own = Path(pyspark.__file__).parent, folder / name
-        (own / "tmp").mkdir(parents=True)
+        home, own = Path(pyspark.__file__).parent, self._folder / name
+        instead = self._instead_of_driver_folder(name)
+        for folder in (own / "tmp", instead):
+            folder.mkdir(parents=True)
         main, *rest = words
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
+        command = ["sh", "-c", HIDE, str(instead), str(self._driver_folder)]
+        command += [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
         command += ["--host", host.address, "--webui-port", str(free_port()), *rest]
         return Child(host.command(command), log=own / "daemon.log", environment=_environment(home, own, host))
+
+    def _instead_of_driver_folder(self, name: str) -> Path:
+        return self._folder / name / "driver"
 
 
 def _environment(home: Path, own: Path, host: Host) -> dict[str, str]:

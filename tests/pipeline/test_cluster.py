@@ -23,7 +23,7 @@ from tests.pipeline.debezium import Sending
 from tests.pipeline.debezium_proof import require_equal, running
 from tests.pipeline.exactly_once import Faults, Strike, long_size, prove
 from tests.pipeline.model import Size
-from tests.pipeline.worker import Only, Worker
+from tests.pipeline.worker import Worker
 
 __all__ = ["seed"]  # a fixture
 pytestmark = pytest.mark.xdist_group("pipeline")
@@ -61,11 +61,9 @@ class ClusterFaults:
 
 
 @contextlib.contextmanager
-def cluster_pipeline(
-    stacks: Stacks, folder: Path, *, only: Only | None = None
-) -> Iterator[tuple[Pipeline, SparkCluster]]:
+def cluster_pipeline(stacks: Stacks, folder: Path) -> Iterator[tuple[Pipeline, SparkCluster]]:
     with stack_with_cluster(stacks, folder) as (stack, cluster):
-        worker = Worker(stack, folder / "worker", master=cluster.master, only=only)
+        worker = Worker(stack, folder / "worker", master=cluster.master)
         try:
             worker.start()
             yield Pipeline(stack, worker), cluster
@@ -76,12 +74,13 @@ def cluster_pipeline(
 @pytest.mark.timeout(600)
 def test_changes_land_once_while_everything_is_killed(stacks: Stacks, tmp_path: Path, seed: int) -> None:
     """Executors on two nodes. The server, an executor and the worker are killed, a node is disconnected."""
-    with cluster_pipeline(stacks, tmp_path, only="landing") as (pipeline, cluster):
+    with cluster_pipeline(stacks, tmp_path) as (pipeline, cluster):
         faults = ClusterFaults(Faults(pipeline, random.Random(seed), waits=False), cluster)
         prove(pipeline, SHORT, seed, faults.rounds(SHORT.kills))
         # Those of two workers, and the one that replaces the killed one.
         assert sum(cluster.executors.values()) > 2 * len(NODES)
         assert min(cluster.executors.values()) >= 2
+        assert cluster.misplaced_files == []
 
 
 @pytest.mark.proof
@@ -92,6 +91,7 @@ def test_many_changes_land_once_while_everything_is_killed(stacks: Stacks, tmp_p
         result = prove(pipeline, size, seed, faults.rounds(size.kills))
         started = cluster.executors
         assert sum(started.values()) > (size.kills + 1) * len(NODES)
+        assert cluster.misplaced_files == []
     seen = ", ".join(f"{count} on {node}" for node, count in started.items())
     print(
         f"executors, worker and server killed {size.kills} times each, a node disconnected {size.kills} "

@@ -22,10 +22,17 @@ QUICK_START = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """Where Spark runs. Executors on other hosts reach the driver at `driver_host`."""
+    """Where Spark runs. Executors on other hosts reach the driver at `driver_host`, and do not have its
+    folder for temporary files.
+    """
 
     address: str = "local[2]"
     driver_host: str | None = None
+    driver_folder: Path | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"TMPDIR": str(self.driver_folder)} if self.driver_folder is not None else {}
 
     @property
     def settings(self) -> dict[str, str]:
@@ -56,7 +63,7 @@ class Worker:
         words += ["--only", only] if only is not None else []
         for key, value in (QUICK_START | master.settings).items():
             words += ["--conf", f"{key}={value}"]
-        environment = dict(os.environ) | (stack.s3.settings if stack.s3 else {})
+        environment = os.environ | (stack.s3.settings if stack.s3 else {}) | master.environment
         self._url = stack.url
         self._child = Child(words, log=folder / "worker.log", environment=environment)
 
