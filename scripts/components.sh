@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bring the real components that the tests run against: PostgreSQL, an S3 server, Java with the jars for Spark,
-# promtool, wrk. What is there already is left alone, so a second run takes a moment. Needs Go for the S3 server.
+# promtool, wrk, iproute2. What is there already is left alone, so a second run takes a moment. Needs Go for the S3 server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,7 @@ has_postgres() { command -v postgres || compgen -G '/usr/lib/postgresql/*/bin/po
 wants postgresql-15 has_postgres
 wants prometheus command -v promtool
 wants wrk command -v wrk
+wants iproute2 command -v ip
 wants openjdk-17-jdk-headless has_java
 wants maven command -v mvn
 if [ "${#packages[@]}" -gt 0 ]; then

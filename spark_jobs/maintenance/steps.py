@@ -159,7 +159,10 @@ def warm_up(spark: SparkSession) -> None:
     """Run the procedures once on a temporary table.
 
     The first call takes many times as long as later ones, and batches of a real table would wait for it.
+    Executors on other machines do not see the folder: they would leave files of the table on their disks.
     """
+    if not str(spark.sparkContext.master).startswith("local"):
+        return
     with tempfile.TemporaryDirectory() as folder:
         session = spark.newSession()
         settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": folder}

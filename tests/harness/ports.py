@@ -28,11 +28,11 @@ def free_port() -> int:
     raise ComponentFailed(f"no free port between {LOWEST} and {HIGHEST}")
 
 
-def accepts(port: int) -> bool:
-    """Does something accept connections on 127.0.0.1 at this port?"""
+def accepts(port: int, host: str = "127.0.0.1") -> bool:
+    """Does something accept connections at this port?"""
     with socket.socket() as probe:
         probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def wait_until_free(port: int, timeout_s: float = 10) -> None:

@@ -57,9 +57,10 @@ class S3Access:
 class S3Server:
     """One versitygw process over one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self.port = free_port()
-        self.access = S3Access(f"http://127.0.0.1:{self.port}")
+        self.access = S3Access(f"http://{host}:{self.port}")
+        self._host = host
         self._buckets = folder / "buckets"
         self._buckets.mkdir(parents=True)
         accounts = folder / "accounts"
@@ -67,7 +68,7 @@ class S3Server:
         self._child = Child(
             [
                 str(components.versitygw()),
-                f"--port=127.0.0.1:{self.port}",
+                f"--port={host}:{self.port}",
                 f"--iam-dir={accounts}",
                 f"--region={self.access.region}",
                 "--quiet",
@@ -84,9 +85,9 @@ class S3Server:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, folder: Path) -> Iterator[S3Server]:
-        """A new store below `folder`, running until the end of the block."""
-        server = cls(folder)
+    def started(cls, folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
+        """A new store below `folder`, running until the end of the block. It listens on `host` alone."""
+        server = cls(folder, host)
         server.start()
         try:
             yield server
@@ -106,7 +107,7 @@ class S3Server:
         return self._buckets / rest
 
     def start(self) -> None:
-        self._child.start(lambda: accepts(self.port))
+        self._child.start(lambda: accepts(self.port, self._host))
 
     def stop(self) -> None:
         self._child.stop()

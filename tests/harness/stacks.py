@@ -75,17 +75,32 @@ class Stacks:
 
     @contextlib.contextmanager
     def started(
-        self, name: StackName, folder: Path, settings: Mapping[str, str] | None = None
+        self,
+        name: StackName,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        s3: S3Server | None = None,
     ) -> Iterator[Stack]:
-        """A stack with an empty database and an empty warehouse; `settings` are added to the server's own."""
-        stack = self.prepared(name, folder, settings)
+        """A stack with an empty database and an empty warehouse; `settings` are added to the server's own.
+
+        `s3` is the object store of `postgres-s3`, if it is not the one that stacks share.
+        """
+        stack = self.prepared(name, folder, settings, s3=s3)
         stack.server.start()
         try:
             yield stack
         finally:
             stack.server.stop()
 
-    def prepared(self, name: StackName, folder: Path, settings: Mapping[str, str] | None = None) -> Stack:
+    def prepared(
+        self,
+        name: StackName,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        s3: S3Server | None = None,
+    ) -> Stack:
         """The same, with the server not started yet."""
         chosen = dict(settings or {})
         access: S3Access | None = None
@@ -96,9 +111,10 @@ class Stacks:
             if not home.exists() and not {"CALVE_HOME", "CALVE_DATABASE", "CALVE_JOURNAL"} & chosen.keys():
                 shutil.copytree(self._migrated_home, home)
         else:
-            access = self.s3.access
+            store = s3 or self.s3
+            access = store.access
             database = chosen.get("CALVE_DATABASE") or self.postgres.database(self._migrated_database)
-            root = f"s3://{self.s3.bucket()}/warehouse"
+            root = f"s3://{store.bucket()}/warehouse"
             below = {"CALVE_DATABASE": database, "CALVE_WAREHOUSE_ROOT": root, **access.settings}
             below["CALVE_WEBHOOK_KEY"] = "only for tests, not a secret"
         given = {**below, **chosen}

@@ -18,7 +18,7 @@ from tests.harness.stacks import Stack
 from tests.pipeline.debezium import Debezium, Sending
 from tests.pipeline.producer import wait_until_landed
 from tests.pipeline.shop import KEYS, TABLES, Shop, compared
-from tests.pipeline.worker import Worker
+from tests.pipeline.worker import LOCAL, Master, Worker
 
 LOGICAL = {"wal_level": "logical"}
 ARRIVED_S = 900
@@ -106,7 +106,7 @@ def running(
     *,
     sending: Sending,
     rows: int,
-    master: str = "local[2]",
+    master: Master = LOCAL,
     schema: str = "shop",
     tables: Sequence[str] = tuple(TABLES),
 ) -> Iterator[Run]:

@@ -23,7 +23,7 @@ Logged = tuple[str, int, int | None, str | None, str | None]  # operation, id, v
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is sent, and how often the server and the worker are killed while it is."""
+    """How much is sent, and how often each part of the pipeline is killed while it is."""
 
     changes: int
     tables: int
@@ -50,6 +50,7 @@ class World:
     space: str
     size: Size
     seed: int
+    phases: int  # the deliveries of each source are shared among them
     mirror: dict[str, dict[int, Row]] = field(default_factory=dict)
     changes: dict[str, dict[str, Logged]] = field(default_factory=dict)
 
@@ -82,9 +83,8 @@ class World:
         if waiting:
             runs += self._sent(rng, len(runs), waiting, former)
         runs.sort(key=lambda run: run[0])
-        phases = self.size.kills + 1
         return [
-            Delivery(self.sources[place], n, b"[" + b",".join(run) + b"]", n * phases // len(runs))
+            Delivery(self.sources[place], n, b"[" + b",".join(run) + b"]", n * self.phases // len(runs))
             for n, (_, run) in enumerate(runs)
         ]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.stacks import StackName, Stacks
-from tests.pipeline.cluster import SparkCluster
+from tests.harness.stacks import Stack, Stacks
+from tests.pipeline.cluster import stack_with_cluster
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.own import own_pipeline
 from tests.pipeline.producer import Producer, flush
-from tests.pipeline.worker import Worker
+from tests.pipeline.worker import LOCAL, Master, Worker
 
 REQUEST_ROWS = 5_000
 DRIVER_GROWTH_BYTES_MAX = 300 * 2**20
@@ -55,35 +55,37 @@ def require_rows(pipeline: Pipeline, table: str, rows: int) -> None:
     assert pipeline.rows(f"SELECT count(*) FROM lake.{table}__changes") == [(changes,)]
 
 
-def prove_sizes(stacks: Stacks, name: StackName, folder: Path, rows: int, master: str) -> None:
+def prove_sizes(stack: Stack, folder: Path, rows: int, master: Master = LOCAL) -> None:
     """All rows are in the journal before the worker starts, so that a batch is as large as it can be."""
-    with stacks.started(name, folder / "stack") as stack:
+    for size in (10, rows):
+        send(stack.url, f"sizes.t{size}", size)
+    worker = Worker(stack, folder / "worker", master=master, only="landing")
+    try:
+        worker.start()
+        flush(stack.url, timeout_s=3_600)
         for size in (10, rows):
-            send(stack.url, f"sizes.t{size}", size)
-        worker = Worker(stack, folder / "worker", master=master, only="landing")
-        try:
-            worker.start()
-            flush(stack.url, timeout_s=3_600)
-            for size in (10, rows):
-                require_rows(Pipeline(stack, worker), f"sizes.t{size}", size)
-        finally:
-            worker.kill()
+            require_rows(Pipeline(stack, worker), f"sizes.t{size}", size)
+    finally:
+        worker.kill()
 
 
 @pytest.mark.timeout(600)
 def test_a_small_and_a_large_batch_have_the_same_rows(stacks: Stacks, tmp_path: Path) -> None:
-    prove_sizes(stacks, "embedded", tmp_path, 50_000, "local[2]")
+    with stacks.started("embedded", tmp_path / "stack") as stack:
+        prove_sizes(stack, tmp_path, 50_000)
 
 
 @pytest.mark.proof
 def test_a_million_rows_on_this_machine(stacks: Stacks, tmp_path: Path) -> None:
-    prove_sizes(stacks, "postgres-s3", tmp_path, rows_of_proof(1_000_000), "local[2]")
+    with stacks.started("postgres-s3", tmp_path / "stack") as stack:
+        prove_sizes(stack, tmp_path, rows_of_proof(1_000_000))
 
 
 @pytest.mark.proof
 def test_a_million_rows_on_a_cluster(stacks: Stacks, tmp_path: Path) -> None:
-    with SparkCluster.started(tmp_path / "cluster") as cluster:
-        prove_sizes(stacks, "postgres-s3", tmp_path, rows_of_proof(1_000_000), cluster.address)
+    with stack_with_cluster(stacks, tmp_path) as (stack, cluster):
+        prove_sizes(stack, tmp_path, rows_of_proof(1_000_000), cluster.master)
+        assert min(cluster.executors.values()) >= 1
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,28 @@ Only = Literal["landing", "maintenance"]
 QUICK_START = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
+@dataclass(frozen=True, slots=True)
+class Master:
+    """Where Spark runs. Executors on other hosts reach the driver at `driver_host`, and do not have its
+    folder for temporary files.
+    """
+
+    address: str = "local[2]"
+    driver_host: str | None = None
+    driver_folder: Path | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"TMPDIR": str(self.driver_folder)} if self.driver_folder is not None else {}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"spark.driver.host": self.driver_host} if self.driver_host is not None else {}
+
+
+LOCAL = Master()
+
+
 class Worker:
     """One worker. Ended by its id, its JVM with it.
 
@@ -31,16 +54,16 @@ class Worker:
         folder: Path,
         *,
         slots: int = 2,
-        master: str = "local[2]",
+        master: Master = LOCAL,
         only: Only | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "spark_jobs.worker", "--uri", stack.url]
-        words += ["--master", master, "--memory", "1g", "--slots", str(slots)]
+        words += ["--master", master.address, "--memory", "1g", "--slots", str(slots)]
         words += ["--only", only] if only is not None else []
-        for key, value in QUICK_START.items():
+        for key, value in (QUICK_START | master.settings).items():
             words += ["--conf", f"{key}={value}"]
-        environment = dict(os.environ) | (stack.s3.settings if stack.s3 else {})
+        environment = os.environ | (stack.s3.settings if stack.s3 else {}) | master.environment
         self._url = stack.url
         self._child = Child(words, log=folder / "worker.log", environment=environment)
 

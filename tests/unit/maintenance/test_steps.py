@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maintenance.jobs import STEP_BYTES_MAX, STEP_BYTES_MIN, STEP_MS, StepSize
 from spark_jobs.maintenance.archive import FILE_COST_BYTES
-from spark_jobs.maintenance.steps import Policy, rewrite_options, size_bound
+from spark_jobs.maintenance.steps import Policy, rewrite_options, size_bound, warm_up
 
 MIB = 2**20
 POLICY = Policy.model_validate(
@@ -71,3 +74,35 @@ def test_a_step_has_a_size_between_its_bounds(steps: list[tuple[int, int]]) -> N
         step.took(rewritten_bytes, ms)
         assert STEP_BYTES_MIN <= step.bytes_max <= STEP_BYTES_MAX
         assert ms <= 2 * STEP_MS or step.bytes_max <= max(STEP_BYTES_MIN, before // 2)
+
+
+class _Spark:
+    """As much of a session as the warm-up uses."""
+
+    def __init__(self, master: str) -> None:
+        self.master = master
+        self.statements: list[str] = []
+        self.sparkContext = self
+        self.conf = self
+
+    def newSession(self) -> _Spark:  # noqa: N802
+        return self
+
+    def set(self, key: str, value: str) -> None:
+        pass
+
+    def sql(self, statement: str) -> _Spark:
+        self.statements.append(statement)
+        return self
+
+    def collect(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("master", "warms_up"), [("local[2]", True), ("spark://192.0.2.1:7077", False)])
+def test_executors_on_other_machines_get_no_table_in_a_folder_of_the_driver(
+    master: str, warms_up: bool
+) -> None:
+    spark = _Spark(master)
+    warm_up(cast(Any, spark))
+    assert bool(spark.statements) is warms_up
