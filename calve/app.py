@@ -24,7 +24,7 @@ from calve.http import wrap
 from calve.maintaining import open_maintenance
 from calve.openapi import describe
 from calve.pages import add_pages
-from calve.querying import open_hot_rows, open_query, open_tables, readiness
+from calve.querying import open_hot_rows, open_pending, open_query, open_tables, readiness
 from calve.settings import Settings
 from calve.telemetry.metrics import render as render_metrics
 from catalog import fast
@@ -97,8 +97,9 @@ def assemble(
     app.state.verification = app.state.maintenance.verification
     app.state.tables = open_tables(settings, catalog, ingest.tables if ingest is not None else None)
     api = ingest.api if ingest is not None else None
-    app.state.query = open_query(settings, catalog, api, app.state.tables)
-    app.state.hot_rows = open_hot_rows(ingest) if ingest is not None else None
+    pending = open_pending(ingest) if ingest is not None else None
+    app.state.query = open_query(settings, catalog, api, app.state.tables, pending)
+    app.state.hot_rows = open_hot_rows(pending) if pending is not None else None
     app.state.feed = open_feed(settings, catalog, identity, app.state.tables)
     app.state.webhooks = open_webhooks(settings, catalog, identity, app.state.feed)
     if ingest is not None:

@@ -21,11 +21,14 @@ from query.pool import ProcessPool, ProcessSettings
 from query.resolve import TableRead
 from query.service import QueryLimits, QueryService
 from query.tables.access import TableOpener
+from query.unpublished import FreshLimits, Unpublished
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from query.tables.hot_rows import Bases, FoldedRows, HotRows
+    from ingest.staging.pending_fold import PendingFold
+    from ingest.staging.pending_rows import Bases, FoldedRows
+    from query.tables.hot_rows import HotRows
 
 WAITING_MAX = 100  # queries that wait for a process
 THREADS_MAX = 4
@@ -46,7 +49,11 @@ NETWORK_PATHS = (
 
 
 def open_query(
-    settings: Settings, catalog: Catalog, ingest: ApiContext | None, tables: TableOpener
+    settings: Settings,
+    catalog: Catalog,
+    ingest: ApiContext | None,
+    tables: TableOpener,
+    pending: Callable[[], PendingFold] | None,
 ) -> QueryService:
     """The query service. Its processes start with the first query."""
 
@@ -67,7 +74,10 @@ def open_query(
         default_namespace=settings.default_namespace,
         sandbox_missing=_refusal(settings),
     )
-    return QueryService(catalog, Freshness(ingest), pool, limits, files_of)
+    freshness = Freshness(ingest)
+    fresh = FreshLimits(settings.query_fresh_events_max, settings.query_fresh_bytes_max)
+    unpublished = Unpublished(catalog, freshness, pending, fresh)
+    return QueryService(catalog, freshness, pool, limits, files_of, unpublished)
 
 
 def readiness(settings: Settings) -> str:
@@ -169,26 +179,41 @@ def open_tables(settings: Settings, catalog: Catalog, landing: LandingTables | N
     return TableOpener(catalog, landing, io_properties)
 
 
-def open_hot_rows(ingest: Ingest) -> Callable[[], HotRows]:
-    """Create the service behind `consistency=fresh`, with the first such request: it imports Arrow."""
+def open_pending(ingest: Ingest) -> Callable[[], PendingFold]:
+    """Create what adds unpublished changes, with the first request for them: it imports Arrow."""
+
+    @functools.cache
+    def made() -> PendingFold:
+        from ingest.staging.pending_fold import PendingFold
+
+        return PendingFold(ingest.journal, ingest.tables, _fold)
+
+    return made
+
+
+def open_hot_rows(pending: Callable[[], PendingFold]) -> Callable[[], HotRows]:
+    """Create the service behind `rows/{key}?consistency=fresh`, with the first such request."""
 
     @functools.cache
     def made() -> HotRows:
         from query.tables.hot_rows import HotRows
 
-        return HotRows(ingest.journal, ingest.tables, _fold)
+        return HotRows(pending())
 
     return made
 
 
 def _fold(staged: pa.Table, description: dict[str, Any], bases: Bases) -> FoldedRows:
-    """Fold rows as a worker does."""
-    from query.tables.hot_rows import FoldedRows
+    """Fold rows as a worker does, without `__changes` and without evidence about a guessed key."""
+    from ingest.staging.pending_rows import CannotFold, FoldedRows
     from spark_jobs.landing.fold import DELETE, fold
-    from spark_jobs.messages import TableJob
+    from spark_jobs.messages import BadJob, TableJob
 
-    job = TableJob.model_validate({**description, "changes": None})
-    mirror = fold(staged, job, 0, bases=bases).mirror
+    job = TableJob.model_validate({**description, "changes": None, "guessed": False})
+    try:
+        mirror = fold(staged, job, 0, bases=bases).mirror
+    except BadJob as error:
+        raise CannotFold(str(error)) from error
     assert mirror is not None
     is_deleted = mirror.rows.column(DELETE).to_pylist()
     return FoldedRows(mirror.rows.select(list(job.columns)), is_deleted, mirror.truncated)

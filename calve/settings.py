@@ -161,6 +161,13 @@ class Settings(BaseSettings):
     query_concurrency_per_caller: int = Field(
         2, ge=1, le=256, description="Queries of one caller that run concurrently; others wait."
     )
+    query_fresh_events_max: int = Field(
+        10_000,
+        ge=0,
+        description="Pending changes that `consistency=fresh` adds to a query. With more, it waits for the "
+        "publish.",
+    )
+    query_fresh_bytes_max: int = Field(16 * 2**20, ge=0, description="The same in bytes of the journal.")
     query_sandbox: Literal["auto", "require", "off"] = Field(
         "auto",
         description="Confine query processes by the kernel (Landlock): `auto` as far as the kernel can, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -51,7 +51,7 @@ class QueryBody(BaseModel):
     snapshot_id: int | None = Field(None, description="The snapshot to read, for a query of one table")
     consistency: str = Field(
         "committed",
-        description="`committed`: what is published; `fresh`: wait for everything acknowledged before the "
+        description="`committed`: what is published; `fresh`: also everything acknowledged before the "
         "request; `at_least:TOKEN`: wait for a token of /cdc",
     )
     warehouse: str = Field("main", description="The warehouse of tables that name none")
@@ -74,11 +74,19 @@ class QueryAnswer(BaseModel):
     columns: list[ColumnAnswer]
     rows: list[Any]
     rowCount: int  # noqa: N815 - as clients of other engines know it
-    as_of: dict[str, Any] = Field(description="warehouse, number, time, commit_time")
+    as_of: dict[str, Any] = Field(
+        description="warehouse, number, time, commit_time; token, if changes up to it were added"
+    )
     snapshots: dict[str, int | None] = Field(description="The snapshot of each table")
     freshness_ms: int = Field(
         description="The age of the oldest acknowledged change that the answer does not have; 0 if it has all"
     )
+    fresh_by: Literal["published", "journal", "waited"] | None = Field(
+        None,
+        description="With consistency=fresh: `published`, everything acknowledged was published; `journal`, "
+        "unpublished changes were added from the journal; `waited`, the query waited for their publish",
+    )
+    fresh_reason: str | None = Field(None, description="Why it waited")
     elapsed_ms: float
     query_id: str
     explain: dict[str, Any] | None = None
@@ -126,6 +134,10 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
             "Calve-As-Of": {"description": "JSON, as `as_of`", "schema": {"type": "string"}},
             "Calve-Snapshots": {"description": "JSON, as `snapshots`", "schema": {"type": "string"}},
             "Calve-Freshness-Ms": {"schema": {"type": "integer"}},
+            "Calve-Fresh-By": {
+                "description": "As `fresh_by`, with consistency=fresh",
+                "schema": {"type": "string"},
+            },
         },
     },
     400: {"description": "The SQL or a parameter is wrong, or the SQL may not run here."},
@@ -275,7 +287,8 @@ async def _body(answer: Answer, format_: str) -> AsyncIterator[bytes]:
 
 def _headers(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers in ASCII: clients do not agree on another encoding."""
-    return {
+    fresh = {"Calve-Fresh-By": summary["fresh_by"]} if "fresh_by" in summary else {}
+    return fresh | {
         "Calve-Query-Id": summary["query_id"],
         "Calve-As-Of": _ascii(summary["as_of"]),
         "Calve-Snapshots": _ascii(summary["snapshots"]),

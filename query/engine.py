@@ -3,6 +3,8 @@
     {"prepare": {"sql"}}             -> {"statement": {...}}: parsed and checked, nothing is run
     {"run": {"sql", "format", ...}}  -> pieces of the body, {"done": {...}}, and the last piece
 
+The rows of the overlays of a run (overlay.py) follow it, each in a frame of its own.
+
 Either may return {"error": {"type", "message"}} instead. The server kills the process to cancel a query.
 """
 
@@ -20,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from query import attachments, formats, frames, media_types, profile, sandbox, sql
+from query.overlay import OverlayShape, overlay_sql
 
 EXTENSIONS = ("avro", "httpfs", "iceberg")
 BATCH_ROWS = 4096
@@ -106,9 +109,12 @@ class Engine:
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Attach the warehouses of the query, run it, send the result."""
+        overlays = [(one, frames.receive_data(self._server)) for one in request["overlays"]]
         connection = self._duckdb.cursor()
         try:
             self._attachments.attach(request["attachments"])
+            for number, (one, data) in enumerate(overlays):
+                _create_view(connection, f"overlay_{number}", one, data)
             tables = {key: sql.ResolvedTable(*table) for key, table in request["tables"].items()}
             text = sql.resolved_sql(connection, request["sql"], tables)
             if request["explain"]:
@@ -121,7 +127,9 @@ class Engine:
             self._attachments.forget()
             raise
         finally:
-            connection.close()
+            connection.close()  # it has the overlays
+            for one, _ in overlays:
+                self._duckdb.execute(f"DROP VIEW IF EXISTS {sql.full_name(one['view'])}")
 
     def _send_result(
         self, connection: duckdb.DuckDBPyConnection, text: str, request: dict[str, Any]
@@ -171,6 +179,19 @@ class Engine:
         done |= {"rows": rows, "elapsed_ms": round((time.monotonic() - started_s) * 1000, 3)}
         elapsed_ms = round(done["elapsed_ms"] + request.get("prepared_ms", 0), 3)
         yield out.tail({"rowCount": rows} | request["summary"] | {"elapsed_ms": elapsed_ms})
+
+
+def _create_view(
+    connection: duckdb.DuckDBPyConnection, overlay: str, described: dict[str, Any], data: bytes
+) -> None:
+    """Create a view of a table with an overlay, which the query reads instead of the table."""
+    connection.register(overlay, pa.ipc.open_stream(data).read_all())
+    table, view = sql.full_name(described["table"]), sql.full_name(described["view"])
+    columns = connection.execute(f"DESCRIBE FROM {table}").fetchall()
+    shape = OverlayShape.of(described["shape"])
+    select = overlay_sql(table, [(str(row[0]), str(row[1])) for row in columns], overlay, shape)
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {sql.full_name(described['view'][:2])}")
+    connection.execute(f"CREATE VIEW {view} AS {select}")
 
 
 def own_error(

@@ -26,6 +26,8 @@ class Waiting:
 
     last_id: int
     oldest_ms: int
+    events: int
+    stored_bytes: int
 
 
 Tables = Mapping[str, Collection[TableName]]  # of each warehouse
@@ -51,7 +53,9 @@ class Freshness:
             landed = self._ingest.landing.landed(warehouse, {row.table for row in pending}) if pending else {}
             for row in pending:
                 if row.last_id > landed.get(row.table, 0):
-                    found[warehouse, row.table] = Waiting(row.last_id, row.oldest_ms)
+                    found[warehouse, row.table] = Waiting(
+                        row.last_id, row.oldest_ms, row.events, row.stored_bytes
+                    )
         return found
 
     def age_ms(self, waiting: Mapping[tuple[str, TableName], Waiting], plan: Plan, now_ms: int) -> int:
@@ -122,6 +126,10 @@ class Freshness:
             if not (is_shown and number is not None and row is not None and (row.number or 0) <= number):
                 missing.append(one)
         return missing
+
+
+def is_side_table(name: str) -> bool:
+    return name.endswith(SIDE_TABLES)
 
 
 def mirror_name(levels: tuple[str, ...], name: str) -> TableName:

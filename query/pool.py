@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,13 @@ class QueryProcess:
         statement: dict[str, Any] = (await self._message())["statement"]
         return statement
 
-    async def run(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def run(self, request: dict[str, Any], data: Sequence[bytes] = ()) -> AsyncIterator[bytes]:
         """Yield pieces of the body; `done` is set before the last one. Raises QueryError, also in the
-        middle.
+        middle. `data` are the rows of the overlays in the request.
         """
         self.queries += 1
         self.done = None
-        await self._send({"run": request})
+        await self._send({"run": request}, data)
         while self.done is None:
             kind, payload = await self._frame()
             if kind == frames.DATA:
@@ -161,9 +161,9 @@ class QueryProcess:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: dict[str, Any], data: Sequence[bytes] = ()) -> None:
         try:
-            await frames.write_message(self.writer, message)
+            await frames.write_message(self.writer, message, data)
         except frames.Closed as error:
             self.is_broken = True
             raise ProcessEnded from error

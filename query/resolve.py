@@ -50,13 +50,15 @@ class Pin:
             "made_ms": self.state.warehouse.created_ms,
         }
 
-    def as_json(self, commit_ms: int | None) -> dict[str, Any]:
-        return {
+    def as_json(self, commit_ms: int | None, journal_id: int | None = None) -> dict[str, Any]:
+        """`journal_id` is given if changes were added up to it."""
+        found = {
             "warehouse": self.warehouse,
             "number": self.number,
             "time": str(AtTime(self.time_ms)),
             "commit_time": None if commit_ms is None else str(AtTime(commit_ms)),
         }
+        return found if journal_id is None else found | {"token": f"{self.warehouse}:{journal_id}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,14 @@ class Resolver:
         self._now_ms = catalog.now_ms()
         self._plan = Plan()
 
+    @property
+    def reads_snapshot(self) -> bool:
+        """Return whether the request names the snapshot to read."""
+        return self._snapshot_id is not None
+
     def plan(self, tables: Sequence[dict[str, Any]]) -> Plan:
+        """Pin the warehouses and resolve the tables. A second call pins them anew."""
+        self._plan, self._now_ms = Plan(), self._catalog.now_ms()
         if self._snapshot_id is not None and len(tables) != 1:
             raise Invalid(
                 f"snapshot_id is for a query of one table, and this one has {len(tables)}: "

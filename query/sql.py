@@ -7,7 +7,7 @@ It runs in a query process, so that a bug in the parser cannot crash the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -154,12 +154,16 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def full_name(parts: Iterable[str]) -> str:
+    return ".".join(map(quoted, parts))
+
+
 def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
 def _table_text(node: dict[str, Any], reference: TableReference, table: ResolvedTable) -> str:
-    name = ".".join(quoted(part) for part in (table.catalog, table.schema, table.name))
+    name = full_name((table.catalog, table.schema, table.name))
     if table.snapshot_id is None or reference.at is not None:
         return name
     # An AT clause follows the alias, whose position is not known; so the table becomes a subquery.

@@ -1,4 +1,4 @@
-"""Acknowledged changes that are not yet published, by key, in the memory of a server process.
+"""Acknowledged changes that are not yet published, by table and key, in the memory of a server process.
 
 The journal in SQL is authoritative: each call reads what was appended since the last one. Keys are compared
 as text here, so the result for a key may include other changes, but never misses one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingest.change import Change, Row, TableName
@@ -49,7 +49,7 @@ class _Table:
 
 
 class TooManyChanges(Exception):
-    """More changes are pending than are folded for one row."""
+    """More changes are pending than are folded for one request."""
 
 
 class PendingChanges:
@@ -77,7 +77,15 @@ class PendingChanges:
                 found = [item for item in known.changes if item.journal_id <= span[1]]
         if len(found) > TOGETHER_MAX:
             raise TooManyChanges
-        return [replace(item, change=replace(item.change)) for item in found]
+        return _copies(found)
+
+    def of_table(
+        self, warehouse: str, table: TableName, types: Mapping[str, str], span: tuple[int, int]
+    ) -> list[ArrivedChange]:
+        """Return copies of all changes of a table between two journal ids, in the order of arrival."""
+        with self._lock:
+            known = self._read(warehouse, table, types, span)
+            return _copies(item for item in known.changes if item.journal_id <= span[1])
 
     def forget(self, warehouse: str, table: TableName) -> None:
         """Forget the changes of a table, which may have gaps: the journal was trimmed meanwhile."""
@@ -109,6 +117,11 @@ class PendingChanges:
         if len(self._tables) > TABLES_MAX:
             self._tables.popitem(last=False)
         return known
+
+
+def _copies(items: Iterable[ArrivedChange]) -> list[ArrivedChange]:
+    """Copy the changes: staging changes them."""
+    return [replace(item, change=replace(item.change)) for item in items]
 
 
 def _arrival(item: ArrivedChange) -> tuple[int, int]:

@@ -17,6 +17,7 @@ import orjson
 from catalog.errors import Invalid
 from catalog.names import Namespace
 from catalog.services.catalog import CurrentState
+from catalog.services.warehouse_state import WarehouseState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, Key, current_schema, is_append_only, reasoned_key, with_row_ids
 from ingest.settings import CHANGE_TYPES, TableSettings, TypeChanges
@@ -287,19 +288,19 @@ def table_states(
         marks.setdefault(mark.table, {})[mark.source] = mark.position
     catalog = context.catalog
     state = CurrentState(catalog.database, catalog.entries, batch_range.warehouse, catalog.documents)
-    found = {table: _table_state(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
+    found = {table: table_state(state, landed[table], marks.get(table, {})) for table in batch_range.ranges}
     for table, resync in context.tables.resyncs(batch_range.warehouse).items():
         if table in found:
             found[table] = replace(found[table], resync=ended(resync, batch_range.ranges[table][1]))
     if expected is None:
         return found
-    return {table: _expected_state(table_state, table, expected) for table, table_state in found.items()}
+    return {table: _expected_state(one, table, expected) for table, one in found.items()}
 
 
-def _table_state(state: CurrentState, landed: LandedTable, marks: dict[str, str]) -> TableState:
+def table_state(state: WarehouseState, landed: LandedTable, marks: dict[str, str]) -> TableState:
+    """Return the state of one table. `marks` are its newest positions, by source."""
     *levels, name = landed.table or UNROUTED  # rejects that name no table
     namespace = Namespace(tuple(levels)).key
-
     mirror = _metadata(state, namespace, name)
     return TableState(
         landed,
@@ -347,7 +348,7 @@ def metadata_of(context: StagingContext, warehouse: str, table: TableName) -> Me
     return _metadata(state, Namespace(table[:-1]).key, table[-1])
 
 
-def _metadata(state: CurrentState, namespace: str, name: str) -> Metadata | None:
+def _metadata(state: WarehouseState, namespace: str, name: str) -> Metadata | None:
     entry = state.load(namespace, name)
     if entry is None or entry.kind != "table":
         return None
@@ -355,7 +356,7 @@ def _metadata(state: CurrentState, namespace: str, name: str) -> Metadata | None
     return document
 
 
-def _is_table(state: CurrentState, namespace: str, name: str) -> bool:
+def _is_table(state: WarehouseState, namespace: str, name: str) -> bool:
     return getattr(state.entry(namespace, name), "kind", None) == "table"
 
 

@@ -8,8 +8,8 @@ late changes, very many changes, keys of other types), the caller waits for the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -19,14 +19,10 @@ from catalog.errors import Invalid, NoSuchTable
 from catalog.moments import AtTime
 from catalog.names import decode_segment
 from ingest.change import TableName
-from ingest.identity import current_schema, key_of_table
-from ingest.journal.journal import Journal
-from ingest.staging.context import BatchRange, CannotPrestage, StagingContext
-from ingest.staging.pending_changes import PendingChanges, TooManyChanges
-from ingest.staging.targets import TableState, table_states
-from ingest.staging.unpublished import stage_in_memory
-from ingest.store.resyncs import Resyncs
-from ingest.store.tables import LandedTable, LandingTables
+from ingest.staging.pending_changes import TooManyChanges
+from ingest.staging.pending_fold import PendingFold, PendingTable
+from ingest.staging.pending_rows import CannotFold, FoldedRows
+from ingest.store.tables import LandedTable
 from query.tables.access import TableAccess
 from query.tables.keys import NO_KEY, key_filter, key_values, typed
 from query.tables.moments import table_at
@@ -36,32 +32,7 @@ TRIES_MAX = 5
 TABLES_MAX = 256
 KEY_TYPES = ("int", "long", "string")
 
-Bases = Callable[[pa.Table, list[str]], pa.Table]
 Fallback = Literal["published", "wait"]  # read the published table now, or wait for the next publish
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedRows:
-    """The last row of each key; whether it is deleted; whether all other rows of the mirror are."""
-
-    rows: pa.Table
-    is_deleted: list[bool]
-    is_truncated: bool
-
-
-# Arguments: staged rows, the description of their table as in a job, and a function for old rows of the
-# mirror.
-Fold = Callable[[pa.Table, dict[str, Any], Bases], FoldedRows]
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table at a number of its warehouse."""
-
-    number: int
-    state: TableState
-    schema: Schema
-    key_types: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +41,8 @@ class _Row:
 
     access: TableAccess
     landed: LandedTable
-    table: _Table
+    table: PendingTable
+    schema: Schema
     key: Mapping[str, Any]
     columns: tuple[str, ...]
 
@@ -78,12 +50,9 @@ class _Row:
 class HotRows:
     """Reads rows with unpublished changes. One for each server process."""
 
-    def __init__(self, journal: Journal, tables: LandingTables, fold: Fold) -> None:
-        self._journal = journal
-        self._tables = tables
-        self._fold = fold
-        self._pending = PendingChanges(journal)
-        self._known: dict[tuple[str, TableName], _Table] = {}
+    def __init__(self, pending: PendingFold) -> None:
+        self._pending = pending
+        self._schemas: dict[tuple[str, TableName], tuple[PendingTable, Schema]] = {}
 
     def load_row(self, access: TableAccess, key: str, columns: str | None) -> dict[str, Any] | Fallback:
         """Return the row as of a moment between the request and the response, or where to read it.
@@ -92,50 +61,38 @@ class HotRows:
         """
         warehouse, name = access.warehouse.name, access.identifier.parts
         for _ in range(TRIES_MAX):
-            landed = self._tables.one(warehouse, name)
-            requested = self._row_request(access, landed, key, columns)
+            landed = self._pending.landed(warehouse, {name})
+            requested = self._row_request(access, landed[name], key, columns)
+            found: dict[str, Any] | Fallback
             try:
                 found = self._load(requested)
-            except (TooManyChanges, CannotPrestage):
+            except (TooManyChanges, CannotFold):
                 found = "wait"
-            if self._tables.one(warehouse, name).landed_id == landed.landed_id:
+            if self._pending.is_unchanged(warehouse, landed):
                 return found
-            self._pending.forget(warehouse, name)
         return "wait"
 
     def _row_request(self, access: TableAccess, landed: LandedTable, key: str, columns: str | None) -> _Row:
-        table = self._table(access, landed)
-        schema = table.schema
+        table, schema = self._table(access, landed)
         if not table.key_types:
             raise Invalid(NO_KEY.format(table=access.identifier))
         values = key_values(tuple(table.key_types), [decode_segment(key)])
         typed_key = {name: typed(schema.find_type(name), value, name).value for name, value in values.items()}
         chosen = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
         require_columns(schema, chosen)
-        return _Row(access, landed, table, typed_key, chosen or tuple(schema.column_names))
+        return _Row(access, landed, table, schema, typed_key, chosen or tuple(schema.column_names))
 
-    def _table(self, access: TableAccess, landed: LandedTable) -> _Table:
-        """Return the table. It is read again only after a commit in the warehouse or a change of its
-        settings.
-        """
+    def _table(self, access: TableAccess, landed: LandedTable) -> tuple[PendingTable, Schema]:
         warehouse = access.warehouse.name
-        where = (warehouse, landed.table)
         number = (access.catalog.entries.number(warehouse) or (0, 0))[0]
-        known = self._known.get(where)
-        if known is not None and known.number == number and known.state.landed == landed:
-            return known
-        batch_range = BatchRange("", warehouse, {landed.table: (landed.landed_id, landed.landed_id)})
-        state = replace(table_states(self._context(access), batch_range)[landed.table], landed=landed)
-        schema = current_schema(state.mirror)
-        if schema is None:
+        found = self._pending.table(access.catalog, warehouse, landed, number)
+        if found is None:
             raise NoSuchTable(f"Table does not exist: {access.identifier}")
-        found = Schema.model_validate(schema)
-        key = key_of_table(landed.settings.key, schema, ())
-        types = {name: str(found.find_type(name)) for name in key if name in found.column_names}
-        known = _Table(number, state, found, types)
-        if len(self._known) >= TABLES_MAX:
-            self._known.clear()
-        self._known[where] = known
+        known = self._schemas.get((warehouse, landed.table))
+        if known is None or known[0] is not found:
+            if len(self._schemas) >= TABLES_MAX:
+                self._schemas.clear()
+            known = self._schemas[warehouse, landed.table] = found, Schema.model_validate(found.schema)
         return known
 
     def _load(self, requested: _Row) -> dict[str, Any] | Fallback:
@@ -147,31 +104,24 @@ class HotRows:
         is_mirror = landed.settings.mode in ("mirror+changes", "mirror")
         if not is_mirror or any(type_ not in KEY_TYPES for type_ in types.values()):
             return "wait"
-        if landed.table in Resyncs(requested.access.catalog.database).running(warehouse):
-            return "wait"
-        head, now_ms = self._journal.head(warehouse), time.time_ns() // 1_000_000
-        after = {landed.table: landed.landed_id}
-        # An incomplete source transaction is not shown.
-        span = (landed.landed_id, self._journal.border(warehouse, [landed.table], after, head, now_ms))
-        if span[1] > head:
-            return "wait"
+        span = (landed.landed_id, self._pending.cut(warehouse, {landed.table: landed}))
         if span[1] <= span[0]:
             return "published"
         texts = tuple(str(value) for value in requested.key.values())
-        arrived = self._pending.of_row(warehouse, landed.table, types, texts, span)
+        arrived = self._pending.changes.of_row(warehouse, landed.table, types, texts, span)
         if not arrived:
             return "published"
-        context = self._context(requested.access)
-        described, staged = stage_in_memory(context, requested.table.state, warehouse, span, arrived)
+        described, staged = self._pending.staged(
+            requested.access.catalog, warehouse, requested.table, span, arrived
+        )
         if staged is None:
             return "published"
-        if described["late"] or described["mirror"] is None or described["append-only"]:
+        if described["append-only"]:
             return "wait"
-        folded = self._fold(staged, described, lambda wanted, columns: _old_rows(requested, wanted, columns))
+        folded = self._pending.folded(
+            staged, described, lambda wanted, columns: _old_rows(requested, wanted, columns)
+        )
         return _answer(requested, folded, f"{warehouse}:{span[1]}")
-
-    def _context(self, access: TableAccess) -> StagingContext:
-        return StagingContext(access.catalog, self._journal, self._tables)
 
 
 def _old_rows(requested: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table:
@@ -181,7 +131,7 @@ def _old_rows(requested: _Row, wanted: pa.Table, columns: list[str]) -> pa.Table
     found = []
     for row in wanted.to_pylist():
         key = {name: value for name, value in row.items() if name != number}
-        scan = scan_at(moment, key_filter(requested.table.schema, key), columns)
+        scan = scan_at(moment, key_filter(requested.schema, key), columns)
         old = read(scan, planned(scan), 1)
         found.append(old.append_column(number, pa.array([row[number]] * old.num_rows, pa.int64())))
     return pa.concat_tables(found)
@@ -200,7 +150,5 @@ def _answer(requested: _Row, folded: FoldedRows, token: str) -> dict[str, Any] |
         row = {name: values.get(name) for name in requested.columns}
     landed, now_ms = requested.landed, time.time_ns() // 1_000_000
     moment = {"number": landed.number, "time": str(AtTime(now_ms)), "snapshot_id": landed.mirror_snapshot_id}
-    columns = [
-        column for column in json_columns(requested.table.schema) if column["name"] in requested.columns
-    ]
+    columns = [column for column in json_columns(requested.schema) if column["name"] in requested.columns]
     return {"as_of": moment, "columns": columns, "row": row, "token": token}

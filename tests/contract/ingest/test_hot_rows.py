@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from calve.querying import open_hot_rows
+from calve.querying import open_hot_rows, open_pending
 from catalog.names import Identifier, Namespace
 from query.tables import hot_rows
 from query.tables.access import TableAccess, TableOpener
@@ -95,7 +95,7 @@ def access_to(lake: StagingLake) -> TableAccess:
 def test_a_fresh_row_is_that_of_the_source(seed: int, tmp_path: Any, old_rows: dict[str, Any]) -> None:
     rng = random.Random(seed)
     with opened(tmp_path) as lake:
-        source, rows = Source(lake, rng), open_hot_rows(lake.ingest)()
+        source, rows = Source(lake, rng), open_hot_rows(open_pending(lake.ingest))()
         for _ in range(6):
             source.change()
         job = lake.land()
@@ -137,7 +137,7 @@ def _own(row: Row | None) -> Row | None:
 
 def test_a_part_of_a_transaction_is_not_shown(tmp_path: Any) -> None:
     with opened(tmp_path) as lake:
-        source, rows = Source(lake, random.Random(1)), open_hot_rows(lake.ingest)()
+        source, rows = Source(lake, random.Random(1)), open_hot_rows(open_pending(lake.ingest))()
         lake.post(source._event("INSERT", None, {"id": 1, "a": "x", "b": "y"}), source="s")
         lake.land()
         begun = {"id": "77", "status": "BEGIN", "ts_ms": 1}
@@ -158,7 +158,7 @@ def test_a_part_of_a_transaction_is_not_shown(tmp_path: Any) -> None:
 
 def test_what_cannot_be_folded_here_waits_for_the_publish(tmp_path: Any) -> None:
     with opened(tmp_path) as lake:
-        source, rows = Source(lake, random.Random(1)), open_hot_rows(lake.ingest)()
+        source, rows = Source(lake, random.Random(1)), open_hot_rows(open_pending(lake.ingest))()
         lake.post(source._event("INSERT", None, {"id": 1, "a": "x", "b": "y"}))
         lake.land()
         assert rows.load_row(access_to(lake), "1", None) == "published"

@@ -107,11 +107,9 @@ def test_freshness(fed: Fed, hand: Hand) -> None:
     assert fed.ask("SELECT 1")["freshness_ms"] == 0
 
 
-@pytest.mark.parametrize("level", ["fresh", "at_least"])
-def test_waiting_for_acknowledged_changes(fed: Fed, hand: Hand, level: str) -> None:
+def test_waiting_for_acknowledged_changes(fed: Fed, hand: Hand) -> None:
     before = fed.snapshot
-    token = fed.send(2)
-    consistency = level if level == "fresh" else f"at_least:{token}"
+    consistency = f"at_least:{fed.send(2)}"
     thread, answers = _in_background(lambda: fed.ask(SQL, consistency=consistency))
     hand.land(hand.lease(fed.namespace))
     thread.join(60)
@@ -132,8 +130,8 @@ def test_the_moment_of_a_token(fed: Fed, hand: Hand) -> None:
 
 def test_waiting_has_an_end(fed: Fed, hand: Hand) -> None:
     token = fed.send(2)
-    for consistency in ("fresh", f"at_least:{token}"):
-        error = fed.refused(SQL, consistency=consistency, timeout_s=1)
+    for sql, consistency in ((f"{SQL}__changes", "fresh"), (SQL, f"at_least:{token}")):
+        error = fed.refused(sql, consistency=consistency, timeout_s=1)
         assert error["code"] == 504
         assert "/status" in error["message"]
     assert fed.ask(SQL)["freshness_ms"] > 0, "committed does not wait"
