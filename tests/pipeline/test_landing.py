@@ -77,23 +77,6 @@ def test_a_bad_row_does_not_stop_others_and_can_be_fixed_and_replayed(
     assert pipeline.rows(f"SELECT id, n FROM lake.{table} ORDER BY id") == [(1, 10), (2, 20), (3, 30)]
 
 
-def test_new_columns_appear_and_old_rows_have_null(pipeline: Pipeline, produced: Make) -> None:
-    space = fresh()
-    shop = produced(pipeline, f"shop-{space}")
-    table = f"{space}.t"
-    shop.send([shop.event("INSERT", table, None, {"id": 1, "a": "x"})])
-    flush(pipeline.url)
-    shop.send(
-        [
-            shop.event("INSERT", table, None, {"id": 2, "a": "y"}),
-            shop.event("INSERT", table, None, {"id": 3, "a": "z", "b": 3}),
-        ]
-    )
-    flush(pipeline.url)
-    found = pipeline.rows(f"SELECT id, a, b FROM lake.{table} ORDER BY id")
-    assert found == [(1, "x", None), (2, "y", None), (3, "z", 3)]
-
-
 def test_plain_rows_are_appended(pipeline: Pipeline) -> None:
     space = fresh()
     body = '{"x": 1, "y": "a"}\n{"x": 1, "y": "a"}\n'

@@ -99,13 +99,13 @@ class Database:
     def __init__(self, pipeline: Pipeline, table: str) -> None:
         self._url, self._table, self._lsn = pipeline.url, table, 100
 
-    def send(self, *changes: tuple[str, dict[str, Any] | None, dict[str, Any] | None], key: str = "") -> None:
+    def send(self, *changes: tuple[str, dict[str, Any] | None, dict[str, Any] | None]) -> None:
         space, name = self._table.split(".")
         answer = call(
             "post",
             f"{self._url}/cdc/{space}/{name}",
             json=[self._event(*change) for change in changes],
-            params={"wait": "commit", **({"key": key} if key else {})},
+            params={"wait": "commit"},
             timeout=120,
         )
         assert answer.json()["committed"], answer.text
@@ -149,26 +149,6 @@ def test_a_guessed_key_that_is_contradicted_is_in_doubt_and_corrected_by_evidenc
     assert pipeline.rows(rows) == [("a", 1, "a1"), ("b", 1, "b1")]
     database.send(("u", None, tenant_row("b", 1, "b1 again")), deleted("a", 1))
     assert pipeline.rows(rows) == [("b", 1, "b1 again")]
-
-
-def test_a_key_that_is_set_or_said_later_rebuilds_the_mirror(pipeline: Pipeline) -> None:
-    space = fresh()
-    set_later, said_later = Database(pipeline, f"{space}.s"), Database(pipeline, f"{space}.p")
-    for database in (set_later, said_later):
-        database.send(("c", None, tenant_row("a", 1, "a1")), ("c", None, tenant_row("b", 1, "b1")))
-    url = ingest_url(pipeline, f"{space}.s")
-    assert call("put", url, json={"key": ["tenant", "id"]}).status_code == 200
-    said_later.send(("c", None, tenant_row("b", 2, "b2")), key="tenant,id")
-    for name, more in (("s", []), ("p", [("b", 2, "b2")])):
-        assert rebuilt(pipeline, f"{space}.{name}")["key"] == ["tenant", "id"]
-        rows = f"SELECT tenant, id, name FROM lake.{space}.{name} ORDER BY ALL"
-        assert pipeline.rows(rows) == [("a", 1, "a1"), ("b", 1, "b1"), *more]
-    assert state(pipeline, f"{space}.s")["key-reason"].startswith("setting: ")
-    assert state(pipeline, f"{space}.p")["key-reason"].startswith("producer: ")
-    metadata = call("get", f"{pipeline.url}/v1/main/namespaces/{space}/tables/s").json()["metadata"]
-    schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
-    named = {field["id"]: field["name"] for field in schema["fields"]}
-    assert {named[id_] for id_ in schema["identifier-field-ids"]} == {"tenant", "id"}
 
 
 def test_a_mirror_without_all_its_changes_is_not_rebuilt(pipeline: Pipeline, produced: Make) -> None:

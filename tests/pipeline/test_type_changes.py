@@ -94,21 +94,6 @@ class Debezium:
         events = [self._event(op, row) for row in rows]
         httpx.post(f"{self._url}/cdc?key=id", json=events, timeout=60).raise_for_status()
 
-    def rename(self, old: str, new: str) -> None:
-        """A record of the schema change topic."""
-        self.columns = {new if name == old else name: type_ for name, type_ in self.columns.items()}
-        self._lsn += 8
-        space, table = self._source["schema"], self._source["table"]
-        about = {"columns": [{"name": name} for name in self.columns]}
-        payload = {
-            "source": self._source | {"lsn": self._lsn, "txId": self._lsn, "ts_ms": self._lsn},
-            "databaseName": "d",
-            "schemaName": space,
-            "ddl": f"ALTER TABLE {space}.{table} RENAME COLUMN {old} TO {new}",
-            "tableChanges": [{"type": "ALTER", "id": f'"d"."{space}"."{table}"', "table": about}],
-        }
-        httpx.post(f"{self._url}/cdc?key=id", json=[payload], timeout=60).raise_for_status()
-
     def _event(self, op: str, row: dict[str, Any]) -> dict[str, Any]:
         self._lsn += 8
         fields = [{"field": name, "optional": name != "id", **type_} for name, type_ in self.columns.items()]
@@ -166,65 +151,6 @@ def test_declared_types_change(pipeline: Pipeline) -> None:
     wanted = {"id": "string", "code": "string", "amount": "long", "word": "string", "data": "string"}
     assert columns(pipeline, space, "t").items() >= wanted.items()
     assert letters(pipeline, f"{space}.t") == []
-
-
-def test_a_dropped_column_is_null_from_then_on(pipeline: Pipeline) -> None:
-    """Debezium sends whole rows. A column that they lack was dropped; a placeholder is a kept value."""
-    space = fresh()
-    source = Debezium(pipeline.url, space, "t")
-    source.columns |= {"a": {"type": "string"}, "b": {"type": "string"}}
-    source.send("c", {"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": "a2", "b": "b2"})
-    flush(pipeline.url)
-    del source.columns["a"]
-    source.send("u", {"id": 1, "b": "__debezium_unavailable_value"})
-    flush(pipeline.url)
-    assert pipeline.rows(f"SELECT id, a, b FROM lake.{space}.t ORDER BY id") == [
-        (1, None, "b1"),
-        (2, "a2", "b2"),
-    ]
-
-
-def test_a_renamed_column_keeps_its_values(pipeline: Pipeline) -> None:
-    """Debezium's schema change topic says which column it was; the rows before it have the old name."""
-    space = fresh()
-    source = Debezium(pipeline.url, space, "t")
-    source.columns |= {"a": {"type": "string"}}
-    source.send("c", {"id": 1, "a": "a1"})
-    flush(pipeline.url)
-    source.send("c", {"id": 2, "a": "a2"})
-    source.rename("a", "b")
-    source.send("c", {"id": 3, "b": "b3"})
-    flush(pipeline.url)
-    source.rename("b", "c")  # with no row behind it
-    flush(pipeline.url)
-    assert pipeline.rows(f"SELECT id, c FROM lake.{space}.t ORDER BY id") == [(1, "a1"), (2, "a2"), (3, "b3")]
-    for table in ("t", "t__changes"):
-        assert {"a", "b"}.isdisjoint(columns(pipeline, space, table))
-
-
-def test_split_and_reject(pipeline: Pipeline, produced: Make) -> None:
-    space = fresh()
-    shop = produced(pipeline, f"shop-{space}")
-    for table, setting in (("a", "split"), ("b", "reject")):
-        url = f"{pipeline.url}/lake/v1/main/namespaces/{space}/tables/{table}/ingest"
-        httpx.put(url, json={"type-changes": setting}, timeout=60).raise_for_status()
-        shop.send([shop.event("INSERT", f"{space}.{table}", None, {"id": 1, "n": 1})])
-        shop.send([shop.event("INSERT", f"{space}.{table}", None, {"id": 4, "n": 4})])
-    flush(pipeline.url)
-    for table in ("a", "b"):
-        shop.send([shop.event("INSERT", f"{space}.{table}", None, {"id": 2, "n": 2.5})])
-        shop.send([shop.event("UPDATE", f"{space}.{table}", {"id": 4}, {"id": 4, "n": 5.5})])
-    flush(pipeline.url)
-    assert pipeline.rows(f"SELECT id, n__long, n FROM lake.{space}.a ORDER BY id") == [
-        (1, 1, None),
-        (2, None, 2.5),
-        (4, 4, 5.5),
-    ]
-    assert columns(pipeline, space, "a__changes")["n__long"] == "long"
-    assert pipeline.rows(f"SELECT id, n FROM lake.{space}.b ORDER BY id") == [(1, 1), (4, 4)]
-    assert ["does not fit long" in letter["reason"] for letter in letters(pipeline, f"{space}.b")] == [
-        True
-    ] * 2
 
 
 # -- random type changes
