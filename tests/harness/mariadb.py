@@ -88,9 +88,9 @@ class MariaDbServer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def database(self) -> str:
+    def database(self, name: str | None = None) -> str:
         """The SQLAlchemy address of an empty database."""
-        name = f"calve_{next(self._numbers)}"
+        name = name or f"calve_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name}")
         return self.address(name)
 

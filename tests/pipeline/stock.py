@@ -47,6 +47,7 @@ class Stock:
     def __init__(self, database: str, schema: str, seed: int = 11) -> None:
         self.schema = schema
         self.changes = 0
+        self.rows_lost = 0  # that the old server had, and the new one has not
         self.made: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._next_id = 1_000
@@ -114,11 +115,12 @@ class Stock:
 
     def load_keys(self) -> None:
         """Look at what is there, after the server was changed."""
+        self.rows_lost = 0
         for table in TABLES:
             listed = ", ".join(key_of(table))
-            self._keys[table] = [
-                tuple(row) for row in self._rows(f"SELECT {listed} FROM {self.schema}.{table}")
-            ]
+            found = [tuple(row) for row in self._rows(f"SELECT {listed} FROM {self.schema}.{table}")]
+            self.rows_lost += len(set(self._keys[table]) - set(found))
+            self._keys[table] = found
         self._connection.commit()
 
     def rows(self, table: str, columns: Sequence[str] | None = None) -> list[Row]:

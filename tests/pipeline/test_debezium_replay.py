@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import httpx
 
-from tests.pipeline import recorded_run
+from tests.pipeline import recordings
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.producer import flush
-from tests.pipeline.recorded_run import SCHEMA, RecordedRun, plain
+from tests.pipeline.recorded_run import FILE, SCHEMA
+from tests.pipeline.recorder import Taken
+from tests.pipeline.recordings import RecordedRun, plain
 from tests.pipeline.shop import KEYS, compared, lake_query
 
 
 def test_mirrors_of_a_recorded_run_are_its_tables(pipeline: Pipeline) -> None:
-    run = recorded_run.load()
+    run = recordings.load(FILE)
     for table, key in KEYS.items():
         path = f"/lake/v1/main/namespaces/{SCHEMA}/tables/{table}/ingest"
         httpx.put(f"{pipeline.url}{path}", json={"key": key}).raise_for_status()
-    send(pipeline.url, run)
+    send(pipeline.url, run.requests)
     flush(pipeline.url, timeout_s=240)
     for table, columns in run.columns.items():
         found = compared(pipeline.rows(lake_query(SCHEMA, table, columns)))
@@ -31,10 +34,10 @@ def test_mirrors_of_a_recorded_run_are_its_tables(pipeline: Pipeline) -> None:
         assert counted == [(len(events(run, table)), len(events(run, table)))]
 
 
-def send(url: str, run: RecordedRun) -> None:
+def send(url: str, requests: Sequence[Taken]) -> None:
     """With the headers of Java's HTTP client, which offers another protocol with each request."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    for request in run.requests:
+    for request in requests:
         connection.request("POST", "/cdc", body=request.body, headers=request.headers)
         answer = connection.getresponse()
         assert answer.status == 202, answer.read()

@@ -144,6 +144,7 @@ def ids_at(address: str) -> set[object]:
 def report(what: str, run: Failover, began_s: float, **figures: Any) -> None:
     equal = require_equal(run)
     made = ", ".join(f"{count} {kind}" for kind, count in sorted(run.stock.made.items()))
+    figures = {"rows lost": run.stock.rows_lost, **figures}
     more = "".join(f", {name} {value}" for name, value in figures.items())
     print(
         f"\n{what}: {run.stock.changes} changes ({made}){more}; {equal['changes']} events landed, "
