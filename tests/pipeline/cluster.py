@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
@@ -140,12 +140,14 @@ def _environment(home: Path, own: Path, host: Host) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def stack_with_cluster(stacks: Stacks, folder: Path) -> Iterator[tuple[Stack, SparkCluster]]:
-    """PostgreSQL and S3, with an S3 server that the executors reach."""
+def stack_with_cluster(
+    stacks: Stacks, folder: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[Stack, SparkCluster]]:
+    """PostgreSQL and S3, with an S3 server that the executors reach. `settings` are the server's."""
     with (
         SparkCluster.started(folder / "cluster") as cluster,
         S3Server.started(folder / "s3", cluster.address) as s3,
-        stacks.started("postgres-s3", folder / "stack", s3=s3) as stack,
+        stacks.started("postgres-s3", folder / "stack", settings, s3=s3) as stack,
     ):
         yield stack, cluster
 

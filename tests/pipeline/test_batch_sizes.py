@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.harness.stacks import Stack, Stacks
@@ -22,6 +23,7 @@ from tests.pipeline.worker import LOCAL, Master, Worker
 
 REQUEST_ROWS = 5_000
 DRIVER_GROWTH_BYTES_MAX = 300 * 2**20
+ONE_BATCH = {"CALVE_BATCH_EVENTS_MAX": "100000000"}
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -55,8 +57,16 @@ def require_rows(pipeline: Pipeline, table: str, rows: int) -> None:
     assert pipeline.rows(f"SELECT count(*) FROM lake.{table}__changes") == [(changes,)]
 
 
+def require_one_batch(url: str, table: str) -> None:
+    """Each batch is a snapshot of the changes."""
+    namespace, _, name = table.partition(".")
+    path = f"/v1/main/namespaces/{namespace}/tables/{name}__changes"
+    loaded = httpx.get(f"{url}{path}", timeout=60).raise_for_status().json()
+    assert len(loaded["metadata"]["snapshots"]) == 1
+
+
 def prove_sizes(stack: Stack, folder: Path, rows: int, master: Master = LOCAL) -> None:
-    """All rows are in the journal before the worker starts, so that a batch is as large as it can be."""
+    """All rows are in the journal before the worker starts, so that they are one batch."""
     for size in (10, rows):
         send(stack.url, f"sizes.t{size}", size)
     worker = Worker(stack, folder / "worker", master=master, only="landing")
@@ -65,25 +75,26 @@ def prove_sizes(stack: Stack, folder: Path, rows: int, master: Master = LOCAL) -
         flush(stack.url, timeout_s=3_600)
         for size in (10, rows):
             require_rows(Pipeline(stack, worker), f"sizes.t{size}", size)
+            require_one_batch(stack.url, f"sizes.t{size}")
     finally:
         worker.kill()
 
 
 @pytest.mark.timeout(600)
 def test_a_small_and_a_large_batch_have_the_same_rows(stacks: Stacks, tmp_path: Path) -> None:
-    with stacks.started("embedded", tmp_path / "stack") as stack:
+    with stacks.started("embedded", tmp_path / "stack", ONE_BATCH) as stack:
         prove_sizes(stack, tmp_path, 50_000)
 
 
 @pytest.mark.proof
 def test_a_million_rows_on_this_machine(stacks: Stacks, tmp_path: Path) -> None:
-    with stacks.started("postgres-s3", tmp_path / "stack") as stack:
+    with stacks.started("postgres-s3", tmp_path / "stack", ONE_BATCH) as stack:
         prove_sizes(stack, tmp_path, rows_of_proof(1_000_000))
 
 
 @pytest.mark.proof
 def test_a_million_rows_on_a_cluster(stacks: Stacks, tmp_path: Path) -> None:
-    with stack_with_cluster(stacks, tmp_path) as (stack, cluster):
+    with stack_with_cluster(stacks, tmp_path, ONE_BATCH) as (stack, cluster):
         prove_sizes(stack, tmp_path, rows_of_proof(1_000_000), cluster.master)
         assert min(cluster.executors.values()) >= 1
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ __all__ = ["seed"]  # a fixture
 pytestmark = pytest.mark.xdist_group("pipeline")
 
 SHORT = Size(changes=3_000, tables=2, kills=1)
+MIDDLE = Size(changes=30_000, tables=4, kills=0)
+# The driver takes an executor for dead after 10 seconds without a heartbeat, instead of after two minutes.
+IMPATIENT = {
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "2s",
+}
+LONG_S = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +70,11 @@ class ClusterFaults:
 
 
 @contextlib.contextmanager
-def cluster_pipeline(stacks: Stacks, folder: Path) -> Iterator[tuple[Pipeline, SparkCluster]]:
+def cluster_pipeline(
+    stacks: Stacks, folder: Path, spark_settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[Pipeline, SparkCluster]]:
     with stack_with_cluster(stacks, folder) as (stack, cluster):
-        worker = Worker(stack, folder / "worker", master=cluster.master)
+        worker = Worker(stack, folder / "worker", master=cluster.master, spark_settings=spark_settings)
         try:
             worker.start()
             yield Pipeline(stack, worker), cluster
@@ -97,6 +108,24 @@ def test_many_changes_land_once_while_everything_is_killed(stacks: Stacks, tmp_p
         f"executors, worker and server killed {size.kills} times each, a node disconnected {size.kills} "
         f"times, executors started: {seen}: {result}"
     )
+
+
+@pytest.mark.proof
+def test_changes_land_once_while_executors_that_live_are_taken_for_dead(
+    stacks: Stacks, tmp_path: Path, seed: int
+) -> None:
+    """Their tasks run on, and are run again by other executors."""
+    with cluster_pipeline(stacks, tmp_path, IMPATIENT) as (pipeline, cluster):
+        faults = Faults(pipeline, random.Random(seed), waits=True)
+
+        def disconnect(node: str) -> None:
+            faults.wait_for_work()
+            cluster.disconnect(node, lasts_s=LONG_S)
+
+        result = prove(pipeline, MIDDLE, seed, [partial(disconnect, node) for node in (*NODES, *NODES)])
+        removed = pipeline.worker.log.read_text().count("with no recent heartbeats")
+        assert removed >= 2 * len(NODES)
+    print(f"{removed} executors were taken for dead: {result}")
 
 
 @pytest.mark.proof

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -56,12 +57,13 @@ class Worker:
         slots: int = 2,
         master: Master = LOCAL,
         only: Only | None = None,
+        spark_settings: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "spark_jobs.worker", "--uri", stack.url]
         words += ["--master", master.address, "--memory", "1g", "--slots", str(slots)]
         words += ["--only", only] if only is not None else []
-        for key, value in (QUICK_START | master.settings).items():
+        for key, value in {**QUICK_START, **master.settings, **(spark_settings or {})}.items():
             words += ["--conf", f"{key}={value}"]
         environment = os.environ | (stack.s3.settings if stack.s3 else {}) | master.environment
         self._url = stack.url
