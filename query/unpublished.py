@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from catalog.errors import NoSuchTable
+from catalog.errors import NotFound
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from query.landing import Freshness, Tables, Waiting, is_side_table
@@ -111,7 +111,7 @@ class Unpublished:
                 found = self._tried(self._pending(), tables, waiting, lambda: resolver.plan(references))
                 if found is not None:
                     return found
-        except NoSuchTable as error:
+        except NotFound as error:
             raise MustWait("a table of the query is not published yet") from error
         except CannotFold as error:
             raise MustWait(str(error)) from error

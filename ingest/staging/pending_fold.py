@@ -28,6 +28,7 @@ from ingest.staging.unpublished import stage_in_memory
 from ingest.store.tables import LandedTable, LandingTables
 
 TABLES_MAX = 256
+FOLDED_MAX = 16
 # Values of these types are equal in SQL if and only if they are equal when they are folded.
 COMPARABLE_TYPES = frozenset({"int", "long", "string", "date", "timestamp", "timestamptz"})
 
@@ -56,6 +57,8 @@ class PendingFold:
         self._tables = tables
         self._fold = fold
         self._known: dict[tuple[str, TableName], PendingTable] = {}
+        # For each table, the last result, and the newest change in it.
+        self._folded: dict[tuple[str, TableName], tuple[PendingTable, int, PendingRows | None]] = {}
 
     def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, LandedTable]:
         """Return how far each table has landed. Call it before the warehouse is read."""
@@ -126,10 +129,7 @@ class PendingFold:
         """Return the description of the table as in a job, and the staged rows; None if the changes have no
         effect on rows. CannotFold if more than rows would change.
         """
-        name = table.state.landed.table
-        # Call it after the journal was read: the changes of a resync follow its record.
-        if name in self._tables.resyncs(warehouse):
-            raise CannotFold("a resync is running")
+        self._require_no_resync(warehouse, table.state.landed.table)
         context = self._context(catalog)
         try:
             described, staged = stage_in_memory(context, table.state, warehouse, span, arrived)
@@ -156,18 +156,37 @@ class PendingFold:
         span = (landed.landed_id, cut)
         if cut <= landed.landed_id:
             return None
+        where = (warehouse, landed.table)
         try:
-            arrived = self.changes.of_table(warehouse, landed.table, table.key_types, span)
+            newest = self.changes.newest(*where, table.key_types, span)
+            if newest is None:
+                return None
+            known = self._folded.get(where)
+            if known is None or known[0] is not table or known[1] != newest:
+                known = table, newest, self._rows(catalog, warehouse, table, span)
+                if len(self._folded) >= FOLDED_MAX:
+                    self._folded.clear()
+                self._folded[where] = known
         except TooManyChanges as error:
             raise CannotFold("too many changes are pending") from error
-        if not arrived:
-            return None
+        self._require_no_resync(*where)
+        return known[2]
+
+    def _rows(
+        self, catalog: Catalog, warehouse: str, table: PendingTable, span: tuple[int, int]
+    ) -> PendingRows | None:
+        arrived = self.changes.of_table(warehouse, table.state.landed.table, table.key_types, span)
         described, staged = self.staged(catalog, warehouse, table, span, arrived)
         if staged is None:
             return None
         _require_plain(table, described)
         references = open_references(staged, described)
         return references.resolved(self._fold(references.staged, references.described, references.bases))
+
+    def _require_no_resync(self, warehouse: str, table: TableName) -> None:
+        """Call it after the journal was read: the changes of a resync follow its record."""
+        if table in self._tables.resyncs(warehouse):
+            raise CannotFold("a resync is running")
 
     def _context(self, catalog: Catalog) -> StagingContext:
         return StagingContext(catalog, self._journal, self._tables)
