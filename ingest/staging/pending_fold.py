@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.errors import CatalogError, Unavailable
-from catalog.services.catalog import Catalog, CurrentState
-from catalog.services.warehouse_state import WarehouseState
+from catalog.names import WarehouseRef
+from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.identity import ArrivedChange, current_schema, key_of_table
 from ingest.journal.journal import Journal
@@ -86,23 +86,16 @@ class PendingFold:
         return border
 
     def table(
-        self,
-        catalog: Catalog,
-        warehouse: str,
-        landed: LandedTable,
-        number: int,
-        state: WarehouseState | None = None,
+        self, catalog: Catalog, warehouse: str, landed: LandedTable, number: int
     ) -> PendingTable | None:
-        """Return the table; None if there is no mirror. It is read again only after a commit in the warehouse
-        or a change of its settings. `state` is that of the warehouse at `number`, if it is not the current
-        one.
+        """Return the table at a number; None if there is no mirror. It is read again only after a commit in
+        the warehouse or a change of its settings.
         """
         where = (warehouse, landed.table)
         known = self._known.get(where)
         if known is not None and known.number == number and known.state.landed == landed:
             return known
-        if state is None:
-            state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
+        state = catalog.state(WarehouseRef(warehouse, at=str(number)))
         positions = self._tables.watermarks(warehouse)
         marks = {mark.source: mark.position for mark in positions if mark.table == landed.table}
         found = table_state(state, landed, marks)
@@ -201,6 +194,8 @@ def _require_plain(table: PendingTable, described: Mapping[str, Any]) -> None:
             raise CannotFold(f"the key column {name} is of the type {type_}")
     if described["guessed"] and described["has-moves"]:
         raise CannotFold("the key is a guess, and a change changes it")
+    if len({name.lower() for name in types}) < len(types):
+        raise CannotFold("two columns have the same name for SQL")
     stamp = table.state.landed.settings.names["commit-timestamp"]
     if types.keys() - {stamp} != set(described["columns"]):
         raise CannotFold("the mirror has columns that the changes do not fill")

@@ -9,6 +9,7 @@ import itertools
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,7 +19,7 @@ from tests.clients import pyiceberg_client
 from tests.contract.query.lake import QueryLake
 from tests.contract.query.test_consistency import in_background
 from tests.contract.query.writing_hands import InsertingHand
-from tests.harness.stacks import Stack
+from tests.harness.stacks import STACKS, Stack, Stacks
 
 Row = dict[str, Any]
 ALL = "SELECT id, name, amount FROM orders ORDER BY id"
@@ -221,17 +222,29 @@ def test_a_new_table_waits_for_the_publish(shop: Shop) -> None:
     assert "not published" in answer["fresh_reason"]
 
 
-def test_a_table_in_a_nested_namespace(own_stack: Stack) -> None:
-    shop = Shop(own_stack)
-    shop.insert({"id": 1}, table="nested.other")
-    error = shop.refused(
-        f"SELECT id FROM {shop.namespace}.nested.other", consistency="fresh", timeout_s=1
-    )
-    assert error["code"] == 504, "its changes are acknowledged: the query waits"
+@pytest.fixture(params=STACKS)
+def limited(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Iterator[Shop]:
+    """A server that adds at most two pending changes to a query."""
+    settings = {"CALVE_QUERY_FRESH_EVENTS_MAX": "2"}
+    with stacks.started(request.param, tmp_path / "own", settings) as started:
+        yield Shop(started)
 
 
-def test_limits(own_stack: Stack) -> None:
-    ...
+def test_too_many_changes_wait_for_the_publish(limited: Shop) -> None:
+    limited.insert({"id": 1})
+    limited.land()
+    limited.insert({"id": 2}, {"id": 3})
+    sql = "SELECT count(*) FROM orders"
+    assert limited.fresh(sql) == [(3,)]
+    limited.insert({"id": 4})
+    rows, answer = _after_publish(limited, sql)
+    assert rows == [(4,)]
+    assert "too many" in answer["fresh_reason"]
+    nested = f"SELECT id FROM {limited.namespace}.nested.other"
+    assert limited.refused(nested, consistency="fresh")["code"] == 404
+    limited.insert({"id": 1}, table="nested.other")
+    error = limited.refused(nested, consistency="fresh", timeout_s=1)
+    assert error["code"] == 504, "the table has acknowledged changes: the query waits"
 
 
 def _after_publish(shop: Shop, sql: str) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
