@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from catalog.errors import DeadlineExceeded, Invalid
 from catalog.models import Caller, Role
+from catalog.names import Namespace
 from ingest.api.context import ApiContext
 from ingest.api.results import parse_token
 from ingest.change import TableName
@@ -17,6 +19,7 @@ from query.resolve import Plan
 FRESH = "fresh"
 COMMITTED = "committed"
 AT_LEAST = "at_least:"
+PUBLISHED, JOURNAL, WAITED = "published", "journal", "waited"  # where the changes of a fresh query are from
 SIDE_TABLES = ("__changes", "__rejects")  # beside each mirror; they contain the changes of the mirror
 
 
@@ -130,6 +133,26 @@ class Freshness:
 
 def is_side_table(name: str) -> bool:
     return name.endswith(SIDE_TABLES)
+
+
+def mirrors(
+    references: Sequence[Mapping[str, Any]], warehouse: str, namespace: Namespace, caller: Caller
+) -> Tables:
+    """Return the tables for which ingest may have changes, by warehouse. `references` are the tables as the
+    statement names them; without a warehouse or a namespace, they are in those given here.
+
+    The first part of `a.b.t` is a warehouse or a namespace. Here it is both: a table that does not exist has
+    no changes.
+    """
+    found: dict[str, set[TableName]] = {}
+    for table in references:
+        first = table["catalog"]
+        levels = tuple(table["schema"].split(".")) if table["schema"] else namespace.levels
+        found.setdefault(first or warehouse, set()).add(mirror_name(levels, table["name"]))
+        if first:
+            nested = (*first.split("."), *levels)
+            found.setdefault(warehouse, set()).add(mirror_name(nested, table["name"]))
+    return {name: tables for name, tables in found.items() if caller.role(name) is not None}
 
 
 def mirror_name(levels: tuple[str, ...], name: str) -> TableName:

@@ -77,6 +77,19 @@ class TableRead:
         return f"{self.pin.warehouse}.{self.identifier}"
 
 
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Rows that replace rows of one table (overlay.py). `data` is an Arrow IPC stream."""
+
+    table: tuple[str, str, str]  # attached catalog, schema, name
+    view: tuple[str, str, str]  # the name under which the query reads the table with these rows
+    shape: dict[str, Any]
+    data: bytes = field(repr=False)
+
+    def as_message(self) -> dict[str, Any]:
+        return {"table": self.table, "view": self.view, "shape": self.shape}
+
+
 @dataclass(slots=True)
 class Plan:
     """What a query process needs to run the statement, and what the response says about it."""
@@ -84,6 +97,10 @@ class Plan:
     pins: dict[str, Pin] = field(default_factory=dict)
     names: dict[str, tuple[str, str, str, int | None]] = field(default_factory=dict)
     reads: list[TableRead] = field(default_factory=list)
+    overlays: list[Overlay] = field(default_factory=list)
+    cuts: dict[str, int] = field(
+        default_factory=dict
+    )  # by warehouse: changes are added up to this journal id
 
     @property
     def snapshots(self) -> dict[str, int | None]:

@@ -25,16 +25,16 @@ from catalog.shutdown import stopping
 from catalog.store.queries import QueryStore
 from query import explain
 from query.errors import Cancelled, as_catalog_error
-from query.landing import AT_LEAST, COMMITTED, FRESH, Freshness, Tables, mirror_name
+from query.landing import AT_LEAST, COMMITTED, FRESH, JOURNAL, PUBLISHED, WAITED, Freshness, Tables, mirrors
 from query.moments import AtToken, requested_moment
-from query.parameters import check_parameters, parameter_values
 from query.pool import Lease, ProcessPool, QueryError
 from query.registry import NoSuchQuery, Query, Registry, may_cancel
-from query.resolve import Resolver
+from query.resolve import Plan, Resolver
 from query.sharing import SharedQueries, merged
-from query.unpublished import WAITED, FreshPlan, MustWait, Unpublished
+from query.unpublished import MustWait, Unpublished
 
 DEADLINE_MARGIN_S = 0.3  # a query that times out must respond before the HTTP layer does
+PARAMETERS_MAX = 1000
 STOPPING_POLL_S = 0.5
 STOPPING_GRACE_S = 2.0
 
@@ -193,11 +193,11 @@ class QueryService:
         until_s = time.monotonic() + timeout_s
         wanted = self._wanted(request)
         query.warehouse = wanted.ref.name
-        parameters = parameter_values(request.params)
+        parameters = _parameters(request.params)
         lease = await self._lease(query, until_s)
         statement = await lease.process.prepare(request.sql)
-        check_parameters(statement["parameters"], parameters)
-        tables = self._mirrors(statement["tables"], wanted, caller)
+        _check_parameters(statement["parameters"], parameters)
+        tables = mirrors(statement["tables"], wanted.ref.name, wanted.namespace, caller)
         resolver = Resolver(
             self._catalog, caller, wanted.ref, wanted.namespace, wanted.moment, request.snapshot_id
         )
@@ -211,12 +211,12 @@ class QueryService:
             self._release(query)
             await self._wait(request, wanted, tables, caller, until_s)
             lease = await self._lease(query, until_s)
-        found, summary = await run_in_threadpool(
+        plan, summary = await run_in_threadpool(
             self._resolved, query, resolver, statement["tables"], tables, fresh
         )
         if request.consistency == FRESH:
-            summary |= {"fresh_by": found.fresh_by if reason is None else WAITED, "fresh_reason": reason}
-        plan = found.plan
+            by = (JOURNAL if plan.overlays else PUBLISHED) if reason is None else WAITED
+            summary |= {"fresh_by": by, "fresh_reason": reason}
         query.warehouses = set(plan.pins)
         roots = [pin.state.warehouse.root for pin in plan.pins.values()]
         if not all(map(lease.process.settings.covers, roots)):
@@ -230,8 +230,8 @@ class QueryService:
                 "sql": request.sql,
                 "parameters": parameters,
                 "format": request.format,
-                "tables": found.names,
-                "overlays": [overlay.as_message() for overlay in found.overlays],
+                "tables": plan.names,
+                "overlays": [overlay.as_message() for overlay in plan.overlays],
                 "attachments": [
                     pin.attachment(token)
                     for pin in plan.pins.values()
@@ -242,7 +242,7 @@ class QueryService:
                 "result_bytes_max": self._limits.result_bytes_max,
                 "explain": request.explain,
             },
-            [overlay.data for overlay in found.overlays],
+            [overlay.data for overlay in plan.overlays],
         )
         first = await anext(run, b"")
         done = lease.process.done
@@ -276,22 +276,6 @@ class QueryService:
             return _Moment(WarehouseRef(ref.name), Now(), moment, namespace)
         return _Moment(WarehouseRef(ref.name, transaction=ref.transaction), moment, None, namespace)
 
-    def _mirrors(self, tables: list[dict[str, Any]], wanted: _Moment, caller: Caller) -> Tables:
-        """Return the tables for which ingest may have changes, by warehouse.
-
-        The first part of `a.b.t` is a warehouse or a namespace. Here it is both: a table that does not exist
-        has no changes.
-        """
-        found: dict[str, set[tuple[str, ...]]] = {}
-        for table in tables:
-            first, here = table["catalog"], wanted.ref.name
-            levels = tuple(table["schema"].split(".")) if table["schema"] else wanted.namespace.levels
-            found.setdefault(first or here, set()).add(mirror_name(levels, table["name"]))
-            if first:
-                nested = (*first.split("."), *levels)
-                found.setdefault(here, set()).add(mirror_name(nested, table["name"]))
-        return {name: some for name, some in found.items() if caller.role(name) is not None}
-
     async def _wait(
         self, request: QueryRequest, wanted: _Moment, tables: Tables, caller: Caller, until_s: float
     ) -> None:
@@ -306,25 +290,24 @@ class QueryService:
         query: Query,
         resolver: Resolver,
         named: list[dict[str, Any]],
-        mirrors: Tables,
-        fresh: FreshPlan | None,
-    ) -> tuple[FreshPlan, dict[str, Any]]:
+        tables: Tables,
+        plan: Plan | None,
+    ) -> tuple[Plan, dict[str, Any]]:
         """Return the plan, and what the response says besides its rows. One call in one thread: it
         reads SQL.
         """
         waiting = {}
-        if fresh is None:
-            waiting = self._freshness.waiting(mirrors)  # first: changes that are acknowledged later are newer
-            fresh = FreshPlan(resolver.plan(named))
-        plan = fresh.plan
+        if plan is None:
+            waiting = self._freshness.waiting(tables)  # first: changes that are acknowledged later are newer
+            plan = resolver.plan(named)
         now_ms = self._catalog.now_ms()
         pins = [
-            pin.as_json(resolver.commit_ms(pin), fresh.cuts.get(pin.warehouse)) for pin in plan.pins.values()
+            pin.as_json(resolver.commit_ms(pin), plan.cuts.get(pin.warehouse)) for pin in plan.pins.values()
         ]
         as_of: dict[str, Any] = pins[0] if len(pins) == 1 else pins[0] | {"warehouses": pins}
         next_ms = resolver.superseded_ms()
         superseded_ms = 0 if next_ms is None else max(0, now_ms - next_ms)
-        return fresh, {
+        return plan, {
             "as_of": as_of,
             "snapshots": plan.snapshots,
             "freshness_ms": max(superseded_ms, self._freshness.age_ms(waiting, plan, now_ms)),
@@ -378,3 +361,24 @@ class QueryService:
             query.lease.abort()  # the process may be in the middle of the query
         self._finish(query, getattr(failure, "message", type(failure).__name__))
         return failure
+
+
+def _parameters(given: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any] | None:
+    if given is None:
+        return None
+    if len(given) > PARAMETERS_MAX:
+        raise Invalid(f"params: at most {PARAMETERS_MAX} are allowed")
+    # Positional parameters may be given by their numbers, as GET does.
+    if isinstance(given, dict) and given and all(name.isdigit() for name in given):
+        return [given[name] for name in sorted(given, key=int)]
+    return given
+
+
+def _check_parameters(expected: list[str], given: dict[str, Any] | list[Any] | None) -> None:
+    have = {str(index + 1) for index in range(len(given))} if isinstance(given, list) else set(given or ())
+    missing = [name for name in expected if name not in have]
+    if missing:
+        raise Invalid(f"params: the SQL has the parameter ${missing[0]}, and no value was given for it")
+    unknown = sorted(have - set(expected))
+    if unknown:
+        raise Invalid(f"params: the SQL has no parameter ${unknown[0]}")

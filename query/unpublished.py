@@ -7,25 +7,22 @@ source transaction is split. If a publish happens meanwhile, everything is read 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from catalog.errors import NoSuchTable
+from catalog.errors import NotFound
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from query.landing import Freshness, Tables, Waiting, is_side_table
-from query.resolve import Plan, Resolver, TableRead
+from query.resolve import Overlay, Plan, Resolver, TableRead
 
 if TYPE_CHECKING:
     from ingest.staging.pending_fold import PendingFold
     from ingest.store.tables import LandedTable
-    from query.overlay import OverlayShape
 
 TRIES_MAX = 5
 VIEW_CATALOG = "memory"  # DuckDB's own database in a query process
 RESERVED_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
-
-PUBLISHED, JOURNAL, WAITED = "published", "journal", "waited"  # where fresh changes come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,45 +31,6 @@ class FreshLimits:
 
     events_max: int = 10_000
     bytes_max: int = 16 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """Rows that replace rows of one table. `data` is an Arrow IPC stream."""
-
-    table: tuple[str, str, str]  # attached catalog, schema, name
-    shape: OverlayShape
-    data: bytes
-
-    @property
-    def view(self) -> tuple[str, str, str]:
-        """Return the name under which the query reads the table."""
-        return (VIEW_CATALOG, *self.table[1:])
-
-    def as_message(self) -> dict[str, Any]:
-        return {"table": self.table, "view": self.view, "shape": self.shape.as_message()}
-
-
-@dataclass(frozen=True, slots=True)
-class FreshPlan:
-    """A plan, and what the query adds to its tables. `cuts` are journal ids, by warehouse."""
-
-    plan: Plan
-    overlays: Sequence[Overlay] = ()
-    cuts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def fresh_by(self) -> str:
-        return JOURNAL if self.overlays else PUBLISHED
-
-    @property
-    def names(self) -> dict[str, tuple[str, str, str, int | None]]:
-        """Return what each reference of the statement means: its table, or a view of table and overlay."""
-        views = {one.table: one.view for one in self.overlays}
-        return {
-            key: (*views[found[:3]], None) if found[:3] in views else found
-            for key, found in self.plan.names.items()
-        }
 
 
 class MustWait(Exception):
@@ -94,13 +52,13 @@ class Unpublished:
         self._pending = pending
         self._limits = limits
 
-    def plan(self, tables: Tables, resolver: Resolver, references: Sequence[dict[str, Any]]) -> FreshPlan:
+    def plan(self, tables: Tables, resolver: Resolver, references: Sequence[dict[str, Any]]) -> Plan:
         """Return a plan that has everything acknowledged before the call. `references` are the tables as the
         statement names them, `tables` the mirrors that they may be. Raises MustWait.
         """
         waiting = self._freshness.waiting(tables)
         if not waiting or self._pending is None:
-            return FreshPlan(resolver.plan(references))
+            return resolver.plan(references)
         if resolver.reads_snapshot or any(table["at"] is not None for table in references):
             raise MustWait("the query reads a table at a moment of its own")
         self._check(waiting, references)
@@ -111,7 +69,7 @@ class Unpublished:
                 found = self._tried(self._pending(), tables, waiting, lambda: resolver.plan(references))
                 if found is not None:
                     return found
-        except NoSuchTable as error:
+        except NotFound as error:
             raise MustWait("a table of the query is not published yet") from error
         except CannotFold as error:
             raise MustWait(str(error)) from error
@@ -134,7 +92,7 @@ class Unpublished:
         tables: Tables,
         waiting: Mapping[tuple[str, TableName], Waiting],
         make_plan: Callable[[], Plan],
-    ) -> FreshPlan | None:
+    ) -> Plan | None:
         """Return None if something was published between the first read and the last."""
         landed = {warehouse: pending.landed(warehouse, names) for warehouse, names in tables.items()}
         plan = make_plan()
@@ -142,17 +100,18 @@ class Unpublished:
         for (warehouse, table), one in waiting.items():
             if max(cuts[warehouse], landed[warehouse][table].landed_id) < one.last_id:
                 raise MustWait("a source transaction has not arrived completely")
-        overlays = self._overlays(pending, plan, landed, cuts)
+        self._add(pending, plan, landed, cuts)
         unchanged = [pending.is_unchanged(warehouse, rows) for warehouse, rows in landed.items()]
-        return FreshPlan(plan, overlays, cuts) if all(unchanged) else None
+        return plan if all(unchanged) else None
 
-    def _overlays(
+    def _add(
         self,
         pending: PendingFold,
         plan: Plan,
         landed: Mapping[str, Mapping[TableName, LandedTable]],
-        cuts: Mapping[str, int],
-    ) -> list[Overlay]:
+        cuts: dict[str, int],
+    ) -> None:
+        """Add the overlays to the plan, and let the statement read views of table and overlay."""
         found: dict[tuple[str, str, str], Overlay] = {}
         for read in plan.reads:
             table = (read.pin.alias, str(read.identifier.namespace), read.identifier.name)
@@ -164,8 +123,11 @@ class Unpublished:
                 found[table] = one
         views = [tuple(part.lower() for part in one.view) for one in found.values()]
         if len(set(views)) < len(views) or any(view[1] in RESERVED_SCHEMAS for view in views):
-            raise MustWait("tables of different warehouses have the same name")
-        return list(found.values())
+            raise MustWait("a table cannot be replaced by a view of its name")
+        plan.overlays, plan.cuts = list(found.values()), cuts
+        for key, resolved in plan.names.items():
+            if resolved[:3] in found:
+                plan.names[key] = (*found[resolved[:3]].view, None)
 
     def _overlay(
         self,
@@ -180,6 +142,9 @@ class Unpublished:
         pin = read.pin
         if pin.number is None:
             raise MustWait("the query reads an open transaction")
-        known = pending.table(self._catalog, pin.warehouse, landed, pin.number, pin.state)
+        known = pending.table(self._catalog, pin.warehouse, landed, pin.number)
         rows = None if known is None else pending.rows(self._catalog, pin.warehouse, known, cut)
-        return None if rows is None else Overlay(table, *encoded(rows))
+        if rows is None:
+            return None
+        shape, data = encoded(rows)
+        return Overlay(table, (VIEW_CATALOG, *table[1:]), shape.as_message(), data)

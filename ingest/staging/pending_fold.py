@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.errors import CatalogError, Unavailable
-from catalog.services.catalog import Catalog, CurrentState
-from catalog.services.warehouse_state import WarehouseState
+from catalog.names import WarehouseRef
+from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.identity import ArrivedChange, current_schema, key_of_table
 from ingest.journal.journal import Journal
@@ -28,6 +28,7 @@ from ingest.staging.unpublished import stage_in_memory
 from ingest.store.tables import LandedTable, LandingTables
 
 TABLES_MAX = 256
+FOLDED_MAX = 16
 # Values of these types are equal in SQL if and only if they are equal when they are folded.
 COMPARABLE_TYPES = frozenset({"int", "long", "string", "date", "timestamp", "timestamptz"})
 
@@ -56,6 +57,8 @@ class PendingFold:
         self._tables = tables
         self._fold = fold
         self._known: dict[tuple[str, TableName], PendingTable] = {}
+        # For each table, the last result, and the newest change in it.
+        self._folded: dict[tuple[str, TableName], tuple[PendingTable, int, PendingRows | None]] = {}
 
     def landed(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, LandedTable]:
         """Return how far each table has landed. Call it before the warehouse is read."""
@@ -83,23 +86,16 @@ class PendingFold:
         return border
 
     def table(
-        self,
-        catalog: Catalog,
-        warehouse: str,
-        landed: LandedTable,
-        number: int,
-        state: WarehouseState | None = None,
+        self, catalog: Catalog, warehouse: str, landed: LandedTable, number: int
     ) -> PendingTable | None:
-        """Return the table; None if there is no mirror. It is read again only after a commit in the warehouse
-        or a change of its settings. `state` is that of the warehouse at `number`, if it is not the current
-        one.
+        """Return the table at a number; None if there is no mirror. It is read again only after a commit in
+        the warehouse or a change of its settings.
         """
         where = (warehouse, landed.table)
         known = self._known.get(where)
         if known is not None and known.number == number and known.state.landed == landed:
             return known
-        if state is None:
-            state = CurrentState(catalog.database, catalog.entries, warehouse, catalog.documents)
+        state = catalog.state(WarehouseRef(warehouse, at=str(number)))
         positions = self._tables.watermarks(warehouse)
         marks = {mark.source: mark.position for mark in positions if mark.table == landed.table}
         found = table_state(state, landed, marks)
@@ -126,10 +122,7 @@ class PendingFold:
         """Return the description of the table as in a job, and the staged rows; None if the changes have no
         effect on rows. CannotFold if more than rows would change.
         """
-        name = table.state.landed.table
-        # Call it after the journal was read: the changes of a resync follow its record.
-        if name in self._tables.resyncs(warehouse):
-            raise CannotFold("a resync is running")
+        self._require_no_resync(warehouse, table.state.landed.table)
         context = self._context(catalog)
         try:
             described, staged = stage_in_memory(context, table.state, warehouse, span, arrived)
@@ -156,18 +149,37 @@ class PendingFold:
         span = (landed.landed_id, cut)
         if cut <= landed.landed_id:
             return None
+        where = (warehouse, landed.table)
         try:
-            arrived = self.changes.of_table(warehouse, landed.table, table.key_types, span)
+            newest = self.changes.newest(*where, table.key_types, span)
+            if newest is None:
+                return None
+            known = self._folded.get(where)
+            if known is None or known[0] is not table or known[1] != newest:
+                known = table, newest, self._rows(catalog, warehouse, table, span)
+                if len(self._folded) >= FOLDED_MAX:
+                    self._folded.clear()
+                self._folded[where] = known
         except TooManyChanges as error:
             raise CannotFold("too many changes are pending") from error
-        if not arrived:
-            return None
+        self._require_no_resync(*where)
+        return known[2]
+
+    def _rows(
+        self, catalog: Catalog, warehouse: str, table: PendingTable, span: tuple[int, int]
+    ) -> PendingRows | None:
+        arrived = self.changes.of_table(warehouse, table.state.landed.table, table.key_types, span)
         described, staged = self.staged(catalog, warehouse, table, span, arrived)
         if staged is None:
             return None
         _require_plain(table, described)
         references = open_references(staged, described)
         return references.resolved(self._fold(references.staged, references.described, references.bases))
+
+    def _require_no_resync(self, warehouse: str, table: TableName) -> None:
+        """Call it after the journal was read: the changes of a resync follow its record."""
+        if table in self._tables.resyncs(warehouse):
+            raise CannotFold("a resync is running")
 
     def _context(self, catalog: Catalog) -> StagingContext:
         return StagingContext(catalog, self._journal, self._tables)
@@ -182,6 +194,8 @@ def _require_plain(table: PendingTable, described: Mapping[str, Any]) -> None:
             raise CannotFold(f"the key column {name} is of the type {type_}")
     if described["guessed"] and described["has-moves"]:
         raise CannotFold("the key is a guess, and a change changes it")
+    if len({name.lower() for name in types}) < len(types):
+        raise CannotFold("two columns have the same name for SQL")
     stamp = table.state.landed.settings.names["commit-timestamp"]
     if types.keys() - {stamp} != set(described["columns"]):
         raise CannotFold("the mirror has columns that the changes do not fill")

@@ -112,7 +112,7 @@ def _ask(pipeline: Pipeline, source: Source, level: str, until_s: float, stopped
             shown = shown_changes(rows, max(least, seen))
             assert shown <= sent, f"{shown} changes are shown, and {sent} were sent"
             seen = shown  # no answer is older than one before
-            if number % 10 == 0:
+            if number % 10 == 0 and as_of is not None:
                 assert _rows(pipeline.url, source.table, "committed", as_of=as_of)[0] == rows
     finally:
         stopped.set()
@@ -129,14 +129,16 @@ def _wanted(source: Source, level: str, chosen: random.Random) -> tuple[int, str
     return count, f"at_least:{token}"
 
 
-def _rows(url: str, table: str, consistency: str, **more: Any) -> tuple[Rows, int]:
+def _rows(url: str, table: str, consistency: str, **more: Any) -> tuple[Rows, int | None]:
+    """The rows, and the number of the warehouse that has them; None if unpublished changes were added."""
     body = {"sql": f"SELECT id, number FROM {table}", "consistency": consistency, "format": "compact"} | more
     response = httpx.post(f"{url}/query", json=body, timeout=120)
     assert response.status_code == 200, response.text
     answer = response.json()
     rows = [(int(key), int(number)) for key, number in answer["rows"]]
     assert len(dict(rows)) == len(rows), "a key is there twice"
-    return dict(rows), int(answer["as_of"]["number"])
+    is_published = answer.get("fresh_by") != "journal"
+    return dict(rows), int(answer["as_of"]["number"]) if is_published else None
 
 
 def test_the_model() -> None:

@@ -148,3 +148,33 @@ def test_soft_deletes(tmp_path: Any) -> None:
         assert rows.rows.column("_is_deleted").to_pylist() == [True]
         assert rows.is_deleted.to_pylist() == [False]
         assert set(rows.missing) == {"a", "b"}
+
+
+def test_a_table_to_which_rows_are_only_added(tmp_path: Any) -> None:
+    with opened(tmp_path) as lake:
+        pending = open_pending(lake.ingest)()
+        source = Source(lake, random.Random(1))
+        assert lake.call("PUT", "/lake/v1/main/namespaces/ns/tables/t/ingest", {"mode": "append"}).is_success
+        lake.post(source._event("INSERT", None, {"id": 1, "a": "x", "b": "y"}), source="s")
+        lake.land()
+        source._number += 1
+        lake.post(source._event("INSERT", None, {"id": 1, "a": "x", "b": "y"}), source="s")
+        rows = pending_rows(lake, pending)
+        assert rows is not None
+        assert (rows.key, rows.rows.num_rows) == ((), 1)
+
+
+def test_the_same_changes_are_folded_once(tmp_path: Any) -> None:
+    with opened(tmp_path) as lake:
+        pending = open_pending(lake.ingest)()
+        source = Source(lake, random.Random(1))
+        source.change()
+        lake.land()
+        source.change()
+        first = pending_rows(lake, pending)
+        assert first is not None
+        assert pending_rows(lake, pending) is first
+        lake.post(source._event("INSERT", None, {"id": 1}), source="s", table=("ns", "other"))
+        source.change()
+        assert pending_rows(lake, pending) is not first
+        assert shown(lake, pending_rows(lake, pending)) == source.rows

@@ -7,56 +7,15 @@ import uuid
 from typing import Any
 
 import httpx
-import pyarrow as pa
 import pytest
 
 from tests.clients import pyiceberg_client
-from tests.contract.ingest.hand import Hand, Job
+from tests.contract.ingest.hand import Hand
 from tests.contract.query.lake import QueryLake
-from tests.harness.rest import identified
+from tests.contract.query.writing_hands import WritingHand
 from tests.harness.stacks import Stack
 
 SQL = "SELECT count(*) FROM orders"
-
-
-class WritingHand(Hand):
-    """A worker by hand that writes a row to each mirror, so that queries can read it."""
-
-    def __init__(self, stack: Stack) -> None:
-        super().__init__(stack.url)
-        self._stack = stack
-
-    def work(self, job: Job) -> dict[str, int]:
-        """In an open transaction, as a MERGE does it."""
-        self.abort()
-        inside = self.rest.open_transaction(self.transaction)
-        for table in job["tables"]:
-            (space,) = table["namespace"]
-            prepared = [
-                identified(space, name, {key: state[key] for key in ("requirements", "updates")})
-                for name, state in table["states"].items()
-                if state["updates"]
-            ]
-            if prepared:
-                inside.ok("POST", inside.path("transactions", "commit"), json={"table-changes": prepared})
-            for name in table["states"]:
-                if name.endswith("__changes"):
-                    inside.append(space, name)
-                else:
-                    self._write(space, name)
-        return {}
-
-    def publish_body(self, job: Job) -> dict[str, Any]:
-        return {"epoch": job["epoch"], "transaction": self.transaction}
-
-    def _write(self, space: str, table: str) -> None:
-        found = pyiceberg_client.catalog(self._stack, f"main~{self.transaction}").load_table((space, table))
-        schema = found.schema().as_arrow()
-        found.append(pa.Table.from_arrays([_filler(field) for field in schema], schema=schema))
-
-
-def _filler(field: pa.Field) -> pa.Array:
-    return pa.array([None], field.type) if field.nullable else pa.array([0]).cast(field.type)
 
 
 class Fed(QueryLake):
@@ -80,7 +39,7 @@ class Fed(QueryLake):
 
 @pytest.fixture
 def hand(stack: Stack) -> Hand:
-    return WritingHand(stack)
+    return WritingHand(stack.url, lambda warehouse: pyiceberg_client.catalog(stack, warehouse))
 
 
 @pytest.fixture
@@ -91,7 +50,7 @@ def fed(stack: Stack, hand: Hand) -> Fed:
     return lake
 
 
-def _in_background(ask: Any) -> tuple[threading.Thread, list[Any]]:
+def in_background(ask: Any) -> tuple[threading.Thread, list[Any]]:
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(ask()))
     thread.start()
@@ -110,7 +69,7 @@ def test_freshness(fed: Fed, hand: Hand) -> None:
 def test_waiting_for_acknowledged_changes(fed: Fed, hand: Hand) -> None:
     before = fed.snapshot
     consistency = f"at_least:{fed.send(2)}"
-    thread, answers = _in_background(lambda: fed.ask(SQL, consistency=consistency))
+    thread, answers = in_background(lambda: fed.ask(SQL, consistency=consistency))
     hand.land(hand.lease(fed.namespace))
     thread.join(60)
     (answer,) = answers

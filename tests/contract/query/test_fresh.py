@@ -5,50 +5,24 @@ No worker runs, so only what a test lands by hand is published.
 
 from __future__ import annotations
 
-import io
 import itertools
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 from tests.clients import pyiceberg_client
-from tests.contract.ingest.hand import Job
 from tests.contract.query.lake import QueryLake
-from tests.contract.query.test_consistency import WritingHand
-from tests.harness.stacks import Stack
+from tests.contract.query.test_consistency import in_background
+from tests.contract.query.writing_hands import InsertingHand
+from tests.harness.stacks import STACKS, Stack, Stacks
 
 Row = dict[str, Any]
 ALL = "SELECT id, name, amount FROM orders ORDER BY id"
-
-
-class InsertingHand(WritingHand):
-    """Appends the staged rows to the mirrors, which is right for inserts of new keys."""
-
-    def work(self, job: Job) -> dict[str, int]:
-        self._staged = {(*table["namespace"], table["name"]): table["files"] for table in job["tables"]}
-        return super().work(job)
-
-    def _write(self, space: str, table: str) -> None:
-        found = pyiceberg_client.catalog(self._stack, f"main~{self.transaction}").load_table((space, table))
-        schema = found.schema().as_arrow()
-        for path in self._staged[space, table]:
-            with found.io.new_input(path).open() as file:
-                rows = pq.read_table(io.BytesIO(file.read()))
-            rows = rows.filter(pc.is_in(rows.column("_calve_operation"), pa.array(["insert", "update"])))
-            columns = [
-                rows.column(field.name).cast(field.type)
-                if field.name in rows.column_names
-                else pa.nulls(rows.num_rows, field.type)
-                for field in schema
-            ]
-            found.append(pa.table(columns, schema=schema))
 
 
 class Shop(QueryLake):
@@ -57,7 +31,9 @@ class Shop(QueryLake):
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack, f"f{uuid.uuid4().hex[:8]}")
         object.__setattr__(self, "numbers", itertools.count(1))
-        object.__setattr__(self, "hand", InsertingHand(stack))
+        object.__setattr__(
+            self, "hand", InsertingHand(stack.url, lambda name: pyiceberg_client.catalog(stack, name))
+        )
 
     numbers: Any
     hand: Any
@@ -246,11 +222,34 @@ def test_a_new_table_waits_for_the_publish(shop: Shop) -> None:
     assert "not published" in answer["fresh_reason"]
 
 
+@pytest.fixture(params=STACKS)
+def limited(request: pytest.FixtureRequest, stacks: Stacks, tmp_path: Path) -> Iterator[Shop]:
+    """A server that adds at most two pending changes to a query."""
+    settings = {"CALVE_QUERY_FRESH_EVENTS_MAX": "2"}
+    with stacks.started(request.param, tmp_path / "own", settings) as started:
+        yield Shop(started)
+
+
+def test_too_many_changes_wait_for_the_publish(limited: Shop) -> None:
+    limited.insert({"id": 1})
+    limited.land()
+    limited.insert({"id": 2}, {"id": 3})
+    sql = "SELECT count(*) FROM orders"
+    assert limited.fresh(sql) == [(3,)]
+    limited.insert({"id": 4})
+    rows, answer = _after_publish(limited, sql)
+    assert rows == [(4,)]
+    assert "too many" in answer["fresh_reason"]
+    nested = f"SELECT id FROM {limited.namespace}.nested.other"
+    assert limited.refused(nested, consistency="fresh")["code"] == 404
+    limited.insert({"id": 1}, table="nested.other")
+    error = limited.refused(nested, consistency="fresh", timeout_s=1)
+    assert error["code"] == 504, "the table has acknowledged changes: the query waits"
+
+
 def _after_publish(shop: Shop, sql: str) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
     """What a query answers that waits until the changes are landed."""
-    from tests.contract.query.test_consistency import _in_background
-
-    thread, answers = _in_background(lambda: shop.ask(sql, consistency="fresh", format="compact"))
+    thread, answers = in_background(lambda: shop.ask(sql, consistency="fresh", format="compact"))
     shop.land()
     thread.join(60)
     (answer,) = answers
