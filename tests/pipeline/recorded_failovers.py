@@ -146,12 +146,17 @@ def _end(stock: Stock, recorder: Recorder) -> None:
 
 
 def _wait_for_end(recorder: Recorder, number: int) -> None:
-    """Until the row of `done` with this id has come."""
+    """Wait until the row of `done` with this id has come, and the end of its transaction after it."""
     until_s = time.monotonic() + ARRIVED_S
     marks = (b'"table":"done"', b'"op":"c"', f'"id":{number}'.encode())
-    while not any(all(mark in taken.body for mark in marks) for taken in list(recorder.taken)):
-        assert time.monotonic() < until_s, "Debezium does not send the last row"
+    while not _has_ended([taken.body for taken in list(recorder.taken)], marks):
+        assert time.monotonic() < until_s, "Debezium does not send the last transaction"
         time.sleep(0.02)
+
+
+def _has_ended(bodies: list[bytes], marks: tuple[bytes, ...]) -> bool:
+    rows = [place for place, body in enumerate(bodies) if all(mark in body for mark in marks)]
+    return bool(rows) and any(b'"status":"END"' in body for body in bodies[rows[0] + 1 :])
 
 
 def _write_stock(name: str, stock: Stock, recorder: Recorder, failover_at: int) -> None:

@@ -2,7 +2,7 @@
 
 All cases run together: each round of all of them lands with one flush, so the matrix costs a few batches.
 After each round DuckDB reads the mirrors; at the end Spark reads all of them and the views of histories, and
-each mirror is verified against its changes table.
+mirrors are verified against their changes tables.
 """
 
 from __future__ import annotations
@@ -149,13 +149,19 @@ class Matrix:
             assert time.monotonic() < until_s, f"no view {table.name}__history"
             time.sleep(0.2)
 
+    @property
+    def verified(self) -> dict[tuple[str, str], Running]:
+        """The tables that are verified. A check takes a Spark job: every fourth table on the second stack."""
+        step = 1 if self._pipeline.stack.name == "embedded" else 4
+        return dict(list(self.running.items())[::step])
+
     def request_verification(self) -> None:
-        for one in self.running.values():
+        for one in self.verified.values():
             self._client.post(self._path(one, "verify")).raise_for_status()
 
     def look_at_verification(self) -> None:
         until_s = time.monotonic() + WAIT_S
-        for (case, _), one in self.running.items():
+        for (case, _), one in self.verified.items():
             found = {"state": "requested"}
             while found["state"] in ("requested", "running"):
                 assert time.monotonic() < until_s, f"{one.table.name} is not verified: {found}"
