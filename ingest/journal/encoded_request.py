@@ -27,7 +27,7 @@ from ingest.change import (
     table_key,
 )
 from ingest.journal.encoding import encode, encode_columns
-from ingest.journal.runs import Run, runs_of
+from ingest.journal.epochs import GtidRange, Run
 from ingest.settings import JournalLimits
 
 NAME_CHARACTERS_MAX = 200
@@ -349,3 +349,43 @@ def put_in_epoch(change: Change, epoch: int) -> None:
         change.identity, change.number = f"{change.source}:{change.number}", None
     if change.identity:
         change.identity = f"{_EPOCH_MARK}{epoch}/{change.identity}"
+
+
+def runs_of(changes: Sequence[Change]) -> list[Run]:
+    """Return the runs of a request, in the order of their first change."""
+    if not changes:
+        return []
+    gathered: dict[tuple[str, str], list[Change]] = {}
+    sources, origins = [change.source for change in changes], [change.origin for change in changes]
+    if sources.count(sources[0]) == len(sources) and origins.count(origins[0]) == len(origins):
+        gathered[sources[0], origins[0]] = list(changes)
+    else:
+        for change in changes:
+            gathered.setdefault((change.source, change.origin), []).append(change)
+    return [_run(source, origin, some) for (source, origin), some in gathered.items() if source]
+
+
+def _run(source: str, origin: str, changes: list[Change]) -> Run:
+    positions = [change.position for change in changes if change.position]
+    times = [change.time_ms for change in changes]
+    known = [time_ms for time_ms in times if time_ms is not None]
+    return Run(
+        source,
+        origin,
+        min(positions, default=""),
+        max(positions, default=""),
+        min(known) if len(known) == len(times) else None,
+        max(known, default=None),
+        is_counted=all(change.number is not None for change in changes),
+        may_fall=any(change.operation == "read" for change in changes),
+        gtids=_gtids(changes),
+    )
+
+
+def _gtids(changes: list[Change]) -> GtidRange | None:
+    found = [(change.gtid.number, change.position) for change in changes if change.gtid is not None]
+    gtid = changes[0].gtid
+    if gtid is None or len(found) < len(changes):
+        return None
+    first, last = min(found)[0], max(found)[0]
+    return GtidRange(gtid.series, gtid.domain, first, last, min(at for number, at in found if number == last))

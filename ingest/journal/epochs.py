@@ -6,6 +6,8 @@ that fall while the time rises, with nothing that explains it, are never dropped
 
 With GTIDs, the log of a promoted replica is recognised by them: it has GTIDs that are new, at positions that
 are not. The server in a GTID is the one that made the change first, not the one whose log it was read from.
+
+Requests are cut into runs first (`encoded_request.runs_of`).
 """
 
 from __future__ import annotations
@@ -14,13 +16,46 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ingest.journal.runs import GtidRange, Run
-
 CLOCK_ERROR_MS = 60_000  # times in a log are not exactly in the order of its positions
 HISTORY_MAX = 20  # epochs of a source that are shown
 ORIGINS_MAX = 50
 _OTHER_LOG = "the log is that of another server: it has the GTID {} at an earlier position"
 
+
+# -- runs: changes of one source and one log
+
+
+@dataclass(frozen=True, slots=True)
+class GtidRange:
+    """The GTIDs of a run. `last_position` is that of the first change with the last number."""
+
+    series: str
+    domain: str | None
+    first: int
+    last: int
+    last_position: str
+
+    @property
+    def last_name(self) -> str:
+        return f"{self.series}{':' if self.domain is None else '-'}{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Changes of one request, of one source and one origin (the server that wrote them)."""
+
+    source: str
+    origin: str = ""
+    low: str = ""  # the positions
+    high: str = ""
+    oldest_ms: int | None = None  # None: a change has no time
+    newest_ms: int | None = None
+    is_counted: bool = False  # positions are numbers without gaps
+    may_fall: bool = False  # rows of a first load may have older positions
+    gtids: GtidRange | None = None
+
+
+# -- the state of a source
 
 # The GTIDs of a series that came in one epoch: the epoch, the first number, the last number, and the position
 # of the first change with the last number.

@@ -20,13 +20,12 @@ import sqlalchemy as sa
 from catalog.store.database import Database
 from catalog.store.statements import among, listed, run_many
 from ingest.journal.encoded_request import DIGEST_BYTES, EncodedRequest
-from ingest.journal.epochs import Hold, SourceState, assign
+from ingest.journal.epochs import Hold, Run, SourceState, assign
 from ingest.journal.numbers import (
     counter_name,
     has_seen_any,
 )
 from ingest.journal.receipts import SourceHeld
-from ingest.journal.runs import Run
 from ingest.journal.schema import digests, sources
 
 # -- identities of the last minutes

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from ingest.change import Change
 from ingest.identity import old_key, split_key_change
-from ingest.journal.encoded_request import in_epoch
-from ingest.journal.epochs import Hold, SourceState, assign, begin_epoch
-from ingest.journal.runs import Run, runs_of
+from ingest.journal.encoded_request import in_epoch, runs_of
+from ingest.journal.epochs import Hold, Run, SourceState, assign, begin_epoch
 
 MINUTE = 60_000
 LOG = Run("pg", "", "5", "6", 1000, 2000)
