@@ -6,6 +6,7 @@ def storage(request, tmp_path): return storage_root_of(request, tmp_path)
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,11 @@ class StorageRoot:
         return f"{self.root}/{path}"
 
     def found(self) -> set[str]:
-        """Every file below the root, as locations."""
+        """Every file below the root, as locations. A folder that a purge deletes meanwhile has none."""
         return {
-            self.at(path.relative_to(self.folder).as_posix())
-            for path in self.folder.rglob("*")
-            if path.is_file()
+            self.at((Path(folder) / name).relative_to(self.folder).as_posix())
+            for folder, _, names in os.walk(self.folder)
+            for name in names
         }
 
 
