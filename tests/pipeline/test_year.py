@@ -25,6 +25,7 @@ DOCUMENT_BYTES_MAX = 10**6
 GROWTH_MAX = 1.3
 FEW_FILES = 60  # ten tables between two compactions: less than this is no growth
 SETTINGS = {
+    "CALVE_FRESHNESS_TARGET_MS": "100",
     "CALVE_MAINTENANCE_INTERVAL_S": "0.5",
     "CALVE_READER_GRACE_S": "2",
     "CALVE_READER_PIN_S": "5",
@@ -57,7 +58,7 @@ def test_nothing_grows_and_kept_moments_stay_readable(stacks: Stacks, tmp_path: 
 def test_a_year_of_publishes_with_kills(stacks: Stacks, tmp_path: Path, seed: int, name: StackName) -> None:
     publishes = int(os.environ.get("CALVE_PROOF_PUBLISHES", "5000"))
     kills = int(os.environ.get("CALVE_PROOF_KILLS", str(max(2, publishes // 100))))
-    # A tenth of the run fills all tiers: a publish takes about a second.
+    # A fifth of the run fills all tiers: a publish takes about half a second.
     reach_s = max(20, publishes // 10)
     tiers = f"all:{reach_s // 10}s, {max(1, reach_s // 40)}s:{reach_s // 2}s, {reach_s // 8}s:{reach_s}s"
     with (

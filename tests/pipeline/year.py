@@ -34,6 +34,7 @@ KEYS = 40
 EVENTS = 6  # of each table in a publish
 OUTSIDE = "outside"
 OUTSIDE_EVERY = 5  # publishes
+SAMPLES = 50  # at most, before each mark: a sample lists all files
 OUTSIDE_SCHEMA = pa.schema([("id", pa.int64())])
 
 Row = tuple[int, int]
@@ -129,6 +130,7 @@ class Year:
     def run(self, publishes: int, *, kills: int = 0, read_every: int = 4) -> list[Sample]:
         """Samples at a tenth, at the half and at the end, each the median of the publishes before it."""
         window = max(3, publishes // 10)
+        sample_every = max(1, window // SAMPLES)
         marks = [publishes // 10 or 1, publishes // 2, publishes]
         killed_at = {(place + 1) * publishes // (kills + 1) for place in range(kills)}
         found, seen = list[Sample](), list[Sample]()
@@ -139,7 +141,7 @@ class Year:
             if number % read_every == 0:
                 self.read(self.states[-1].number)
                 self.read(self.random.choice(self.states).number)
-            if any(mark - window < number <= mark for mark in marks):
+            if number % sample_every == 0 and any(mark - window < number <= mark for mark in marks):
                 seen.append(self.measures.sample(number, self.fresh_ms[-window:]))
             if number in marks:
                 found.append(Sample.median(seen))
