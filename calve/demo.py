@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -94,6 +94,15 @@ def _fail(message: str) -> None:
     Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Acknowledged changes: how many there are with them, when, and the last sequence of each table."""
+
+    acknowledged: int
+    at_s: float
+    last: Mapping[str, int]
+
+
 @dataclass
 class Figures:
     """What the view shows."""
@@ -109,7 +118,7 @@ class Figures:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     reason: str | None = None  # why nothing becomes visible, or what is being waited for
     sending: bool = True
-    _unseen: deque[tuple[int, float]] = field(default_factory=deque)  # acknowledged up to, when
+    _unseen: deque[_Batch] = field(default_factory=deque)
 
     @property
     def waiting(self) -> int:
@@ -119,23 +128,26 @@ class Figures:
     def elapsed_s(self) -> float:
         return time.monotonic() - self.began_s
 
-    def acknowledge(self, count: int, took_s: float) -> None:
+    def acknowledge(self, count: int, took_s: float, last: Mapping[str, int]) -> None:
+        """Changes were acknowledged; `last` has the last sequence of each of their tables."""
         self.acknowledged += count
         self.acknowledge_ms = took_s * 1000
-        self._unseen.append((self.acknowledged, time.monotonic()))
+        self._unseen.append(_Batch(self.acknowledged, time.monotonic(), last))
 
-    def see(self, visible: int) -> None:
-        """So many of the changes of this demo are visible now."""
-        self.visible = min(max(visible, self.visible), self.acknowledged)
+    def see(self, landed: Mapping[str, int]) -> None:
+        """The changes of this demo are visible up to these sequences of the tables."""
         now_s = time.monotonic()
-        if self.visible and self.first_visible_s is None:
-            self.first_visible_s = self.elapsed_s
         newly_visible = []
-        while self._unseen and self._unseen[0][0] <= self.visible:
-            newly_visible.append(now_s - self._unseen.popleft()[1])
-        if newly_visible:
-            self.lag_s = newly_visible[0]
-            self.lags_s += newly_visible
+        while self._unseen and all(landed.get(table, 0) >= at for table, at in self._unseen[0].last.items()):
+            batch = self._unseen.popleft()
+            self.visible = batch.acknowledged
+            newly_visible.append(now_s - batch.at_s)
+        if not newly_visible:
+            return
+        if self.first_visible_s is None:
+            self.first_visible_s = self.elapsed_s
+        self.lag_s = newly_visible[0]
+        self.lags_s += newly_visible
 
     def summary(self) -> str:
         counts = f"{self.acknowledged:,} changes acknowledged and {self.visible:,} visible"
@@ -168,7 +180,6 @@ class Demo:
         self._rows_at_s = 0.0
         self._stopping = threading.Event()
         self.figures = Figures(rate_per_s)
-        self._landed_before = sum(table["events"] for table in self._status()[1].values())
         prefix = self._get("/v1/config")["overrides"].get("prefix", "main")
         self._tables_path = f"/v1/{prefix}/namespaces/{NAMESPACE}/tables"
 
@@ -216,7 +227,8 @@ class Demo:
             self.figures.reason = f"the server answered {answer.status_code}; trying again"
             return False
         _require_success(answer)
-        self.figures.acknowledge(len(events), time.monotonic() - began_s)
+        last = {event["table"]: event["sequence"] for event in events}
+        self.figures.acknowledge(len(events), time.monotonic() - began_s, last)
         return True
 
     def _look(self) -> None:
@@ -230,7 +242,7 @@ class Demo:
             self.figures.reason = f"the server does not answer ({error}); trying again"
             return
         figures = self.figures
-        figures.see(sum(table["events"] for table in tables.values()) - self._landed_before)
+        figures.see({name: self._landed_up_to(table) for name, table in tables.items()})
         figures.reason = self._reason(landing)
 
     def _reason(self, landing: dict[str, Any]) -> str | None:
@@ -243,6 +255,11 @@ class Demo:
         if stalled := landing.get("stalled"):
             return str(stalled)
         return "the first batch is being written" if self.figures.first_visible_s is None else None
+
+    def _landed_up_to(self, table: dict[str, Any]) -> int:
+        """The last sequence of this demo that is visible in a table; its watermark has it in hexadecimal."""
+        mark = table["watermarks"].get(self._source)
+        return int(mark["position"], 16) if mark else 0
 
     def _status(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         landing: dict[str, Any] = self._get("/status")["landing"]
