@@ -210,12 +210,6 @@ class TableSettings:
         _check_policy(values)
         return cls(**values)
 
-    def keeps_checksums(self, default: KeepChecksums) -> bool:
-        """Return whether each batch brings checksums of the mirror up to date. They are of use only if a
-        verification compares them, which needs a changes table.
-        """
-        return self.mode == "mirror+changes" and (self.checksums or default) == "each-batch"
-
     def as_json(self) -> dict[str, Any]:
         return {name.replace("_", "-"): value for name, value in asdict(self).items()}
 

@@ -64,6 +64,7 @@ from ingest.staging.targets import (
     set_missing_properties,
     why_paused,
 )
+from ingest.store.checksums import are_kept
 from ingest.store.jobs import staged_folder
 from ingest.store.mirrors import LATE
 from ingest.store.tables import REJECTS_SUFFIX, TableAdvance
@@ -284,7 +285,7 @@ class TableStaging:
             "late": not resumes and self._state.resync is None and self._is_late(found, changes),
             "first-load": first_load,
             "guessed": is_guess(found.key_reason),
-            "checksums": self._settings.keeps_checksums(self._context.checksums),
+            "checksums": are_kept(self._settings, self._context.checksums),
             "load-key": loading if first_load else None,
         }
 

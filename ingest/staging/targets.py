@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -383,7 +383,7 @@ def _digest_input(table: TableName, table_state: TableState) -> list[Any]:
     landed = table_state.landed
     return [
         table,
-        [landed.landed_id, landed.commit_us, landed.load_key, landed.settings.as_json()],
+        [landed.landed_id, landed.commit_us, landed.load_key, asdict(landed.settings)],
         table_state.watermarks,
         [landed.known_key, table_state.is_empty, table_state.has_namespace, table_state.has_rejects],
         [_shape(table_state.mirror), _shape(table_state.changes)],

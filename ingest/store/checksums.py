@@ -17,6 +17,7 @@ from catalog.names import Namespace
 from catalog.services.catalog import Catalog, CurrentState
 from catalog.store.database import Database
 from ingest.change import TableName
+from ingest.settings import KeepChecksums, TableSettings
 from ingest.store.mirrors import Snapshot
 from ingest.store.schema import landing_checksums as kept
 from ingest.store.tables import TableAdvance, key_of, name_of
@@ -41,6 +42,13 @@ _ENSURE = sa.text(
 )
 TableRef = tuple[tuple[str, ...], str]  # namespace and name
 Buckets = dict[str, tuple[int, int]]  # rows and the sum of their hashes
+
+
+def are_kept(settings: TableSettings, default: KeepChecksums) -> bool:
+    """Return whether each batch brings checksums of the mirror up to date. They are of use only if a
+    verification compares them, which needs a changes table.
+    """
+    return settings.mode == "mirror+changes" and (settings.checksums or default) == "each-batch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -281,11 +282,17 @@ def _move_watermark(
 
 def _landed(row: tuple[object, ...]) -> LandedTable:
     key, settings, *rest = row
-    return LandedTable(name_of(str(key)), TableSettings.of(orjson.loads(str(settings))), *rest)  # type: ignore[arg-type]
+    return LandedTable(name_of(str(key)), _settings(str(settings)), *rest)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1_000)
+def _settings(text: str) -> TableSettings:
+    """Parse settings once: each look for work reads those of all tables, and most have the same."""
+    return TableSettings.of(orjson.loads(text))
 
 
 def _unseen(table: TableName) -> LandedTable:
-    return LandedTable(table, TableSettings(), 0, None, 0, None, None, None, 0, 0, None)
+    return LandedTable(table, _settings("{}"), 0, None, 0, None, None, None, 0, 0, None)
 
 
 _SAVE_HEAD = sa.text(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from catalog.services.catalog import Catalog
 from ingest.change import TableName
 from ingest.settings import KeepChecksums
-from ingest.store.checksums import Buckets, Checksums, set_checksums
+from ingest.store.checksums import Buckets, Checksums, are_kept, set_checksums
 from ingest.store.schema import landing_tables
 from ingest.store.tables import LandedTable, key_of
 
@@ -32,7 +32,7 @@ class KeptChecksumsCheck:
         """Return what the end of the job needs; None if no checksums are kept. `mirror` is the document of
         the mirror at the number that is verified.
         """
-        if not landed.settings.keeps_checksums(self._default):
+        if not are_kept(landed.settings, self._default):
             return None
         found: dict[str, Any] = {"landed": landed.number}
         kept = self._store.one(warehouse, landed.table)
