@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.nodeid import NodeId
+from hypothesis import HealthCheck, settings
 
 from calve.settings_sources import TOOLING, TOOLING_PREFIXES
 from tests.harness import components
@@ -34,6 +35,12 @@ for name in [name for name in os.environ if name.startswith("CALVE_") and name n
 os.environ["CALVE_CONFIG"] = os.devnull
 # Spark sessions of the tests use the jars that `make components` fetched.
 os.environ.setdefault("CALVE_JARS", str(components.JARS))
+
+# How long an example takes depends on what else the machine does, and says nothing about the code.
+settings.register_profile(
+    "calve", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("calve")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
