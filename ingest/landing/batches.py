@@ -255,31 +255,53 @@ class BatchCutter:
         limited = self.limits(warehouse)
         found = self.waiting(warehouse, limited)
         busy = self._jobs.claimed(warehouse)
-        chosen = choose(found, busy, self.thresholds, _now_ms(), self._failed(warehouse))
+        failed = self._failed(warehouse)
+        blocked: set[TableName] = set()  # by an open source transaction: the other tables go on
         self.next_due_s.pop(warehouse, None)
-        if not chosen:
-            if found:
-                free = [group for group in found if busy.isdisjoint(group.tables)]
-                left_ms = wait_ms(free, self.thresholds, _now_ms())
-                self.next_due_s[warehouse] = time.monotonic() + (
-                    BUSY_S if left_ms is None else left_ms / 1000
-                )
-            return None
-        tables = [table for group in chosen for table in group.tables]
-        job_id = uuid.uuid4().hex
-        if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
-            return None
-        ranges: dict[TableName, tuple[int, int]] = {}
-        # Read again: the job that had these tables before may have landed meanwhile.
-        landed = {t: row.landed_id for t, row in self._tables.some(warehouse, tables).items()}
-        bytes_max = self.thresholds.batch_bytes_max
-        for group in chosen:
-            up_to, events_max = _within(head, group, limited), self.thresholds.batch_events_max
-            ranges |= self._ranges(warehouse, group, landed, up_to, events_max, bytes_max)
-        if not ranges:
+        while chosen := choose(found, busy | blocked, self.thresholds, _now_ms(), failed):
+            tables = [table for group in chosen for table in group.tables]
+            landed = self._landed_of(warehouse, tables)
+            ranges = self._all_ranges(warehouse, chosen, landed, limited, head)
+            if not ranges:
+                blocked.update(tables)
+                continue
+            job_id = uuid.uuid4().hex
+            if not self._jobs.begin(job_id, warehouse, worker, tables, STAGING_LEASE_S):
+                return None
+            # Read again: the job that had these tables before may have landed meanwhile.
+            landed_now = self._landed_of(warehouse, tables)
+            if landed_now != landed:
+                ranges = self._all_ranges(warehouse, chosen, landed_now, limited, head)
+            if ranges:
+                return BatchRange(job_id, warehouse, ranges)
             self._jobs.forget(job_id, 1)
             return None
-        return BatchRange(job_id, warehouse, ranges)
+        if found and not blocked:  # a transaction may end at any time: then the next append wakes this
+            free = [group for group in found if busy.isdisjoint(group.tables)]
+            left_ms = wait_ms(free, self.thresholds, _now_ms())
+            due_in_s = BUSY_S if left_ms is None else left_ms / 1000
+            self.next_due_s[warehouse] = time.monotonic() + due_in_s
+        return None
+
+    def _landed_of(self, warehouse: str, tables: Collection[TableName]) -> dict[TableName, int]:
+        return {table: row.landed_id for table, row in self._tables.some(warehouse, tables).items()}
+
+    def _all_ranges(
+        self,
+        warehouse: str,
+        groups: Iterable[PendingGroup],
+        landed: Mapping[TableName, int],
+        limited: Mapping[TableName, int],
+        head: int,
+    ) -> dict[TableName, tuple[int, int]]:
+        enough = self.thresholds
+        ranges: dict[TableName, tuple[int, int]] = {}
+        for group in groups:
+            up_to = _within(head, group, limited)
+            ranges |= self._ranges(
+                warehouse, group, landed, up_to, enough.batch_events_max, enough.batch_bytes_max
+            )
+        return ranges
 
     def cut_next(self, warehouse: str, after: Mapping[TableName, int]) -> BatchRange | None:
         """Return what waits after a batch that is being landed, up to `after`, once it is enough for its own

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,28 @@ def test_the_tables_of_a_job_that_failed_go_alone_until_they_have_landed(bench: 
         transaction(bench.journal, f"second-{number}", table)
     found = [cut.ranges.keys() for cut in (cut_soon(bench), cut_soon(bench))]
     assert sorted(found, key=len) == [{B}, {A, C}]
+
+
+def test_a_large_open_transaction_does_not_keep_other_tables_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(bench.cutter.thresholds, small_events=1)
+    monkeypatch.setattr(BatchCutter, "thresholds", small)
+    appended(bench.journal, parts((A, "long"), (A, "long"), source="s"))
+    transaction(bench.journal, "other", B)
+    cut = bench.cut()
+    assert cut is not None
+    assert cut.ranges.keys() == {B}
+    bench.land(cut)
+    begun: list[str] = []
+    monkeypatch.setattr(bench.jobs, "begin", lambda *given: begun.append(given[0]))
+    assert bench.cut() is None
+    assert begun == [], "nothing can be cut, so nothing is claimed"
+    monkeypatch.undo()
+    appended(bench.journal, parts((A, "long!"), source="s"))
+    cut = bench.cut()
+    assert cut is not None
+    assert bench.transactions(cut) == {"long": 3}
 
 
 def fail(bench: Bench, cut: BatchRange) -> None:
