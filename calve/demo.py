@@ -94,15 +94,6 @@ def _fail(message: str) -> None:
     Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Acknowledged changes: how many there are with them, when, and the last sequence of each table."""
-
-    acknowledged: int
-    at_s: float
-    last: Mapping[str, int]
-
-
 @dataclass
 class Figures:
     """What the view shows."""
@@ -118,7 +109,8 @@ class Figures:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     reason: str | None = None  # why nothing becomes visible, or what is being waited for
     sending: bool = True
-    _unseen: deque[_Batch] = field(default_factory=deque)
+    # Batches: acknowledged with them, when, and the last sequence of each of their tables.
+    _unseen: deque[tuple[int, float, Mapping[str, int]]] = field(default_factory=deque)
 
     @property
     def waiting(self) -> int:
@@ -132,16 +124,15 @@ class Figures:
         """Changes were acknowledged; `last` has the last sequence of each of their tables."""
         self.acknowledged += count
         self.acknowledge_ms = took_s * 1000
-        self._unseen.append(_Batch(self.acknowledged, time.monotonic(), last))
+        self._unseen.append((self.acknowledged, time.monotonic(), last))
 
     def see(self, landed: Mapping[str, int]) -> None:
         """The changes of this demo are visible up to these sequences of the tables."""
         now_s = time.monotonic()
         newly_visible = []
-        while self._unseen and all(landed.get(table, 0) >= at for table, at in self._unseen[0].last.items()):
-            batch = self._unseen.popleft()
-            self.visible = batch.acknowledged
-            newly_visible.append(now_s - batch.at_s)
+        while self._unseen and all(landed.get(table, 0) >= at for table, at in self._unseen[0][2].items()):
+            self.visible, at_s, _ = self._unseen.popleft()
+            newly_visible.append(now_s - at_s)
         if not newly_visible:
             return
         if self.first_visible_s is None:

@@ -1,4 +1,4 @@
-"""What becomes of tables whose keys nobody tells: right by evidence, or in doubt with a reason."""
+"""The mirrors of tables whose events name no key: right by evidence, or in doubt with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small runs of Debezium Server, recorded: failovers, and tables whose keys nobody tells.
+"""Small runs of Debezium Server, recorded: failovers, and tables whose events name no key.
 
 `python -m tests.pipeline.recorded_failovers` records them anew; that needs `make proof-components`.
 """
