@@ -73,6 +73,7 @@ def run(folder: Path, options: Options, say: Callable[[str], None]) -> dict[str,
                 calve.preload(names, pace.keys)
                 say(f"freshness: {rate:,} events/s on {count} table{'s' if count > 1 else ''}")
                 found.append(measure(calve, names, rate, pace.keys, pace.warm_up_s, pace.seconds))
+        print(shown(found), end="\n\n", flush=True)
         with spark_child(calve, folder) as spark:
             say("freshness: warming up the Structured Streaming job")
             spark.ask("warm-up", folder=str(folder / "warm-up"))
@@ -85,8 +86,6 @@ def run(folder: Path, options: Options, say: Callable[[str], None]) -> dict[str,
                         calve, spark, place, rate, pace.keys, pace.warm_up_s, pace.seconds
                     )
                 )
-    print(shown(found))
-    print()
     print(rival_freshness.shown(rivals, {one.rate: one.duckdb for one in found if one.tables == 1}))
     return {
         "cases": [asdict(one) | {"waits_ms": one.waits_ms} for one in found],
