@@ -29,8 +29,8 @@ from spark_jobs.tables.data_files import Writer, field_of, is_marked, key_mark, 
 from spark_jobs.tables.key_files import KeyFiles, Keys, encode
 from spark_jobs.tables.vectors import by_file, described_again, read_vector, write_vectors
 
-DELETES_KEPT = 1000  # files of position deletes and vectors, in each process
-_DELETES: OrderedDict[str, pa.Table] = OrderedDict()
+POSITIONS_KEPT = 10_000_000  # of files of position deletes and vectors, in each process: 80 MB
+Deleted = dict[str, pa.Array]  # the positions that a file deletes, by the path of the data file
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,39 +187,69 @@ def _ends(wanted: pa.Array) -> tuple[object, object] | None:
 def deleted_positions(io: FileIO, known: Sequence[LiveDeletes], file: LiveFile) -> pa.Array:
     """Return the deleted positions of a data file, from position deletes or from a deletion vector."""
     gone = [
-        _read_deletes(io, deletes, file.path)
+        positions
         for deletes in known
         if deletes.sequence >= file.sequence and deletes.may_refer_to(file.path)
+        if (positions := _read_deletes(io, deletes).get(file.path)) is not None
     ]
     return pa.concat_arrays(gone) if gone else pa.array([], pa.int64())
 
 
-def _read_deletes(io: FileIO, deletes: LiveDeletes, path: str) -> pa.Array:
-    """Read the deletes of a file. Delete files never change, so results are cached."""
+def _read_deletes(io: FileIO, deletes: LiveDeletes) -> Deleted:
+    """Read a file of deletes. It never changes, so the result is kept."""
     key = f"{deletes.path} {deletes.offset}"
-    if key not in _DELETES:
-        if deletes.is_vector:
-            positions = read_vector(io, deletes)
-            paths = pa.repeat(pa.scalar(deletes.referenced, pa.string()), len(positions))
-            _DELETES[key] = pa.table([paths, positions], names=["file_path", "pos"])
-        else:
-            with io.new_input(deletes.path).open() as source:
-                _DELETES[key] = pq.read_table(source, columns=["file_path", "pos"])
-        _bound_deletes()
-    _DELETES.move_to_end(key)
-    table = _DELETES[key]
-    return table.filter(pc.equal(table.column("file_path"), path)).column("pos").combine_chunks()
+    found = _KNOWN.get(key)
+    if found is not None:
+        return found
+    if deletes.is_vector:
+        found = {str(deletes.referenced): read_vector(io, deletes)}
+    else:
+        with io.new_input(deletes.path).open() as source:
+            found = _by_path(pq.read_table(source, columns=["file_path", "pos"]))
+    _KNOWN.put(key, found)
+    return found
 
 
 def save_deletes(path: str, positions: pa.Table) -> None:
     """Keep a file of position deletes that this process has just written."""
-    _DELETES[f"{path} None"] = positions.select(["file_path", "pos"])
-    _bound_deletes()
+    _KNOWN.put(f"{path} None", _by_path(positions))
 
 
-def _bound_deletes() -> None:
-    if len(_DELETES) > DELETES_KEPT:
-        _DELETES.popitem(last=False)
+def _by_path(positions: pa.Table) -> Deleted:
+    """Split a file of deletes once, because a batch looks into it for each data file."""
+    grouped = positions.group_by("file_path").aggregate([("pos", "list")])
+    paths, found = grouped.column("file_path").to_pylist(), grouped.column("pos_list")
+    return {path: one.values for path, one in zip(paths, found, strict=True)}
+
+
+class _KnownDeletes:
+    """The files of deletes that this process has read or written, as many as the bound allows."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, Deleted] = OrderedDict()
+        self._positions = 0
+
+    def get(self, key: str) -> Deleted | None:
+        found = self._files.get(key)
+        if found is not None:
+            self._files.move_to_end(key)
+        return found
+
+    def put(self, key: str, deleted: Deleted) -> None:
+        if key in self._files:
+            return
+        self._files[key] = deleted
+        self._positions += _count(deleted)
+        while self._positions > POSITIONS_KEPT and len(self._files) > 1:
+            _, oldest = self._files.popitem(last=False)
+            self._positions -= _count(oldest)
+
+
+def _count(deleted: Deleted) -> int:
+    return sum(map(len, deleted.values()))
+
+
+_KNOWN = _KnownDeletes()
 
 
 @dataclass(frozen=True, slots=True)
