@@ -51,6 +51,10 @@ class TableAnswer(PolicyAnswer):
     health: dict[str, Any]
     next: str | None = Field(description="What runs next; null if nothing is due")
     why: list[str]
+    not_before_ms: int | None = Field(
+        serialization_alias="not-before-ms",
+        description="It waits until then: a try failed, or another writer is at work; null if nothing is due",
+    )
     last: dict[str, Any] = Field(description="For each action, when it ran last and what it did")
     files_waiting: int = Field(
         serialization_alias="files-waiting", description="Expiries whose files are not deleted yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from maintenance.policies import TablePolicy
 from maintenance.store import TableRecord
 
 COMPACT = "compact"
+MINUTE_MS = 60_000
 DELETES_MIN = 1000  # fewer cost readers nothing, and small tables would be rewritten with every batch
 
 
@@ -22,6 +24,7 @@ class Health:
     data_bytes: int = 0
     snapshots: int = 0
     schemas: int = 0
+    written_ms: int = 0  # the newest snapshot that is not a compaction
 
     @property
     def deleted_ratio(self) -> float:
@@ -49,7 +52,17 @@ def health(metadata: dict[str, Any]) -> Health:
         data_bytes=total("total-files-size"),
         snapshots=len(snapshots),
         schemas=len(metadata.get("schemas") or ()),
+        written_ms=max((one["timestamp-ms"] for one in snapshots if not _is_rewrite(one)), default=0),
     )
+
+
+def _is_rewrite(snapshot: Mapping[str, Any]) -> bool:
+    return bool((snapshot.get("summary") or {}).get("operation") == "replace")
+
+
+def quiet_ms(found: Health, policy: TablePolicy) -> int:
+    """The time from which the writer of a table counts as idle."""
+    return found.written_ms + policy.quiet_minutes * MINUTE_MS
 
 
 def reasons(found: Health, record: TableRecord, policy: TablePolicy) -> list[str]:

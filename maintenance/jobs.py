@@ -29,9 +29,9 @@ from ingest.store.jobs import Job, Jobs, finish
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandingTables
 from maintenance import archive, measures
 from maintenance.archive import ARCHIVE
-from maintenance.health import due, health
+from maintenance.health import Health, due, health, quiet_ms
 from maintenance.policies import Policies, TablePolicy
-from maintenance.store import MaintenanceStore
+from maintenance.store import MaintenanceStore, TableRecord
 
 REJECTED_AT = "_rejected_at"  # of a rejects table
 KIND = "maintain"
@@ -188,12 +188,28 @@ class MaintenanceJobs:
             identifier = Identifier(Namespace.from_key(key[0]), key[1])
             policy = self._policies.effective(policies, identifier)
             before_ms = self.archive_before_ms(warehouse, identifier, policy)
-            action, why = due(health(self._document(entry)), record, policy, before_ms)
+            state = health(self._document(entry))
+            action, why = due(state, record, policy, before_ms)
             if action is None:
                 del seen.tables[key]
-            elif record.retry_after_ms <= now_ms:
+            elif self.not_before_ms(warehouse, identifier, state, record, policy) <= now_ms:
                 found.append(_Due(key, action, why))
         return found
+
+    def not_before_ms(
+        self,
+        warehouse: str,
+        identifier: Identifier,
+        state: Health,
+        record: TableRecord,
+        policy: TablePolicy,
+    ) -> int:
+        """The time before which a table that is due is left alone. If ingest does not own the table, a
+        compaction may make a commit of its writer fail, so it waits until the writer is idle.
+        """
+        if record.requested or self._tables.one(warehouse, lane_of(identifier.parts)).number is not None:
+            return record.retry_after_ms
+        return max(record.retry_after_ms, quiet_ms(state, policy))
 
     def _look_at_archives(
         self, warehouse: str, seen: _Seen, policies: Mapping[TableKey, Mapping[str, Any]]

@@ -14,7 +14,7 @@ from maintenance.store import MaintenanceStore
 KEPT_MOMENTS = "kept-moments"
 ORPHAN_AGE_HOURS_MIN = 24
 ZSTD_LEVEL_MAX = 22
-MAY_BE_ZERO = frozenset({"archive-after-days"})
+MAY_BE_ZERO = frozenset({"archive-after-days", "quiet-minutes"})
 # Of S3. Classes whose objects have to be restored first are not among them: queries read the archive.
 STORAGE_CLASSES = frozenset(
     {
@@ -39,6 +39,7 @@ class TablePolicy:
     delete_files_max: int = 32
     delete_ratio: float = 0.2  # deleted rows among all rows
     target_bytes: int = 128 * 2**20
+    quiet_minutes: int = 10  # a table of another writer is not compacted while that writer is at work
     remove_orphans: bool = True
     orphan_age_hours: int = 7 * 24
     archive_after_days: int = 0  # 0: changes are never archived

@@ -146,6 +146,9 @@ class Maintenance:
             "health": shown,
             "next": action,
             "why": why,
+            "not_before_ms": (
+                self.jobs.not_before_ms(warehouse, identifier, found, record, policy) if action else None
+            ),
             "last": last,
             "files_waiting": files_waiting,
         }

@@ -71,10 +71,18 @@ def _row(one: dict[str, Any]) -> tuple[Any, ...]:
         health["delete-files"],
         bytes_text(health["data-bytes"]),
         health["snapshots"],
-        one["next"] or "-",
+        _next(one),
         "; ".join(one["why"]) or "-",
         _last(one["last"]),
     )
+
+
+def _next(one: dict[str, Any]) -> str:
+    """The next action, and how long it has to wait if it has to."""
+    if not one["next"]:
+        return "-"
+    wait_ms = (one["not-before-ms"] or 0) - datetime.now(UTC).timestamp() * 1000
+    return f"{one['next']} in {duration_text(wait_ms)}" if wait_ms > 0 else str(one["next"])
 
 
 def _last(done: dict[str, dict[str, Any]]) -> str:

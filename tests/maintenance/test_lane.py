@@ -17,17 +17,21 @@ from calve.settings import Settings
 from catalog.api.transactions import table_commit
 from catalog.errors import Invalid
 from catalog.identity.open import OpenIdentity
-from catalog.names import Identifier, Namespace
+from catalog.names import Identifier, Namespace, WarehouseRef
+from catalog.services import commits, namespaces, tables
 from catalog.services.catalog import Catalog
+from catalog.services.writes import WriteContext
 from ingest.api.jobs import SentCommits
 from ingest.change import RequestContext
 from ingest.formats.detect import parse
 from maintenance.archive import ARCHIVE, DAY_MS
 from maintenance.jobs import STEP_BYTES_MAX
 from maintenance.service import Maintenance
+from tests.harness.documents import SCHEMA
 from tests.harness.rest import append_body
 
 SPACE = Namespace(("shop",))
+OTHER = Identifier(SPACE, "other")
 SMALL_FILES = 100
 Job = dict[str, Any]
 
@@ -213,6 +217,44 @@ def test_an_archive_on_request_needs_a_policy_and_a_changes_table(lake: Lake) ->
     described = archived(lake)["archive"]
     assert described["path"].startswith(f"{root}/cold/shop/t__changes-")
     assert described["properties"] == {"calve.archive.path": described["path"]}
+
+
+def written_by_another_engine(lake: Lake) -> None:
+    """A table that ingest does not own, with many small files."""
+    state, context = lake.catalog.state(WarehouseRef("main")), WriteContext("engine")
+    namespaces.create(lake.catalog, state, context, SPACE, {})
+    made = tables.create(lake.catalog, state, context, OTHER, {"name": OTHER.name, "schema": SCHEMA})
+    body = append_body(lake.catalog.documents.parsed(made))
+    body["updates"][0]["snapshot"]["summary"]["total-data-files"] = str(SMALL_FILES)
+    change = {"identifier": {"namespace": list(SPACE.levels), "name": OTHER.name}, **body}
+    commits.commit_tables(lake.catalog, state, context, [table_commit(change)])
+
+
+def test_a_table_of_another_writer_is_compacted_when_the_writer_is_idle(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewrite of the files that a MERGE is about to change makes the MERGE fail."""
+    written_by_another_engine(lake)
+    shown = lake.shown(OTHER.name)
+    assert (shown["next"], shown["not_before_ms"]) == ("compact", shown["health"]["written-ms"] + 600_000)
+    assert lake.lease("only") is None
+    later_ms = shown["not_before_ms"]
+    monkeypatch.setattr(lake.catalog, "now_ms", lambda: later_ms)
+    assert lake.leased("only")["name"] == OTHER.name
+
+
+def test_a_policy_sets_how_long_a_writer_must_be_idle(lake: Lake) -> None:
+    written_by_another_engine(lake)
+    assert lake.lease("only") is None
+    lake.maintenance.set_policy("main", {"quiet-minutes": 0}, SPACE)
+    assert lake.leased("only")["name"] == OTHER.name
+
+
+def test_a_compaction_on_request_waits_for_no_writer(lake: Lake) -> None:
+    written_by_another_engine(lake)
+    assert lake.lease("only") is None
+    lake.maintenance.request("main", OTHER, "compact", is_dry_run=False)
+    assert lake.leased("only")["name"] == OTHER.name
 
 
 def test_rejects_are_sorted_by_their_own_time(lake: Lake) -> None:
