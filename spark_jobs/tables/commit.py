@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -19,26 +20,9 @@ BATCH_ID = "calve.batch-id"  # in the summary of every snapshot
 # Iceberg needs the operation, and the totals for those of the next snapshot.
 _IN_SUMMARY = frozenset({BATCH_ID, "operation", "added-records", "deleted-records"})
 _NO_EQUALITY_DELETES = ("total-equality-deletes", "0")
-# Iceberg has no public, writable TableOperations for a table that is known only by its metadata document.
-# Spark's driver has a Java compiler, the one that compiles its generated code.
-_OPERATIONS = """
-public class DocumentOperations extends org.apache.iceberg.StaticTableOperations {
-  private final String folder;
-
-  public DocumentOperations(
-      org.apache.iceberg.TableMetadata metadata, org.apache.iceberg.io.FileIO io, String folder) {
-    super(metadata, io,
-        org.apache.iceberg.LocationProviders.locationsFor(metadata.location(), metadata.properties()));
-    this.folder = folder;
-  }
-
-  public String metadataFileLocation(String name) {
-    // The document has the names of all manifest lists. The id of a snapshot is random: no uuid is needed.
-    boolean isList = name.startsWith("snap-");
-    return folder + "/" + (isList ? name.substring(0, name.indexOf('-', 5)) + ".avro" : name);
-  }
-}
-"""
+# Small classes that Iceberg's library lacks. Spark's driver has a Java compiler, the one that compiles its
+# generated code.
+_JAVA_CLASSES = ("DocumentOperations", "LocalFileIO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +43,22 @@ class Committer:
         self._gateway = spark._gateway  # noqa: SLF001
         self._hadoop = spark._jsc.hadoopConfiguration()  # noqa: SLF001
         self._iceberg: Any = self._jvm.org.apache.iceberg
+        self._operations, self._local_file_io = map(self._compiled, _JAVA_CLASSES)
+
+    def _compiled(self, name: str) -> Any:
+        """Return the constructor of a class whose source is in this folder."""
         compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(self._jvm.Thread.currentThread().getContextClassLoader())
-        compiler.cook(_OPERATIONS)
-        (self._operations,) = compiler.getClassLoader().loadClass("DocumentOperations").getConstructors()
+        compiler.cook(Path(__file__).with_name(f"{name}.java").read_text())
+        (constructor,) = compiler.getClassLoader().loadClass(name).getConstructors()
+        return constructor
 
     def file_io(self, properties: Mapping[str, str]) -> Any:
         """Iceberg's FileIO, chosen by the scheme of each location."""
-        name = "org.apache.iceberg.io.ResolvingFileIO"
-        return self._iceberg.CatalogUtil.loadFileIO(name, dict(properties), self._hadoop)
+        io = self._local_file_io.newInstance(self._gateway.new_array(self._jvm.java.lang.Object, 0))
+        io.setConf(self._hadoop)
+        io.initialize(dict(properties))
+        return io
 
     def prepare(
         self,
