@@ -270,9 +270,16 @@ def test_small_files_are_joined_between_batches(pipeline: PipelineLake, duck: Du
     table.check_by_duckdb(duck)
 
 
-def maintained(pipeline: PipelineLake, name: str) -> dict[str, Any]:
+def maintained(
+    pipeline: PipelineLake, name: str, *, small_files_min: int = 12, delete_files_max: int = 8
+) -> dict[str, Any]:
     """A step of maintenance, as the server would describe it."""
-    policy = {"small-files-min": 12, "delete-files-max": 8, "delete-ratio": 0.2, "target-bytes": 128 * 2**20}
+    policy = {
+        "small-files-min": small_files_min,
+        "delete-files-max": delete_files_max,
+        "delete-ratio": 0.2,
+        "target-bytes": 128 * 2**20,
+    }
     described = {"id": "j", "epoch": 1, "warehouse": "main", "namespace": [pipeline.namespace], "name": name}
     job = parsed(
         maintenance.MaintenanceJob,
