@@ -145,6 +145,18 @@ def test_a_mirror_without_changes_is_in_doubt_when_changes_come_late(lake: Stagi
     assert "in-doubt" in lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]
 
 
+def test_a_column_that_cannot_be_stored_is_named_in_the_status(lake: StagingLake) -> None:
+    lake.post(native(1, {"id": 1, "_position": 7, "_file": "x", "n": 1}), source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "n": 1}]
+    notice = lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]["notice"]
+    assert notice.startswith('not stored: column "_file": ')
+    assert 'column "_position": ' in notice
+    lake.post(native(2, {"id": 1, "n": 2}), source="s")
+    lake.land()
+    assert "notice" not in lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]
+
+
 # -- defaults of new columns
 
 
