@@ -4,9 +4,9 @@ The mirror is emptied; then come the rows that the source sent again, and the ch
 A row that was read is ordered by its position. Without a position it is older than every change of its key:
 the change arrived after the beginning of the resync, and the row may have been read before it.
 
-A change that is not newer than what had landed at the beginning is older than every row that was read, whenever
-it arrives. So it comes before the marker, and truncates at the positions of that time follow the marker: a
-change that arrives later still, such as a dead letter that is replayed, does not undo the resync.
+A change that is not newer than what had landed at the beginning is older than every row that was read,
+whenever it arrives. So it comes before the marker, and truncates at the positions of that time follow the
+marker: a change that arrives later still, such as a replayed dead letter, does not undo the resync.
 """
 
 from __future__ import annotations

@@ -34,12 +34,13 @@ def sources(
     mirror: bool,
     transactions: Sequence[Transaction | None] | None = None,
     living: frozenset[Key] = frozenset(),
+    lost: frozenset[int] = frozenset(),
 ) -> Sources:
     """Find the sources of the missing values.
 
     `roots[row]` is the key that the row had before, None if it has not changed. Without a mirror, a value
     that is not in the batch is null. `living` are the keys that the mirror has, among those that rows move
-    to.
+    to. `lost` are rows whose former key another row has now: what they lack is null.
     """
     states = _RowStates(living, mirror=mirror)
     for row, operation in enumerate(operations):
@@ -51,7 +52,7 @@ def sources(
         else:
             missing = absent[row]
             if missing:
-                states.complete(row, keys[row], roots[row], missing)
+                states.complete(row, keys[row], roots[row], missing, is_lost=row in lost)
             if roots[row] is not None and transaction is not None:
                 states.move(row, keys[row], transaction)
             states.live[keys[row]] = row
@@ -103,10 +104,14 @@ class _RowStates:
             self._deleted[key] = state
         self.live[key] = None
 
-    def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
+    def complete(
+        self, row: int, key: Key, root: Key | None, missing: Sequence[str], *, is_lost: bool
+    ) -> None:
         origin = key if root is None else root
         state = self.live.get(origin, self._unseen)
-        if root is not None and root in self._left:
+        if is_lost:
+            state = None
+        elif root is not None and root in self._left:
             state = self._left[root]
         elif state is None and origin != key:
             state = self._deleted.get(origin)

@@ -84,6 +84,35 @@ def test_a_late_change_gives_the_values_that_newer_ones_left_out(lake: StagingLa
     assert lake.rows("t") == [{"id": 1, "n": 3, "big": "new"}]
 
 
+def test_a_row_does_not_get_a_large_value_of_the_row_that_took_its_key(lake: StagingLake) -> None:
+    """Row 7 gets the key of row 1, and lands before the earlier change that freed it."""
+    rows = ({"id": 1, "name": "y", "big": "Y"}, {"id": 7, "name": "x", "big": "X"})
+    lake.post(*(native(number, row, "INSERT") for number, row in enumerate(rows, 1)), source="s")
+    lake.land()
+    lake.post({**native(4, {"id": 1, "name": "x"}), "before": {"id": 7}}, source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "name": "x", "big": "X"}]
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/t/ingest"
+    assert lake.call("GET", url).json()["state"]["doubt"] is None
+    lake.post({**native(3, {"id": 3, "name": "y"}), "before": {"id": 1}}, source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "name": "x", "big": "X"}, {"id": 3, "name": "y", "big": None}]
+    assert "are not known any more" in lake.call("GET", url).json()["state"]["doubt"]
+
+
+def test_a_mirror_is_in_doubt_when_a_large_value_came_too_late_to_be_known(lake: StagingLake) -> None:
+    """Row 1 gets the key 2. This comes after a change of row 2 that did not send the large value either."""
+    lake.post(native(1, {"id": 1, "name": "y", "big": "Y"}, "INSERT"), source="s")
+    lake.land()
+    lake.post(native(4, {"id": 2, "name": "y4"}), source="s")
+    lake.land()
+    lake.post({**native(3, {"id": 2, "name": "y3"}), "before": {"id": 1}}, source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 2, "name": "y4", "big": None}]
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/t/ingest"
+    assert "are not known any more" in lake.call("GET", url).json()["state"]["doubt"]
+
+
 def test_a_late_change_moves_no_watermark_back(lake: StagingLake) -> None:
     """So a second late change is recognised as late, too."""
     shown = []
