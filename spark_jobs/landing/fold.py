@@ -69,6 +69,17 @@ class Past:
             for operation, source, position, row in facts
         ]
 
+    def survivors(self, table: pa.Table) -> dict[int, set[Key]]:
+        """Return the keys that have a newer change than a truncate of their source, by the row of the
+        truncate.
+        """
+        facts = zip(*(texts(table, name) for name in ("operation", "source", "position")), strict=True)
+        return {
+            row: {key for (other, key), at in self.newest.items() if other == source and at > position}
+            for row, (operation, source, position) in enumerate(facts)
+            if operation == "truncate" and position
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LateTruncate:
@@ -120,7 +131,7 @@ def fold(
     if (job.has_absent or job.has_moves) and table.num_rows:
         if past is not None and current is not None and job.has_moves:
             lost = lost_rows(table, job, current, past.left_out)
-        table, hidden = _completed(table, job, current, bases, lost)
+        table, hidden = _completed(table, job, current, bases, lost, past)
     return Folded(
         changes=change_rows(table, job, commit_us, hidden) if job.changes is not None else None,
         mirror=_mirror_rows(table, job, commit_us, current, hidden) if job.mirror is not None else None,
@@ -282,6 +293,7 @@ def _completed(
     current: Sequence[bool] | None,
     bases: Bases | None,
     lost: frozenset[int],
+    past: Past | None,
 ) -> tuple[pa.Table, dict[int, int]]:
     """Fill in missing values, and return the deletes of rows that another row hides.
 
@@ -303,6 +315,7 @@ def _completed(
         transactions=_transactions(picked) if job.has_moves else None,
         living=_living(operations, keys, roots, picked, job, bases) if job.has_moves else frozenset(),
         lost=frozenset(number for number, row in enumerate(rows) if row in lost),
+        survivors=past.survivors(picked) if past is not None else {},
     )
     base, index_of = _old_rows(found.bases, picked, job, bases, sorted(found.of))
     numbers = list(rows)

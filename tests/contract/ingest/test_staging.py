@@ -113,6 +113,17 @@ def test_a_mirror_is_in_doubt_when_a_large_value_came_too_late_to_be_known(lake:
     assert "are not known any more" in lake.call("GET", url).json()["state"]["doubt"]
 
 
+def test_a_row_that_a_late_truncate_leaves_keeps_its_large_value(lake: StagingLake) -> None:
+    lake.post(native(1, {"id": 1, "n": 1, "big": "x"}, "INSERT"), source="s")
+    lake.post(native(3, {"id": 2, "n": 1, "big": "y"}, "INSERT"), source="s")
+    while lake.ingest.journal.pending(WAREHOUSE):
+        lake.land()
+    truncate = {**native(2, {"id": ""}, "TRUNCATE"), "after": None}
+    lake.post(truncate, native(4, {"id": 2, "n": 2}), native(5, {"id": 1, "n": 2}), source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "n": 2, "big": None}, {"id": 2, "n": 2, "big": "y"}]
+
+
 def test_a_late_change_moves_no_watermark_back(lake: StagingLake) -> None:
     """So a second late change is recognised as late, too."""
     shown = []
