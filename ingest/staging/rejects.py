@@ -75,7 +75,7 @@ def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
 
 def columns_not_stored(plan: SchemaPlan) -> str | None:
     """Return which columns of the source are not stored, although the policy is to store all of them."""
-    if plan.policy != "evolve" or not plan.refused:
+    if plan.policy != "evolve":
         return None
     reasons = (f'column "{name}": {reason}' for name, reason in sorted(plan.refused.items()))
     return f"not stored: {'; '.join(reasons)}"[:NOTICE_CHARS_MAX]

@@ -117,7 +117,7 @@ class TableStaging:
             else:
                 found = plan_table(table, self._settings, *tables, changes, known, of_source)
             self._require_key(found, known)
-            notice = found.notice or columns_not_stored(found.plan)
+            notice = found.notice or (columns_not_stored(found.plan) if found.plan.refused else None)
             self._require_types(found)
             if found.key:
                 leave_counts_out(changes)
