@@ -81,11 +81,12 @@ class Change:
     time_ms: int | None = None  # when it happened at the source
     declared: Declared | None = None
     origin: str = ""  # the server whose log the position belongs to, if the producer names it
-    gtid: Gtid | None = None  # of its transaction. It is not stored with the change
     # Of a whole row: the columns that kept their values and are not in `after`; any other missing column is
     # null. None: the row may be partial, and each missing column kept its value.
     unchanged: tuple[str, ...] | None = None
     moved_from: Row | None = None  # an insert that is half of a key change: the key of the row before
+    # Behind the fields that the journal stores, in whose order it builds changes:
+    gtid: Gtid | None = None  # of its transaction. It is not stored with the change
 
 
 @dataclass(slots=True)

@@ -20,7 +20,9 @@ from operator import le
 from typing import Any
 
 from ingest.change import Change, Row, original_of, position_of
+from ingest.settings import IS_DELETED
 
+_SOFT_DELETE = {IS_DELETED: True}
 _COUNTED = re.compile(r"~@[0-9a-f]+$")
 
 
@@ -184,17 +186,17 @@ def without_repeats(ordered: Sequence[ArrivedChange]) -> list[ArrivedChange]:
     return kept
 
 
-def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence[str]) -> dict[int, Row]:
+def key_changes(ordered: Sequence[Change], key: Sequence[str]) -> dict[int, Row]:
     """Find inserts that are the second half of a key change, and the key that the row had before.
 
     A key change arrives as a delete and an insert of one transaction (or one position). This matters in two
-    cases: the insert lacks large values that did not change, and they are in the deleted row; or another row
+    cases: the insert names large values that did not change, and they are in the deleted row; or another row
     has the new key and leaves it later in the same transaction, as when two rows swap keys.
     """
     found: dict[int, Row] = {}
     if not key:
         return found
-    deletes = [row for row, change in enumerate(ordered) if change.operation == "delete"]
+    deletes = [row for row, change in enumerate(ordered) if _is_delete(change)]
     leaving: dict[tuple[str, str, str], int] = {}
     for row in deletes:
         change = ordered[row]
@@ -215,10 +217,13 @@ def key_changes(ordered: Sequence[Change], columns: Sequence[str], key: Sequence
         after, before = change.after or {}, former.before or {}
         if not together or not all(column in before for column in key):
             continue
-        lacks_values = any(column not in after for column in columns)
-        if lacks_values or leaving.get(_row_mark(change, after, key), -1) > row:
+        if change.unchanged or leaving.get(_row_mark(change, after, key), -1) > row:
             found[row] = {column: before[column] for column in key}
     return found
+
+
+def _is_delete(change: Change) -> bool:
+    return change.operation == "delete" or (change.operation == "update" and change.after == _SOFT_DELETE)
 
 
 def _row_mark(change: Change, row: Row | None, key: Sequence[str]) -> tuple[str, str, str]:

@@ -302,6 +302,7 @@ class ItemResult(_Message):
     pid: int = 0
     clashes: int = 0  # inserts of a guessed key that another row has
     differing: tuple[tuple[str, ...], ...] = ()  # for some clashes, the columns that differ
+    lost: int = 0  # rows with missing values that are not known any more
     # What the item adds to the checksums of the mirror, and the columns that they cover. None: unknown.
     checksums: dict[str, tuple[int, int]] | None = None
     hashed: str = ""

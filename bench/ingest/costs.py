@@ -86,7 +86,7 @@ def of_landing(count: int, folder: Path) -> Costs:
         found = plan_table(TABLE, TableSettings(), None, None, changes)
     with clock("checks, watermarks", count):
         bad = list(policy_violations(changes, found.plan))
-        roots = key_changes(changes, [column.name for column in found.plan.columns], found.key)
+        roots = key_changes(changes, found.key)
         assert not bad, bad[0]
         assert not roots
         assert watermarks(changes)

@@ -301,8 +301,9 @@ def _change(index: int, envelope: Envelope, table: TableName, context: RequestCo
         time_ms = whole_number(envelope.ts.get("ts_ms"))
     declared = block.declared if block is not None else None
     change = Change(index, table, operation, before, after, key, time_ms=time_ms, declared=declared)
-    if operation == "update" and isinstance(envelope.after, dict) and after is not None:
-        # The row is whole except for placeholders. A missing column was dropped at the source.
+    if operation in ("insert", "update") and isinstance(envelope.after, dict) and after is not None:
+        # The row is whole except for placeholders, which an insert has if it is half of a key change. A
+        # missing column was dropped at the source.
         change.unchanged = tuple(name for name in envelope.after if name not in after)
     return change
 

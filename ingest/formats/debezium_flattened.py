@@ -52,6 +52,7 @@ _SOURCE = (
 _ORIGIN = {f"__{prefix}{name}": name for prefix in ("", "source_") for name in _SOURCE}
 _TRANSACTION = {f"__transaction_{name}": name for name in ("id", "total_order", "data_collection_order")}
 _OWN = frozenset({"__op", "__deleted", *_ORIGIN, *_TRANSACTION})
+_OF_ROWS = ("insert", "update")
 _SURE = ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms", "__db")
 _NO_TABLE = (
     "the row does not say to which table it belongs: set add.fields=op,table,db,schema,lsn,source.ts_ms for "
@@ -127,7 +128,7 @@ def _change(
         time_ms=whole_number(source.get("ts_ms")),
         declared=block.declared if block is not None else None,
         origin=origin_of(source),
-        unchanged=unchanged if operation == "update" and "collection" not in source else None,
+        unchanged=unchanged if operation in _OF_ROWS and "collection" not in source else None,
         gtid=gtid_of(source),
     )
 

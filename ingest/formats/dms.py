@@ -2,8 +2,7 @@
 
 `metadata.timestamp` is when DMS built the message: the order of the task. With IncludeTransactionDetails a
 record also has its number in its transaction, which stays the same when the task restarts. Unless
-IncludeNullAndEmpty is on, null columns are left out: in an update, those that the before image has are set to
-null, and the others keep their value.
+IncludeNullAndEmpty is on, null columns are left out: a column that a row lacks is null.
 """
 
 from __future__ import annotations

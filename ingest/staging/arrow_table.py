@@ -169,12 +169,13 @@ def typed_changes(
     """Return the changes as Arrow, those that do not fit, and whether rows moved to another key."""
     rows = [item.change for item in kept]
     unnamed = any(not row.identity and row.number is None for row in rows)
-    roots = key_changes(rows, [column.name for column in plan.columns], key)
+    roots = key_changes(rows, key)
     typed, unfit = arrow_table(
         rows,
         plan,
         key,
-        partial_inserts=frozenset(roots),
+        # An insert alone is whole: only an update that changed the key may lack any column.
+        partial_inserts=frozenset(row for row in roots if rows[row].moved_from or rows[row].unchanged),
         roots=roots,
         fallback_ids=[event_id(item) for item in kept] if unnamed else (),
     )

@@ -1,5 +1,5 @@
 """Handle changes that cannot land, or wait for a dead letter: letters for the journal, rows for the rejects
-table. Pure.
+table; and name the columns that are not stored. Pure.
 
 A change waits only if the table has the setting `after-reject: wait`. It becomes a dead letter too, and a
 replay appends it after the one that it waited for.
@@ -19,6 +19,9 @@ from ingest.formats.json_body import decode
 from ingest.identity import ArrivedChange, JournalPosition, journal_position, old_key
 from ingest.journal.dead_letters import DeadLetter, change_as_json, letter_id, replayed_letter
 from ingest.journal.encoding import encode
+from ingest.types.schema_plan import SchemaPlan
+
+NOTICE_CHARS_MAX = 1_000
 
 REJECTS_ARROW = pa.schema(
     [
@@ -68,6 +71,14 @@ def rejects_table(letters: Sequence[DeadLetter], commit_us: int) -> pa.Table:
         "_dead_letter": [letter.id for letter in letters],
     }
     return pa.table(columns, schema=REJECTS_ARROW)
+
+
+def columns_not_stored(plan: SchemaPlan) -> str | None:
+    """Return which columns of the source are not stored, although the policy is to store all of them."""
+    if plan.policy != "evolve":
+        return None
+    reasons = (f'column "{name}": {reason}' for name, reason in sorted(plan.refused.items()))
+    return f"not stored: {'; '.join(reasons)}"[:NOTICE_CHARS_MAX]
 
 
 def dead_letters(

@@ -47,6 +47,7 @@ from ingest.staging.rebuilds import evidence_of, rebuild_by_key, rebuilt_instead
 from ingest.staging.rejects import (
     RejectedChange,
     blocked_changes,
+    columns_not_stored,
     dead_letters,
     rejected,
     rejects_table,
@@ -116,7 +117,7 @@ class TableStaging:
             else:
                 found = plan_table(table, self._settings, *tables, changes, known, of_source)
             self._require_key(found, known)
-            notice = found.notice
+            notice = found.notice or (columns_not_stored(found.plan) if found.plan.refused else None)
             self._require_types(found)
             if found.key:
                 leave_counts_out(changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -25,6 +25,10 @@ OTHERS = "others have added rows to its changes table, or deleted some"
 LATE = (
     "changes came that are not newer than what had landed of their source, and its mode keeps no changes "
     "table to compare them with, so rows may have old values: set the mode mirror+changes, and resync it"
+)
+LOST = (
+    "a change of a key came late, and the large values that it did not send are not known any more: they are "
+    "null. Resync the table"
 )
 
 _of_table = (
@@ -171,16 +175,23 @@ def note(
     if is_rebuild:
         note_rebuild(connection, warehouse, step, number)
         return
-    clashes = _clashes_in(metrics, step.table)
-    note_batch(connection, warehouse, step, mirror=added[0], changes=added[1], clashes=clashes)
+    facts = _facts_of(metrics, step.table)
+    clashes = facts.get("clashes")
+    note_batch(
+        connection,
+        warehouse,
+        replace(step, doubt=LOST) if facts.get("lost") else step,
+        mirror=added[0],
+        changes=added[1],
+        clashes=clashes if isinstance(clashes, dict) else None,
+    )
 
 
-def _clashes_in(metrics: Mapping[str, Any], table: TableName) -> dict[str, Any] | None:
-    """Return inserts that contradict a guessed key, as a worker reports them."""
+def _facts_of(metrics: Mapping[str, Any], table: TableName) -> dict[str, Any]:
+    """Return what a worker reports of one table."""
     tables = metrics.get("tables")
     facts = tables.get(".".join(table)) if isinstance(tables, dict) else None
-    found = facts.get("clashes") if isinstance(facts, dict) else None
-    return found if isinstance(found, dict) else None
+    return facts if isinstance(facts, dict) else {}
 
 
 def note_batch(

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pat
 
 from spark_jobs.landing.clashes import Clashes, clashes
-from spark_jobs.landing.late_values import LeftOut, corrected, still_counting
+from spark_jobs.landing.columns import keys_of, texts
+from spark_jobs.landing.late_values import LeftOut, corrected, lost_rows, still_counting
 from spark_jobs.landing.value_sources import Key, Transaction, sources
 from spark_jobs.messages import STAGED, BadJob, TableJob
 
@@ -69,6 +69,17 @@ class Past:
             for operation, source, position, row in facts
         ]
 
+    def survivors(self, table: pa.Table) -> dict[int, set[Key]]:
+        """Return the keys that have a newer change than a truncate of their source, by the row of the
+        truncate.
+        """
+        facts = zip(*(texts(table, name) for name in ("operation", "source", "position")), strict=True)
+        return {
+            row: {key for (other, key), at in self.newest.items() if other == source and at > position}
+            for row, (operation, source, position) in enumerate(facts)
+            if operation == "truncate" and position
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LateTruncate:
@@ -95,6 +106,7 @@ class Folded:
     mirror: MirrorRows | None
     repeated: int = 0  # events that the changes table already has
     clashes: Clashes = field(default_factory=Clashes)
+    lost: int = 0  # rows with missing values that are not known any more
 
 
 def fold(
@@ -115,13 +127,17 @@ def fold(
         if past.left_out and bases is not None:
             table, job, current = _with_late_values(table, job, current, past, bases)
     hidden: dict[int, int] = {}
+    lost: frozenset[int] = frozenset()
     if (job.has_absent or job.has_moves) and table.num_rows:
-        table, hidden = _completed(table, job, current, bases)
+        if past is not None and current is not None and job.has_moves:
+            lost = lost_rows(table, job, current, past.left_out)
+        table, hidden = _completed(table, job, current, bases, lost, past)
     return Folded(
         changes=change_rows(table, job, commit_us, hidden) if job.changes is not None else None,
         mirror=_mirror_rows(table, job, commit_us, current, hidden) if job.mirror is not None else None,
         repeated=repeated,
         clashes=_clashes(table, job, current, bases) if job.guessed else Clashes(),
+        lost=len(lost),
     )
 
 
@@ -272,7 +288,12 @@ def _last_of_each(table: pa.Table, key: Sequence[str], current: Sequence[bool] |
 
 
 def _completed(
-    table: pa.Table, job: TableJob, current: Sequence[bool] | None, bases: Bases | None
+    table: pa.Table,
+    job: TableJob,
+    current: Sequence[bool] | None,
+    bases: Bases | None,
+    lost: frozenset[int],
+    past: Past | None,
 ) -> tuple[pa.Table, dict[int, int]]:
     """Fill in missing values, and return the deletes of rows that another row hides.
 
@@ -293,6 +314,8 @@ def _completed(
         mirror=bases is not None,
         transactions=_transactions(picked) if job.has_moves else None,
         living=_living(operations, keys, roots, picked, job, bases) if job.has_moves else frozenset(),
+        lost=frozenset(number for number, row in enumerate(rows) if row in lost),
+        survivors=past.survivors(picked) if past is not None else {},
     )
     base, index_of = _old_rows(found.bases, picked, job, bases, sorted(found.of))
     numbers = list(rows)
@@ -368,23 +391,3 @@ def _indices(column: pa.ChunkedArray, value: str) -> list[int]:
 
 def _text(table: pa.Table, name: str, index: int) -> str:
     return table.column(f"{STAGED}{name}")[index].as_py() or ""
-
-
-def texts(table: pa.Table, name: str) -> list[str]:
-    return [value or "" for value in table.column(f"{STAGED}{name}").to_pylist()]
-
-
-def keys_of(table: pa.Table, columns: Sequence[str]) -> list[Key | None]:
-    """Return the keys as tuples, None where they are null. Dates and timestamps are numbers, because Python's
-    calendar is shorter than Arrow's.
-    """
-    if not columns:
-        return [()] * table.num_rows
-    values = zip(*(_plain(table.column(column)).to_pylist() for column in columns), strict=True)
-    return [None if None in key else key for key in values]
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pat.is_timestamp(column.type):
-        return column.cast(pa.int64())
-    return column.cast(pa.int32()) if pat.is_date32(column.type) else column

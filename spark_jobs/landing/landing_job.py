@@ -349,7 +349,7 @@ def table_change(
 def _facts_of(results: Sequence[ItemResult]) -> dict[str, Any]:
     """Return what the tasks of a table did; times are those of the slowest task."""
     facts: dict[str, Any] = {"by": "tasks", "tasks": len(results)}
-    for name in ("rows", "deleted", "rejects", "repeated", "staged_bytes", "bytes"):
+    for name in ("rows", "deleted", "rejects", "repeated", "lost", "staged_bytes", "bytes"):
         count = sum(getattr(result, name) for result in results)
         if count:
             facts[name.replace("_", "-")] = count

@@ -19,7 +19,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import DataScan
 from pyiceberg.table.metadata import TableMetadata
 
-from spark_jobs.landing.fold import LateTruncate, Past, keys_of, texts
+from spark_jobs.landing.columns import keys_of, texts
+from spark_jobs.landing.fold import LateTruncate, Past
 from spark_jobs.landing.late_values import CORRECTION
 from spark_jobs.messages import STAGED, TableJob
 from spark_jobs.tables.data_files import without_extension

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from spark_jobs.landing.columns import keys_of, texts
 from spark_jobs.landing.value_sources import Key
 from spark_jobs.messages import STAGED, TableJob
 
@@ -46,7 +47,7 @@ def still_counting(
         if current[row]:
             is_alive[key] = operations[row] != "delete"
         elif operations[row] != "delete" and key is not None and is_alive.get(key, True):
-            columns = _left_out_since(left_out.get((sources[row] or "", key), ()), positions[row])
+            columns = left_out_since(left_out.get((sources[row] or "", key), ()), positions[row])
             own = [column for column in job.columns if column in columns.difference(absent[row] or ())]
             if own:
                 found[row] = own
@@ -58,7 +59,7 @@ def still_counting(
     return found
 
 
-def _left_out_since(changes: Sequence[tuple[str, frozenset[str]]], position: str) -> frozenset[str]:
+def left_out_since(changes: Sequence[tuple[str, frozenset[str]]], position: str) -> frozenset[str]:
     """Return the columns that every newer change has left out."""
     newer = [columns for other, columns in changes if other > position]
     return frozenset.intersection(*newer) if newer else frozenset()
@@ -102,3 +103,24 @@ def corrected(
     order = [at for row in range(table.num_rows) for at in (row, behind.get(row)) if at is not None]
     is_current = [at >= table.num_rows or current[at] for at in order]
     return pa.concat_tables([table, added]).take(pa.array(order, pa.int64())), is_current
+
+
+def lost_rows(table: pa.Table, job: TableJob, current: Sequence[bool], left_out: LeftOut) -> frozenset[int]:
+    """Return the rows that have moved from another key and lack values that are not known any more.
+
+    The delete before such a row is late: another row has taken the old key since. Or the row itself is late,
+    and newer changes left out the same columns.
+    """
+    names = ([f"{part}{name}" for name in job.key] for part in ("", f"{STAGED}root_"))
+    keys, roots = (keys_of(table, columns) for columns in names)
+    absent = table.column(f"{STAGED}absent").to_pylist()
+    sources, positions = texts(table, "source"), texts(table, "position")
+    found = []
+    for row in range(1, table.num_rows):
+        if roots[row] is None or not absent[row]:
+            continue
+        newer = left_out_since(left_out.get((sources[row], keys[row]), ()), positions[row])
+        overtaken = roots[row] == keys[row - 1] and not current[row - 1]
+        if overtaken if current[row] else newer.intersection(absent[row]):
+            found.append(row)
+    return frozenset(found)

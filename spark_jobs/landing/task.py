@@ -182,6 +182,7 @@ class _Attempt:
             repeated=folded.repeated if folded is not None else 0,
             clashes=folded.clashes.count if folded is not None else 0,
             differing=folded.clashes.differing if folded is not None else (),
+            lost=folded.lost if folded is not None else 0,
             staged_bytes=self._staged_bytes,
             bytes=self._bytes,
             times_ms=self._times_ms,

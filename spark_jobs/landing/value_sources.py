@@ -4,12 +4,13 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Key = Hashable
 Absent = Sequence[str] | None
 Transaction = tuple[str, str]  # source and name
+_NO_SURVIVORS: Mapping[int, Collection[Key]] = {}
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class Sources:
     hidden: dict[int, int] = field(default_factory=dict)
 
 
-def sources(
+def sources(  # noqa: PLR0913 - all that is known of the rows of a batch
     operations: Sequence[str],
     keys: Sequence[Key],
     roots: Sequence[Key | None],
@@ -34,24 +35,27 @@ def sources(
     mirror: bool,
     transactions: Sequence[Transaction | None] | None = None,
     living: frozenset[Key] = frozenset(),
+    lost: frozenset[int] = frozenset(),
+    survivors: Mapping[int, Collection[Key]] = _NO_SURVIVORS,
 ) -> Sources:
     """Find the sources of the missing values.
 
     `roots[row]` is the key that the row had before, None if it has not changed. Without a mirror, a value
     that is not in the batch is null. `living` are the keys that the mirror has, among those that rows move
-    to.
+    to. `lost` are rows whose former key another row has now: what they lack is null. `survivors` are the keys
+    whose rows a late truncate leaves in the mirror.
     """
     states = _RowStates(living, mirror=mirror)
     for row, operation in enumerate(operations):
         transaction = transactions[row] if transactions is not None else None
         if operation == "truncate":
-            states.truncate()
+            states.truncate(survivors.get(row, ()))
         elif operation == "delete":
             states.delete(row, keys[row], transaction)
         else:
             missing = absent[row]
             if missing:
-                states.complete(row, keys[row], roots[row], missing)
+                states.complete(row, keys[row], roots[row], missing, is_lost=row in lost)
             if roots[row] is not None and transaction is not None:
                 states.move(row, keys[row], transaction)
             states.live[keys[row]] = row
@@ -79,8 +83,14 @@ class _RowStates:
         self._base_of: dict[Key, int] = {}
         self._completed: dict[int, dict[str, int | None]] = {}
         self._unseen: _State = _UNSEEN if mirror else None
+        self._survivors: Collection[Key] = ()
 
-    def truncate(self) -> None:
+    def _state(self, key: Key) -> _State:
+        unseen = _UNSEEN if key in self._survivors else self._unseen
+        return self.live.get(key, unseen)
+
+    def truncate(self, survivors: Collection[Key]) -> None:
+        self._survivors = {key for key in survivors if isinstance(self._state(key), _Unseen)}
         self.live.clear()
         self._deleted.clear()
         self._hidden.clear()
@@ -88,7 +98,7 @@ class _RowStates:
 
     def move(self, row: int, key: Key, transaction: Transaction) -> None:
         """Move a row to this key. If another row has the key, that row leaves it later in the transaction."""
-        state = self.live.get(key, self._unseen)
+        state = self._state(key)
         if state is not None and (not isinstance(state, _Unseen) or key in self._living):
             self._hidden.setdefault((key, transaction), []).append((state, row))
 
@@ -98,15 +108,19 @@ class _RowStates:
         if hidden:
             self._left[key], self.found.hidden[row] = hidden.pop(0)
             return
-        state = self.live.get(key, self._unseen)
+        state = self._state(key)
         if state is not None:  # deleted twice: keep the row that was there
             self._deleted[key] = state
         self.live[key] = None
 
-    def complete(self, row: int, key: Key, root: Key | None, missing: Sequence[str]) -> None:
+    def complete(
+        self, row: int, key: Key, root: Key | None, missing: Sequence[str], *, is_lost: bool
+    ) -> None:
         origin = key if root is None else root
-        state = self.live.get(origin, self._unseen)
-        if root is not None and root in self._left:
+        state = self._state(origin)
+        if is_lost:
+            state = None
+        elif root is not None and root in self._left:
             state = self._left[root]
         elif state is None and origin != key:
             state = self._deleted.get(origin)

@@ -84,14 +84,14 @@ MISTAKES = (
     ),
     Mistake(
         "another server's log begins no epoch",
-        "ingest.journal.sources",
+        "ingest.journal.epochs",
         "        begins = falls and bool(state.origins)",
         "        begins = False",
         f"{CONTRACT}/test_epochs.py",
     ),
     Mistake(
         "positions that fall while the time rises are taken",
-        "ingest.journal.sources",
+        "ingest.journal.epochs",
         "    if not run.high or run.high >= newest or run.oldest_ms <= state.time_ms + CLOCK_ERROR_MS:",
         "    if True:",
         f"{CONTRACT}/test_epochs.py",

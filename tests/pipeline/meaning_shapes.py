@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.ingest.producers import FORMATS, NAMING_KEYS, TYPED
+from tests.contract.ingest.producers import NAMING_KEYS, TYPED, WHOLE
 from tests.pipeline.source_table import Rounds, SourceTable
-
-# Formats whose rows are whole: a column that a row lacks was dropped.
-WHOLE = tuple(
-    format_ for format_ in FORMATS if format_ not in ("native", "wal2json", "wal2json-1", "cockroach")
-)
 
 
 def shape(table: SourceTable) -> Rounds:

@@ -38,6 +38,10 @@ PARTIAL = (
     *("native", "wal2json", "wal2json-1", "sequin"),
     *("debezium", "debezium-mysql", "debezium-flattened", "cloudevents", "kafka-rest"),
 )
+# Formats whose rows are whole: a column that a row lacks was dropped.
+WHOLE = tuple(
+    format_ for format_ in FORMATS if format_ not in ("native", "wal2json", "wal2json-1", "cockroach")
+)
 TRUNCATING = (
     *("native", "wal2json", "wal2json-1", "canal"),
     *("debezium", "debezium-mysql", "debezium-flattened", "cloudevents", "kafka-rest"),

@@ -36,7 +36,8 @@ from ingest.journal.dead_letters import DeadLetter
 from ingest.journal.receipts import AppendReceipt
 from ingest.staging.context import StagingContext
 from ingest.staging.process import stage
-from spark_jobs.landing.fold import BASE, DELETE, Bases, LateTruncate, Past, fold, texts
+from spark_jobs.landing.columns import texts
+from spark_jobs.landing.fold import BASE, DELETE, Bases, LateTruncate, Past, fold
 from spark_jobs.landing.late import past_from
 from spark_jobs.messages import LeasedTable, TableJob, job_from
 from tests.harness.rest import append_body
@@ -54,7 +55,8 @@ class Mirror:
     rows: dict[Any, Row] = field(default_factory=dict)
     changes: pa.Table | None = None
 
-    def apply(self, job: TableJob, commit_us: int) -> None:
+    def apply(self, job: TableJob, commit_us: int) -> dict[str, Any]:
+        """Apply a batch. Returns what a worker reports of it."""
         batch = pa.concat_tables([_table(file) for file in job.files])
         past = None
         if job.late and job.changes is not None:
@@ -68,8 +70,9 @@ class Mirror:
             new = folded.changes.rename_columns([told.get(one, one) for one in folded.changes.column_names])
             parts = [new] if self.changes is None else [self.changes, new]
             self.changes = pa.concat_tables(parts, promote_options="permissive")
+        facts = {"lost": folded.lost} if folded.lost else {}
         if folded.mirror is None:
-            return
+            return facts
         if folded.mirror.truncated:
             self.rows.clear()
         for row in folded.mirror.rows.to_pylist():
@@ -80,6 +83,7 @@ class Mirror:
                 self.rows.pop(key, None)
             else:
                 self.rows[key if job.key else len(self.rows)] = row
+        return facts
 
     def _keys_newer_than(self, truncate: LateTruncate, job: TableJob) -> set[Any]:
         if self.changes is None:
@@ -137,22 +141,25 @@ class StagingLake:
             time.sleep(0.05)
         return job | {"rows": {table["name"]: read_files(table["files"]) for table in job["tables"]}}
 
-    def publish(self, job: dict[str, Any]) -> None:
+    def publish(self, job: dict[str, Any], facts: dict[str, Any] | None = None) -> None:
         """As a worker does: each table gets a snapshot, whose files are not there."""
         parsed = job_from({name: value for name, value in job.items() if name != "rows"})
         commits = [
             _commit(table, name, state) for table in parsed.tables for name, state in table.states.items()
         ]
-        self.ingest.job_service.publish(job["id"], job["epoch"], SentCommits(commits), "anonymous", {})
+        metrics = {"tables": facts or {}}
+        self.ingest.job_service.publish(job["id"], job["epoch"], SentCommits(commits), "anonymous", metrics)
 
     def land(self) -> dict[str, Any]:
         """The next job, published."""
         job = self.lease()
         parsed = job_from({name: value for name, value in job.items() if name != "rows"})
+        facts: dict[str, Any] = {}
         for table in parsed.tables:
             if table.files:
-                self.mirrors.setdefault(table.name, Mirror()).apply(table, parsed.commit_timestamp_us)
-        self.publish(job)
+                mirror = self.mirrors.setdefault(table.name, Mirror())
+                facts[table.label] = mirror.apply(table, parsed.commit_timestamp_us)
+        self.publish(job, facts)
         return job
 
     def rows(self, table: str = "t") -> list[Row]:

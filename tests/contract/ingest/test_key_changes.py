@@ -9,8 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.contract.ingest.producers import FORMATS, IN_TRANSACTIONS, UNCHANGED, Event, FormatProducer
-from tests.contract.ingest.staging_lake import Row, StagingLake, opened
+from tests.contract.ingest.producers import (
+    FORMATS,
+    IN_TRANSACTIONS,
+    PARTIAL,
+    UNCHANGED,
+    WHOLE,
+    Event,
+    FormatProducer,
+)
+from tests.contract.ingest.staging_lake import WAREHOUSE, Row, StagingLake, opened
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +132,48 @@ def test_the_two_events_of_debezium_for_rows_that_swap(lake: StagingLake) -> Non
     source.change(None, row(1, "b"))
     source.land()
     assert source.rows() == [row(1, "b"), row(2, "a")]
+
+
+@pytest.mark.parametrize("format_", WHOLE)
+def test_a_column_that_a_whole_row_lacks_is_null(lake: StagingLake, format_: str) -> None:
+    """It was dropped at the source. AWS DMS also leaves out a column that became null."""
+    source = Source(lake, format_)
+    source.change(None, row(1, "a"))
+    source.change(None, row(2, "b"))
+    source.land()
+    source.change({"id": 1, "name": "a"}, {"id": 1, "name": "a2"})
+    source.land()
+    source.change({"id": 2, "name": "b"}, {"id": 3, "name": "b2"})  # with another key
+    source.land()
+    assert source.rows() == [
+        {"id": 1, "name": "a2", "big": None},
+        {"id": 3, "name": "b2", "big": None},
+    ]
+
+
+@pytest.mark.parametrize("format_", IN_TRANSACTIONS)
+def test_a_new_row_takes_no_values_of_the_row_deleted_before_it(lake: StagingLake, format_: str) -> None:
+    """Its producer leaves out nulls, or the column was dropped at the source."""
+    source = Source(lake, format_)
+    source.change(None, row(1, "a"))
+    source.land()
+    source.change(row(1, "a"), None)
+    source.change(None, {"id": 2, "name": "b"})
+    source.land()
+    assert source.rows() == [{"id": 2, "name": "b", "big": None}]
+
+
+@pytest.mark.parametrize("format_", PARTIAL)
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_a_large_value_moves_with_its_row(lake: StagingLake, format_: str, deletes: str) -> None:
+    source = Source(lake, format_)
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/{source.table}/ingest"
+    assert lake.call("PUT", url, {"deletes": deletes}).is_success
+    source.change(None, row(1, "a"))
+    source.land()
+    source.change(row(1, "a"), {"id": 2, "name": "a2", "big": UNCHANGED})
+    source.land()
+    assert source.rows()[-1] == {"id": 2, "name": "a2", "big": "A"}
 
 
 def test_values_that_debezium_invents_are_no_old_key(lake: StagingLake) -> None:

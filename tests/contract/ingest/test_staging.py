@@ -84,6 +84,46 @@ def test_a_late_change_gives_the_values_that_newer_ones_left_out(lake: StagingLa
     assert lake.rows("t") == [{"id": 1, "n": 3, "big": "new"}]
 
 
+def test_a_row_does_not_get_a_large_value_of_the_row_that_took_its_key(lake: StagingLake) -> None:
+    """Row 7 gets the key of row 1, and lands before the earlier change that freed it."""
+    rows = ({"id": 1, "name": "y", "big": "Y"}, {"id": 7, "name": "x", "big": "X"})
+    lake.post(*(native(number, row, "INSERT") for number, row in enumerate(rows, 1)), source="s")
+    lake.land()
+    lake.post({**native(4, {"id": 1, "name": "x"}), "before": {"id": 7}}, source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "name": "x", "big": "X"}]
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/t/ingest"
+    assert lake.call("GET", url).json()["state"]["doubt"] is None
+    lake.post({**native(3, {"id": 3, "name": "y"}), "before": {"id": 1}}, source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "name": "x", "big": "X"}, {"id": 3, "name": "y", "big": None}]
+    assert "are not known any more" in lake.call("GET", url).json()["state"]["doubt"]
+
+
+def test_a_mirror_is_in_doubt_when_a_large_value_came_too_late_to_be_known(lake: StagingLake) -> None:
+    """Row 1 gets the key 2. This comes after a change of row 2 that did not send the large value either."""
+    lake.post(native(1, {"id": 1, "name": "y", "big": "Y"}, "INSERT"), source="s")
+    lake.land()
+    lake.post(native(4, {"id": 2, "name": "y4"}), source="s")
+    lake.land()
+    lake.post({**native(3, {"id": 2, "name": "y3"}), "before": {"id": 1}}, source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 2, "name": "y4", "big": None}]
+    url = f"/lake/v1/{WAREHOUSE}/namespaces/shop/tables/t/ingest"
+    assert "are not known any more" in lake.call("GET", url).json()["state"]["doubt"]
+
+
+def test_a_row_that_a_late_truncate_leaves_keeps_its_large_value(lake: StagingLake) -> None:
+    lake.post(native(1, {"id": 1, "n": 1, "big": "x"}, "INSERT"), source="s")
+    lake.post(native(3, {"id": 2, "n": 1, "big": "y"}, "INSERT"), source="s")
+    while lake.ingest.journal.pending(WAREHOUSE):
+        lake.land()
+    truncate = {**native(2, {"id": ""}, "TRUNCATE"), "after": None}
+    lake.post(truncate, native(4, {"id": 2, "n": 2}), native(5, {"id": 1, "n": 2}), source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "n": 2, "big": None}, {"id": 2, "n": 2, "big": "y"}]
+
+
 def test_a_late_change_moves_no_watermark_back(lake: StagingLake) -> None:
     """So a second late change is recognised as late, too."""
     shown = []
@@ -143,6 +183,18 @@ def test_a_mirror_without_changes_is_in_doubt_when_changes_come_late(lake: Stagi
     lake.land()
     assert lake.call("GET", url).json()["state"]["doubt"] is not None
     assert "in-doubt" in lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]
+
+
+def test_a_column_that_cannot_be_stored_is_named_in_the_status(lake: StagingLake) -> None:
+    lake.post(native(1, {"id": 1, "_position": 7, "_file": "x", "n": 1}), source="s")
+    lake.land()
+    assert lake.rows("t") == [{"id": 1, "n": 1}]
+    notice = lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]["notice"]
+    assert notice.startswith('not stored: column "_file": ')
+    assert 'column "_position": ' in notice
+    lake.post(native(2, {"id": 1, "n": 2}), source="s")
+    lake.land()
+    assert "notice" not in lake.ingest.landing_status.status(WAREHOUSE)["tables"]["shop.t"]
 
 
 # -- defaults of new columns

@@ -49,6 +49,8 @@ CHANGES = st.builds(
     transaction_ends=st.booleans(),
     time_ms=st.none() | st.integers(0, 2**45),
     declared=DECLARED,
+    origin=TEXTS,
+    unchanged=st.none() | st.lists(TEXTS, max_size=2).map(tuple),
 )
 REJECTS = st.builds(
     Reject,
