@@ -250,7 +250,8 @@ class PipelineTable:
             {"id": ids[column], "name": column, "type": type_, "required": column in key}
             for column, type_ in columns.items()
         ]
-        schema = {"type": "struct", "fields": fields, "identifier-field-ids": [ids[column] for column in key]}
+        identifiers = [ids[column] for column in key if columns[column] != "double"]
+        schema = {"type": "struct", "fields": fields, "identifier-field-ids": identifiers}
         parts = [
             {
                 "source-id": ids[part["source"]],
