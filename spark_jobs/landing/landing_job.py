@@ -190,6 +190,8 @@ class _Try:
             self._paths += [path for result in results for path in result.paths]
         for bad in (result.bad_job for result in results if result.bad_job is not None):
             raise BadJob(bad)
+        for error_of_task in (result.error for result in results if result.error is not None):
+            raise TaskFailed(error_of_task)
         self._progress.set(files=len(self._paths), bytes=sum(result.bytes for result in results))
         return results
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.landing import planning
 from spark_jobs.landing.landing_job import TRIES_MAX, TaskFailed
 from spark_jobs.messages import BadJob, Job
 from spark_jobs.progress import Progress
@@ -248,6 +249,32 @@ def test_what_fails_leaves_nothing_behind(pipeline: PipelineLake) -> None:
         pipeline.run(described)
     assert pipeline.rest.head() == before
     assert pipeline.rest.tables(pipeline.namespace) == []
+    _wait_until_empty(pipeline)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_share_that_fails_takes_the_files_of_the_others_with_it(
+    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(planning, "TASK_ROWS_MAX", 5)
+    table = pipeline.table(COLUMNS, format_version=version)
+    table.land(*(insert(id=key, name="a") for key in range(10)))
+    given = table.described([update(id=key, name="b") for key in range(10)])
+    given["rejects"] = {"name": f"{table.name}__rejects", "files": ["file:///nothing/here.parquet"]}
+    columns = {"_reason": "string"}  # the first share writes them
+    given["requests"] = [table._create(f"{table.name}__rejects", columns, (), ())]
+    with pytest.raises(TaskFailed):
+        pipeline.run([given])
+    _wait_until_no_unknown_files(table)
+    assert {row["name"] for row in table.mirror()} == {"a"}
+
+
+def _wait_until_empty(pipeline: PipelineLake) -> None:
+    """What a failed job wrote is deleted beside everything else."""
+    until_s = time.monotonic() + 20
+    while left := pipeline.files_below(f"{pipeline.stack.warehouse_root}/{pipeline.namespace}"):
+        assert time.monotonic() < until_s, left
+        time.sleep(0.1)
 
 
 def test_a_lost_lease_is_noticed_before_the_publish(pipeline: PipelineLake) -> None:
