@@ -147,8 +147,8 @@ class Orphans:
     def _reachable(
         self, metadata: dict[str, Any], location: str | None, *, is_whole: bool = False
     ) -> set[str]:
-        """The files that a document refers to. Documents of the past name files that were deleted since. If a
-        file of the current one is missing, somebody may bring it back: what it refers to stays.
+        """The files that a document refers to. Documents of the past name files that were deleted since. A
+        missing file of the current one may be restored: what it refers to stays.
         """
         from catalog.storage.reachable import Reachable
 

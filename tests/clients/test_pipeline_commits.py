@@ -87,6 +87,36 @@ def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
     assert [int(stamp.timestamp() * 1e6) for stamp in stamps] == [STAMP_US]
 
 
+def test_a_snapshot_needs_no_manifests_of_the_batches_before_it(pipeline: PipelineLake) -> None:
+    """A kept moment has three metadata files then. No other manifest is left in the folder."""
+    table = Checked(pipeline.table(COLUMNS))
+    table.land(*(insert(id=key, name="a") for key in range(10)))
+    for turn in range(4):
+        table.land(update(id=turn, name="b"), delete(id=9 - turn))
+    for name, most in ((table.table.name, 2), (f"{table.table.name}__changes", 1)):
+        known = pyiceberg_client.catalog(pipeline.stack).load_table((pipeline.namespace, name))
+        manifests = [one.manifests(known.io) for one in known.snapshots()]
+        assert [len(some) for some in manifests][1:] == [most] * 4
+        named = {_path(one.manifest_path) for some in manifests for one in some}
+        _wait_until_no_other_manifests(pipeline, f"{known.location()}/metadata", named)
+
+
+def _wait_until_no_other_manifests(pipeline: PipelineLake, folder: str, named: set[str]) -> None:
+    until_s = time.monotonic() + 20
+    while left := pipeline.files_below(folder, "avro") - named:
+        left = {path for path in left if "/snap-" not in path}
+        if not left:
+            return
+        assert time.monotonic() < until_s, left
+        time.sleep(0.1)
+
+
+def _path(location: str) -> str:
+    """Without its scheme. Java writes file:/a."""
+    scheme, _, path = location.partition(":")
+    return f"/{path.lstrip('/')}" if scheme == "file" else path.lstrip("/")
+
+
 def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLake) -> None:
     """PyIceberg describes them, from the footer that it has just written."""
     columns = {

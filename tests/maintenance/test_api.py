@@ -126,7 +126,7 @@ def test_orphans_go_and_every_live_file_stays(stack_name: StackName, stacks: Sta
 
 @pytest.mark.parametrize("kind", ["snap-*.avro", "*-m0.avro"])
 def test_no_file_is_an_orphan_while_a_manifest_is_missing(stacks: Stacks, tmp_path: Path, kind: str) -> None:
-    """Somebody may bring it back, and with it the files that only it names."""
+    """It may be restored, and with it the files that only it names."""
     settings = {"CALVE_WAREHOUSE_ROOT": f"file://{tmp_path}/warehouse", **ORPHANS}
     with stacks.started("embedded", tmp_path, settings) as stack:
         run = OrphanRun(stack, tmp_path / "warehouse")
