@@ -44,9 +44,13 @@ def health(metadata: dict[str, Any]) -> Health:
         text = summary.get(name, "0")
         return int(text) if isinstance(text, str) and text.isdigit() else 0
 
+    data_files, delete_files = total("total-data-files"), total("total-delete-files")
+    if int(metadata.get("format-version") or 1) > 2:
+        # A deletion vector belongs to its data file, and goes with it: a table may have one for each.
+        delete_files = max(0, delete_files - data_files)
     return Health(
-        data_files=total("total-data-files"),
-        delete_files=total("total-delete-files"),
+        data_files=data_files,
+        delete_files=delete_files,
         position_deletes=total("total-position-deletes"),
         rows=total("total-records"),
         data_bytes=total("total-files-size"),

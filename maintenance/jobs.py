@@ -93,6 +93,7 @@ class MaintenanceJobs:
         self._tables = tables
         self._seen: dict[str, _Seen] = {}
         self._looked_s = 0.0
+        self._found: list[tuple[str, _Due]] = []  # by the last look; their lanes were not free
         self._steps: dict[str, StepSize] = defaultdict(StepSize)  # by action
         self._lock = threading.Lock()
 
@@ -101,17 +102,30 @@ class MaintenanceJobs:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            if time.monotonic() - self._looked_s < LOOK_EVERY_S:
-                return None
-            self._looked_s = time.monotonic()
-            for warehouse in warehouses:
-                for one in self._due(warehouse):
-                    job = self._begin(worker, warehouse, one)
-                    if job is not None:
-                        self._looked_s = 0.0
-                        return job
+            if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+                self._looked_s = time.monotonic()
+                self._found = [(warehouse, one) for warehouse in warehouses for one in self._due(warehouse)]
+            return self._first_free(worker, warehouses)
         finally:
             self._lock.release()
+
+    def _first_free(self, worker: str, warehouses: Collection[str]) -> dict[str, Any] | None:
+        """A job for the first table whose lane is free. The others wait for the end of a batch: each request
+        tries them, because the lane of a table that is written to all the time is free for moments only.
+        """
+        claimed: dict[str, set[TableName]] = {}
+        for warehouse, one in list(self._found):
+            if warehouse not in warehouses:
+                continue
+            if warehouse not in claimed:
+                claimed[warehouse] = self._jobs.claimed(warehouse)
+            if lane_of((*Namespace.from_key(one.key[0]).levels, one.key[1])) in claimed[warehouse]:
+                continue
+            self._found.remove((warehouse, one))  # the next look finds it again, if there is more to do
+            job = self._begin(worker, warehouse, one)
+            if job is not None:
+                self._looked_s = 0.0
+                return job
         return None
 
     def request(self, warehouse: str, identifier: Identifier, uuid_: str, action: str) -> None:
@@ -189,6 +203,9 @@ class MaintenanceJobs:
             policy = self._policies.effective(policies, identifier)
             before_ms = self.archive_before_ms(warehouse, identifier, policy)
             state = health(self._document(entry))
+            if state.data_files < record.files_after:
+                # After a truncate, files are new as soon as there are more than now.
+                self._store.lower_files_after(warehouse, entry.uuid, state.data_files)
             action, why = due(state, record, policy, before_ms)
             if action is None:
                 del seen.tables[key]

@@ -134,8 +134,8 @@ class Orphans:
 
     def _referenced(self, warehouse: Warehouse, uuid: str) -> set[str]:
         used: set[str] = set()
-        for document, location in self._store.documents(warehouse.name, uuid):
-            used |= self._reachable(orjson.loads(document), location)
+        for document, location, is_current in self._store.documents(warehouse.name, uuid):
+            used |= self._reachable(orjson.loads(document), location, is_whole=is_current)
         used |= self._store.metadata_locations(warehouse.name, uuid)
         for files in self._store.queued_files(warehouse.name, uuid):
             used |= {*files.manifest_lists, *files.statistics, *files.metadata_files}
@@ -144,15 +144,19 @@ class Orphans:
             )
         return {_canonical(location) for location in used}
 
-    def _reachable(self, metadata: dict[str, Any], location: str | None) -> set[str]:
+    def _reachable(
+        self, metadata: dict[str, Any], location: str | None, *, is_whole: bool = False
+    ) -> set[str]:
+        """The files that a document refers to. Documents of the past name files that were deleted since. A
+        missing file of the current one may be restored: what it refers to stays.
+        """
         from catalog.storage.reachable import Reachable
 
         walk = Reachable(self._catalog.files, metadata, location)
         found = {path for group in walk.groups() for path in group}
-        if walk.unreadable:
-            raise Conflict(
-                f"{walk.unreadable[0]} cannot be read, so it is not known which files it refers to"
-            )
+        lost = [*walk.unreadable, *(walk.missing if is_whole else ())]
+        if lost:
+            raise Conflict(f"{lost[0]} cannot be read, so it is not known which files it refers to")
         return found
 
 

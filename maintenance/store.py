@@ -43,6 +43,11 @@ _TABLES = sa.select(*_columns).where(maintenance_tables.c.warehouse == _w)
 _ENSURE_TABLE = sa.text(
     "INSERT INTO maintenance_tables (warehouse, uuid, requested) VALUES (:w, :u, '') ON CONFLICT DO NOTHING"
 )
+_LOWER_FILES_AFTER = (
+    sa.update(maintenance_tables)
+    .where(*_of_table, maintenance_tables.c.files_after > sa.bindparam("files"))
+    .values(files_after=sa.bindparam("files"))
+)
 _ADD_FILES = sa.insert(expired_files)
 _DUE_TABLES = (
     sa.select(expired_files.c.uuid, sa.func.count())
@@ -110,13 +115,13 @@ _PAST_LOCATIONS = sa.select(history.c.metadata_location).where(
     history.c.warehouse == _w, history.c.uuid == _u
 )
 _DOCUMENTS = sa.union_all(
-    sa.select(entries.c.document, entries.c.metadata_location).where(
+    sa.select(entries.c.document, entries.c.metadata_location, sa.literal(1)).where(
         entries.c.warehouse == _w, entries.c.uuid == _u
     ),
-    sa.select(dropped.c.document, dropped.c.metadata_location).where(
+    sa.select(dropped.c.document, dropped.c.metadata_location, sa.literal(0)).where(
         dropped.c.warehouse == _w, dropped.c.uuid == _u
     ),
-    sa.select(staged.c.document, staged.c.metadata_location)
+    sa.select(staged.c.document, staged.c.metadata_location, sa.literal(0))
     .join(transactions, transactions.c.id == staged.c.transaction_id)
     .where(
         transactions.c.warehouse == _w,
@@ -191,6 +196,11 @@ class MaintenanceStore:
 
         self._database.write(work)
 
+    def lower_files_after(self, warehouse: str, uuid: str, files: int) -> None:
+        """Record that the table has fewer files than after its last compaction."""
+        params = {"w": warehouse, "u": uuid, "files": files}
+        self._database.write(lambda connection: connection.execute(_LOWER_FILES_AFTER, params))
+
     def request(self, warehouse: str, uuid: str, action: str) -> None:
         """Record that a person wants an action soon."""
 
@@ -242,10 +252,12 @@ class MaintenanceStore:
 
     # -- everything that refers to files of a table
 
-    def documents(self, warehouse: str, uuid: str) -> list[tuple[bytes, str | None]]:
-        """(document, metadata location) of the table, of its dropped forms, and in open transactions."""
+    def documents(self, warehouse: str, uuid: str) -> list[tuple[bytes, str | None, bool]]:
+        """(document, metadata location, whether it is current) of the table, of its dropped forms, and in
+        open transactions.
+        """
         rows = self._database.fetch_all(_DOCUMENTS, {"w": warehouse, "u": uuid})
-        return [(unpack(row[0]), row[1]) for row in rows]
+        return [(unpack(row[0]), row[1], bool(row[2])) for row in rows]
 
     def metadata_locations(self, warehouse: str, uuid: str) -> set[str]:
         """The metadata files of past versions that the history names."""

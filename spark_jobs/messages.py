@@ -6,6 +6,7 @@ tasks.
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -281,7 +282,7 @@ class FoundPositions(_Message):
 
 class ItemResult(_Message):
     """What a task did. `files` has, for each table, file descriptions in the JSON of the REST specification.
-    `bad_job` says why the job cannot be done at all.
+    `bad_job` says why the job cannot be done at all, `error` why this attempt at it has failed.
     """
 
     table: str
@@ -307,3 +308,14 @@ class ItemResult(_Message):
     checksums: dict[str, tuple[int, int]] | None = None
     hashed: str = ""
     bad_job: str | None = None
+    error: str | None = None
+
+    @classmethod
+    def failed(cls, error: Exception, table: str, share: int) -> ItemResult:
+        """Describe the error of a task that has deleted its files. It is not raised: Spark would drop the
+        results of the other tasks, and the driver would not learn which files they wrote.
+        """
+        if isinstance(error, BadJob):
+            return cls(table=table, share=share, bad_job=str(error))
+        traceback.print_exception(error)  # into the log of the executor
+        return cls(table=table, share=share, error=f"{type(error).__name__}: {error}")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyiceberg.io import FileIO
 
 from spark_jobs.landing import task
 from spark_jobs.landing.merge import merge
@@ -190,6 +191,8 @@ class _Try:
             self._paths += [path for result in results for path in result.paths]
         for bad in (result.bad_job for result in results if result.bad_job is not None):
             raise BadJob(bad)
+        for error_of_task in (result.error for result in results if result.error is not None):
+            raise TaskFailed(error_of_task)
         self._progress.set(files=len(self._paths), bytes=sum(result.bytes for result in results))
         return results
 
@@ -235,6 +238,7 @@ class _Try:
         )
         if prepared is not None:
             self._prepared.append(prepared)
+            self._pool.submit(_delete, self._io(), prepared.unused)
         return table_change(table.namespace, name, state, prepared)
 
     def _merge(self, plans: Sequence[TablePlan], changes: Sequence[TableChange]) -> None:
@@ -302,9 +306,9 @@ class _Try:
         io, paths, prepared = self._io(), list(self._paths), list(self._prepared)
 
         def delete() -> None:
-            for path in [*paths, *(path for one in prepared for path in one.files())]:
-                with contextlib.suppress(OSError):  # the removal of orphan files deletes it later
-                    io.delete(path)
+            _delete(io, paths)
+            for one in prepared:
+                _delete(io, one.files())
 
         threading.Thread(target=delete, name="discard", daemon=True).start()
 
@@ -324,6 +328,12 @@ class _Try:
             yield
         finally:
             self._outcome.stages[name] = round((time.monotonic() - started_s) * 1000)
+
+
+def _delete(io: FileIO, paths: Sequence[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):  # the removal of orphan files deletes it later
+            io.delete(path)
 
 
 def table_change(

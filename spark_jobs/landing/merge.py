@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,7 +22,7 @@ from pyspark.sql.types import BooleanType, DateType, LongType, StructField, Stru
 from spark_jobs.landing.fold import BASE, DELETE, Folded, fold
 from spark_jobs.landing.late import Changes
 from spark_jobs.landing.staged_rows import staged_share
-from spark_jobs.messages import WorkItem
+from spark_jobs.messages import STAGED, TableJob, WorkItem
 from spark_jobs.tables.commit import quoted
 from spark_jobs.tables.data_files import file_io
 from spark_jobs.tables.key_files import encode, sorted_keys
@@ -148,10 +149,22 @@ def _table(rows: Rows, schema: StructType) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+def _comparable(staged: pa.Table, job: TableJob) -> pa.Table:
+    """Return the rows without -0.0 in a key: the fold would take it for another key than 0.0, and MERGE for
+    the same.
+    """
+    for column in (name for key in job.key for name in (key, f"{STAGED}root_{key}")):
+        index = staged.schema.get_field_index(column)
+        if index >= 0 and pat.is_floating(staged.schema.field(index).type):
+            zero = pa.scalar(0, staged.schema.field(index).type)
+            staged = staged.set_column(index, column, pc.add(staged.column(index), zero))
+    return staged
+
+
 def _folded(item: WorkItem, old: pa.Table) -> tuple[Folded, pa.Table | None]:
     """Return the folded batch, and the old rows that a truncate removes."""
     io, job = file_io(item.io), item.job
-    staged, known = staged_share(io, item), None
+    staged, known = _comparable(staged_share(io, item), job), None
     if job.late and item.changes is not None:
         known = Changes(TableMetadataUtil.parse_raw(item.changes.metadata), io, job)
     past = known.past_of(staged) if known is not None else None

@@ -3,19 +3,17 @@
 The live row of a key is in the newest data file, by data sequence number, that has the key. Files with the
 mark of this key have each key at most once alive among them, so the search in them ends at the first hit. A
 file of another writer, or of a time when the table had another key, may repeat a key: each of these is always
-searched, and so is a file that a compaction wrote. Their deleted positions are left out. Otherwise each later
-batch would delete them once more, and the totals of the snapshots would be wrong.
+searched, and so is a file that a compaction wrote. Deleted positions are left out. Otherwise a later batch
+would delete them once more, and the totals of the snapshots would be wrong.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -23,14 +21,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IntegerType, LongType, StringType
 
 from spark_jobs.landing.fold import BASE
-from spark_jobs.messages import FoundPositions, LiveDeletes, LiveFile, TableState
+from spark_jobs.messages import FoundPositions, LiveFile, TableState
 from spark_jobs.tables.batch_checksums import HashedColumns
 from spark_jobs.tables.data_files import Writer, field_of, is_marked, key_mark, read_rows, without_extension
 from spark_jobs.tables.key_files import KeyFiles, Keys, encode
-from spark_jobs.tables.vectors import by_file, described_again, read_vector, write_vectors
-
-POSITIONS_KEPT = 10_000_000  # of files of position deletes and vectors, in each process: 80 MB
-Deleted = dict[str, pa.Array]  # the positions that a file deletes, by the path of the data file
+from spark_jobs.tables.position_deletes import deleted_positions
+from spark_jobs.tables.vectors import by_file, described_again, write_vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +64,8 @@ class OldRows:
         return self._mark
 
     def find(self, wanted: pa.Array) -> list[Hit]:
-        """Return where the encoded keys are, from the newest file to the oldest."""
-        hits = []
+        """Return where the live rows of the encoded keys are, from the newest file to the oldest."""
+        hits: list[Hit] = []
         open_ = pa.array(range(len(wanted)), pa.int64())  # not yet found in a file with our mark
         ends = _ends(wanted)
         for file in self._files:
@@ -83,9 +79,7 @@ class OldRows:
             if is_ours:
                 found = open_.take(found)
                 open_ = open_.filter(pc.invert(pc.is_in(open_, found)))
-                hits.append(Hit(file, found, positions))
-            else:
-                hits += self._alive(Hit(file, found, positions))
+            hits += self._alive(Hit(file, found, positions))
         return hits
 
     def without(self, kept: pa.Array) -> list[Hit]:
@@ -103,7 +97,7 @@ class OldRows:
         encoded = encode([wanted.column(column) for column in self._key])
         numbers, parts = wanted.column(BASE).combine_chunks(), []
         missing: set[int] = set(range(len(encoded)))
-        for hit in (alive for found in self.find(encoded) for alive in self._alive(found)):
+        for hit in self.find(encoded):
             new = [
                 (index, position)
                 for index, position in zip(hit.wanted.to_pylist(), hit.positions.to_pylist(), strict=True)
@@ -123,21 +117,15 @@ class OldRows:
         return none.add_column(0, BASE, pa.array([], pa.int64()))
 
     def _alive(self, hit: Hit) -> list[Hit]:
-        """Return the hit without deleted positions; None if nothing is left."""
+        """Return the hit without deleted positions; nothing if all of them are."""
         alive = pc.invert(pc.is_in(hit.positions, deleted_positions(self._io, self._deletes, hit.file)))
         positions = hit.positions.filter(alive)
         return [Hit(hit.file, hit.wanted.filter(alive), positions)] if len(positions) else []
 
     def hashes(self, hits: Sequence[Hit], hashed: HashedColumns) -> Iterator[pa.RecordBatch]:
-        """Return the hashes of the rows of the hits, each row once and without those that were deleted
-        before.
-        """
+        """Return the hashes of the rows of the hits, each row once."""
         for file, positions in by_file((hit.file, hit.positions) for hit in hits):
-            found = pa.array(sorted(set(positions)), pa.int64())
-            gone = deleted_positions(self._io, self._deletes, file)
-            alive = found.filter(pc.invert(pc.is_in(found, gone)))
-            if len(alive):
-                yield self._hashes(file, hashed).take(alive)
+            yield self._hashes(file, hashed).take(pa.array(positions, pa.int64()))
 
     def _hashes(self, file: LiveFile, hashed: HashedColumns) -> pa.RecordBatch:
         def make() -> pa.RecordBatch:
@@ -182,74 +170,6 @@ def _ends(wanted: pa.Array) -> tuple[object, object] | None:
         return None
     found = pc.min_max(wanted)
     return found["min"].as_py(), found["max"].as_py()
-
-
-def deleted_positions(io: FileIO, known: Sequence[LiveDeletes], file: LiveFile) -> pa.Array:
-    """Return the deleted positions of a data file, from position deletes or from a deletion vector."""
-    gone = [
-        positions
-        for deletes in known
-        if deletes.sequence >= file.sequence and deletes.may_refer_to(file.path)
-        if (positions := _read_deletes(io, deletes).get(file.path)) is not None
-    ]
-    return pa.concat_arrays(gone) if gone else pa.array([], pa.int64())
-
-
-def _read_deletes(io: FileIO, deletes: LiveDeletes) -> Deleted:
-    """Read a file of deletes. It never changes, so the result is kept."""
-    key = f"{deletes.path} {deletes.offset}"
-    found = _KNOWN.get(key)
-    if found is not None:
-        return found
-    if deletes.is_vector:
-        found = {str(deletes.referenced): read_vector(io, deletes)}
-    else:
-        with io.new_input(deletes.path).open() as source:
-            found = _by_path(pq.read_table(source, columns=["file_path", "pos"]))
-    _KNOWN.put(key, found)
-    return found
-
-
-def save_deletes(path: str, positions: pa.Table) -> None:
-    """Keep a file of position deletes that this process has just written."""
-    _KNOWN.put(f"{path} None", _by_path(positions))
-
-
-def _by_path(positions: pa.Table) -> Deleted:
-    """Split a file of deletes once, because a batch looks into it for each data file."""
-    grouped = positions.group_by("file_path").aggregate([("pos", "list")])
-    paths, found = grouped.column("file_path").to_pylist(), grouped.column("pos_list")
-    return {path: one.values for path, one in zip(paths, found, strict=True)}
-
-
-class _KnownDeletes:
-    """The files of deletes that this process has read or written, as many as the bound allows."""
-
-    def __init__(self) -> None:
-        self._files: OrderedDict[str, Deleted] = OrderedDict()
-        self._positions = 0
-
-    def get(self, key: str) -> Deleted | None:
-        found = self._files.get(key)
-        if found is not None:
-            self._files.move_to_end(key)
-        return found
-
-    def put(self, key: str, deleted: Deleted) -> None:
-        if key in self._files:
-            return
-        self._files[key] = deleted
-        self._positions += _count(deleted)
-        while self._positions > POSITIONS_KEPT and len(self._files) > 1:
-            _, oldest = self._files.popitem(last=False)
-            self._positions -= _count(oldest)
-
-
-def _count(deleted: Deleted) -> int:
-    return sum(map(len, deleted.values()))
-
-
-_KNOWN = _KnownDeletes()
 
 
 @dataclass(frozen=True, slots=True)

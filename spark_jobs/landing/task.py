@@ -24,9 +24,9 @@ from pyspark import TaskContext
 
 from spark_jobs.landing import late
 from spark_jobs.landing.fold import DELETE, Folded, MirrorRows, fold
-from spark_jobs.landing.old_rows import Hit, OldRows, merged_vectors, save_deletes
+from spark_jobs.landing.old_rows import Hit, OldRows, merged_vectors
 from spark_jobs.landing.staged_rows import read_staged, staged_share
-from spark_jobs.messages import STAGED, BadJob, FoundPositions, ItemResult, TableState, WorkItem
+from spark_jobs.messages import STAGED, FoundPositions, ItemResult, TableState, WorkItem
 from spark_jobs.tables.batch_checksums import HashedColumns, SumsOfBatch, hashed_columns
 from spark_jobs.tables.data_files import (
     Writer,
@@ -37,6 +37,7 @@ from spark_jobs.tables.data_files import (
     without_extension,
 )
 from spark_jobs.tables.key_files import KeyFiles, encode
+from spark_jobs.tables.position_deletes import keep_deletes
 from spark_jobs.tables.vectors import by_file
 
 
@@ -46,16 +47,22 @@ def load(number: int) -> int:
 
 
 def run(item: WorkItem) -> ItemResult:
-    """Run an item. A wrong description is returned as a result, because another attempt cannot succeed."""
-    attempt = _Attempt(item)
+    """Run an item. An error is returned as a result."""
+    begun: list[str] = []  # the paths of files that may exist
     try:
-        return attempt.run()
-    except BadJob as error:
-        attempt.discard()
-        return ItemResult(table=item.job.label, share=item.share, bad_job=str(error))
-    except BaseException:
-        attempt.discard()
-        raise
+        return _Attempt(item, begun).run()
+    except BaseException as error:
+        _discard(file_io(item.io), begun)
+        if not isinstance(error, Exception):
+            raise
+        return ItemResult.failed(error, item.job.label, item.share)
+
+
+def _discard(io: FileIO, paths: Sequence[str]) -> None:
+    """Delete files that were written. The removal of orphan files deletes one that is left behind."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            io.delete(path)
 
 
 def first_stage(item: WorkItem) -> Iterator[tuple[str, ItemResult | FoundPositions]]:
@@ -96,11 +103,11 @@ def _vectors_of(label: str, found: Sequence[FoundPositions]) -> ItemResult:
     )
     try:
         made = merged_vectors(writer, found)
-    except BaseException:
-        for path in writer.begun:
-            with contextlib.suppress(OSError):
-                writer.io.delete(path)
-        raise
+    except BaseException as error:
+        _discard(writer.io, writer.begun)
+        if not isinstance(error, Exception):
+            raise
+        return ItemResult.failed(error, label, -1)
     return ItemResult(
         table=label,
         files={mirror.name: tuple(made.described)},
@@ -128,14 +135,14 @@ class _Table:
 
 
 class _Attempt:
-    def __init__(self, item: WorkItem) -> None:
+    def __init__(self, item: WorkItem, begun: list[str]) -> None:
         self._item = item
         self._job = item.job
         self._io: FileIO = file_io(item.io)
         context = TaskContext.get()
         self._number = context.taskAttemptId() if context is not None else -1
         self._names = f"{max(self._number, 0):05d}-{item.share}-{uuid.uuid4()}"
-        self._begun: list[str] = []
+        self._begun = begun
         self._bytes = 0
         self._staged_bytes = 0
         self._deleted = 0
@@ -191,12 +198,6 @@ class _Attempt:
             checksums=self._sums.sums() if self._hashed is not None else None,
             hashed=self._hashed.identity if self._hashed is not None else "",
         )
-
-    def discard(self) -> None:
-        """Delete the files that were written. The removal of orphan files deletes one that is left behind."""
-        for path in self._begun:
-            with contextlib.suppress(OSError):
-                self._io.delete(path)
 
     def _write_rows(self) -> Folded:
         with self._timed("read"):
@@ -321,7 +322,7 @@ class _Attempt:
             ]
             positions = pa.concat_tables(parts).group_by(["file_path", "pos"]).aggregate([])
             path, described, size = table.writer.write_deletes(positions, spec_id, partition)
-            save_deletes(path, positions)
+            keep_deletes(path, positions)
             table.described.append(described)
             self._bytes += size
             self._deleted += positions.num_rows

@@ -201,9 +201,9 @@ def build(item: WorkItem, bucket: int, texts: Iterable[bytes]) -> ItemResult:
         for path in writer.begun:
             with contextlib.suppress(OSError):
                 io.delete(path)
-        if isinstance(error, BadJob):
-            return ItemResult(table=job.label, share=bucket, bad_job=str(error))
-        raise
+        if not isinstance(error, Exception):
+            raise
+        return ItemResult.failed(error, job.label, bucket)
     return ItemResult(
         table=job.label,
         share=bucket,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,13 @@ BATCH_ID = "calve.batch-id"  # in the summary of every snapshot
 # Iceberg needs the operation, and the totals for those of the next snapshot.
 _IN_SUMMARY = frozenset({BATCH_ID, "operation", "added-records", "deleted-records"})
 _NO_EQUALITY_DELETES = ("total-equality-deletes", "0")
+# Each snapshot has one manifest of data files and one of deletes, and further ones only for what does not
+# fit into them. Otherwise every kept moment would keep the small manifests of the batches before it. A
+# manifest is written anew with each batch until it has the target size, so that is small.
+_MANIFESTS = {
+    "commit.manifest.min-count-to-merge": "2",
+    "commit.manifest.target-size-bytes": str(256 * 2**10),
+}
 # Small classes that Iceberg's library lacks. Spark's driver has a Java compiler, the one that compiles its
 # generated code.
 _JAVA_CLASSES = ("DocumentOperations", "LocalFileIO")
@@ -27,11 +34,14 @@ _JAVA_CLASSES = ("DocumentOperations", "LocalFileIO")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A commit in the JSON of the REST specification. `files` returns the metadata files it wrote."""
+    """A commit in the JSON of the REST specification. `files` returns the metadata files it wrote. `unused`
+    are manifests that were merged into others, and that no snapshot will ever have.
+    """
 
     requirements: list[Any]
     updates: list[Any]
     files: Callable[[], list[str]]
+    unused: list[str] = field(default_factory=list)
 
 
 class Committer:
@@ -77,7 +87,8 @@ class Committer:
         """
         if not described and not truncated:
             return None
-        transaction = self._iceberg.Transactions.newTransaction("", self._table(document, io))
+        merging = {**document, "properties": {**_MANIFESTS, **document.get("properties", {})}}
+        transaction = self._iceberg.Transactions.newTransaction("", self._table(merging, io))
         update = self._update(transaction, described, removed, truncated=truncated)
         for name, value in (summary or {}).items():
             update.set(name, value)
@@ -87,7 +98,11 @@ class Committer:
             executors = self._iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
             update = update.scanManifestsWith(executors.newDirectExecutorService())
         update.commit()
-        return self._prepared(transaction, io)
+        # The transaction would delete them in its own commit, which is the publish here.
+        unused = transaction.getClass().getDeclaredField("deletedFiles")
+        unused.setAccessible(True)
+        found = [str(path) for path in unused.get(transaction)]
+        return replace(self._prepared(transaction, io), unused=found)
 
     def replace(
         self,

@@ -5,6 +5,9 @@ keys and the position of each, on the executor's local disk, memory-mapped. A da
 key file never needs to be invalidated and may be deleted at any time. The task that writes a data file also
 writes its key file; another executor builds it on first use from the key columns. If checksums of the table
 are kept, a second file has the hash of each row, in the order of the rows, under the same rules.
+
+Key files are not synced to disk: that would take longer than the rest of a small batch. After a crash of the
+machine some of them may have lost their content, so none from before its start is used.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import logging
 import os
 import tempfile
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +34,8 @@ from spark_jobs.messages import KeyFileSettings
 OPEN_MAX = 1000  # mapped at the same time, in each process
 FILES_MAX = 50_000  # on disk: many small files would never reach the limit of bytes
 LOOK_EVERY = 50  # new key files of a process between two scans of the whole folder
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 _MAPPED: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
 
@@ -106,6 +113,8 @@ def _as_binary(column: pa.Array) -> pa.Array:
         column = column.cast(pa.int32())
     elif pat.is_timestamp(type_) or pat.is_time(type_):
         column = column.cast(pa.int64())
+    elif pat.is_floating(type_):
+        column = pc.add(column, pa.scalar(0, type_)).cast(pa.string())  # -0.0 is the same key as 0.0
     if pat.is_integer(column.type) or pat.is_decimal(type_) or pat.is_boolean(type_):
         column = column.cast(pa.string())
     elif pat.is_fixed_size_binary(type_):
@@ -117,6 +126,15 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    """Return a text that is another one after each start of the machine; "" if it has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 class KeyFiles:
@@ -167,23 +185,31 @@ class KeyFiles:
         except FileNotFoundError:
             _MAPPED.pop(path, None)
             return None
+        except (OSError, pa.ArrowInvalid) as error:  # damaged: it is made again
+            _log.warning("the key file %s cannot be read: %s", path, error)
+            return None
         _MAPPED.move_to_end(path)
         return _MAPPED[path]
 
     def _write(self, path: Path, batch: pa.RecordBatch) -> None:
+        """Write a file. A batch lands without it, though more slowly: the disk may be full."""
         began = path.with_suffix(f".{uuid.uuid4().hex}")
         try:
             with pa.OSFile(str(began), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
                 writer.write_batch(batch)
             began.rename(path)  # at once: another task may look for it
-        except OSError:
-            began.unlink(missing_ok=True)
-            raise
-        if next(_numbers) % LOOK_EVERY == 0 or path.stat().st_size > self._bytes_max // LOOK_EVERY:
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                began.unlink(missing_ok=True)
+            _log.warning("the key file %s cannot be written: %s", path, error)
+            self._bound(is_full=True)
+            return
+        _MAPPED.pop(path, None)  # the file that it replaces
+        if next(_numbers) % LOOK_EVERY == 0 or batch.nbytes > self._bytes_max // LOOK_EVERY:
             self._bound()
 
     def _path(self, data_file: str, key: str) -> Path:
-        name = hashlib.blake2b(f"{key}\n{data_file}".encode(), digest_size=20).hexdigest()
+        name = hashlib.blake2b(f"{_boot()}\n{key}\n{data_file}".encode(), digest_size=20).hexdigest()
         return self._folder / f"{name}.arrow"
 
     def _mapped(self, path: Path) -> pa.RecordBatch:
@@ -193,9 +219,9 @@ class KeyFiles:
             _MAPPED.popitem(last=False)
         return found
 
-    def _bound(self) -> None:
-        """Delete the oldest until the rest is within the limit. Another task may do the same at the same
-        time.
+    def _bound(self, *, is_full: bool = False) -> None:
+        """Delete the oldest until the rest is within the limit, and half of them if the disk is full.
+        Another task may do the same at the same time.
         """
         known = []
         for entry in os.scandir(self._folder):
@@ -203,8 +229,9 @@ class KeyFiles:
                 found = entry.stat()
                 known.append((found.st_mtime_ns, found.st_size, entry.path))
         left_bytes, left_files = sum(size for _, size, _ in known), len(known)
+        bytes_max = min(self._bytes_max, left_bytes // 2) if is_full else self._bytes_max
         for _, size, path in sorted(known):
-            if left_bytes <= self._bytes_max and left_files <= FILES_MAX:
+            if left_bytes <= bytes_max and left_files <= FILES_MAX:
                 return
             with contextlib.suppress(FileNotFoundError):
                 Path(path).unlink()

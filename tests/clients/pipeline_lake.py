@@ -161,10 +161,10 @@ class PipelineLake:
         pq.write_table(table, path, filesystem=files, compression="zstd")
         return location
 
-    def files_below(self, location: str) -> set[str]:
-        """The paths of all Parquet files there, without their scheme."""
+    def files_below(self, location: str, extension: str = "parquet") -> set[str]:
+        """The paths of all files of a kind there, without their scheme."""
         folder = pafs.FileSelector(location.partition("://")[2], recursive=True)
-        return {found.path for found in self._files().get_file_info(folder) if found.extension == "parquet"}
+        return {found.path for found in self._files().get_file_info(folder) if found.extension == extension}
 
     def _files(self) -> pafs.FileSystem:
         if self.stack.s3 is None:
@@ -250,7 +250,8 @@ class PipelineTable:
             {"id": ids[column], "name": column, "type": type_, "required": column in key}
             for column, type_ in columns.items()
         ]
-        schema = {"type": "struct", "fields": fields, "identifier-field-ids": [ids[column] for column in key]}
+        identifiers = [ids[column] for column in key if columns[column] != "double"]
+        schema = {"type": "struct", "fields": fields, "identifier-field-ids": identifiers}
         parts = [
             {
                 "source-id": ids[part["source"]],

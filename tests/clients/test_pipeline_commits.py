@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.landing import planning
 from spark_jobs.landing.landing_job import TRIES_MAX, TaskFailed
 from spark_jobs.messages import BadJob, Job
 from spark_jobs.progress import Progress
@@ -84,6 +85,36 @@ def test_snapshots_name_their_batch(pipeline: PipelineLake) -> None:
             assert one["summary"] == short_summary(one["summary"])
     stamps = {row["_commit_timestamp"] for row in table.changes()}
     assert [int(stamp.timestamp() * 1e6) for stamp in stamps] == [STAMP_US]
+
+
+def test_a_snapshot_needs_no_manifests_of_the_batches_before_it(pipeline: PipelineLake) -> None:
+    """A kept moment has three metadata files then. No other manifest is left in the folder."""
+    table = Checked(pipeline.table(COLUMNS))
+    table.land(*(insert(id=key, name="a") for key in range(10)))
+    for turn in range(4):
+        table.land(update(id=turn, name="b"), delete(id=9 - turn))
+    for name, most in ((table.table.name, 2), (f"{table.table.name}__changes", 1)):
+        known = pyiceberg_client.catalog(pipeline.stack).load_table((pipeline.namespace, name))
+        manifests = [one.manifests(known.io) for one in known.snapshots()]
+        assert [len(some) for some in manifests][1:] == [most] * 4
+        named = {_path(one.manifest_path) for some in manifests for one in some}
+        _wait_until_no_other_manifests(pipeline, f"{known.location()}/metadata", named)
+
+
+def _wait_until_no_other_manifests(pipeline: PipelineLake, folder: str, named: set[str]) -> None:
+    until_s = time.monotonic() + 20
+    while left := pipeline.files_below(folder, "avro") - named:
+        left = {path for path in left if "/snap-" not in path}
+        if not left:
+            return
+        assert time.monotonic() < until_s, left
+        time.sleep(0.1)
+
+
+def _path(location: str) -> str:
+    """Without its scheme. Java writes file:/a."""
+    scheme, _, path = location.partition(":")
+    return f"/{path.lstrip('/')}" if scheme == "file" else path.lstrip("/")
 
 
 def test_what_manifests_say_of_files_is_what_iceberg_would(pipeline: PipelineLake) -> None:
@@ -248,6 +279,32 @@ def test_what_fails_leaves_nothing_behind(pipeline: PipelineLake) -> None:
         pipeline.run(described)
     assert pipeline.rest.head() == before
     assert pipeline.rest.tables(pipeline.namespace) == []
+    _wait_until_empty(pipeline)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_share_that_fails_takes_the_files_of_the_others_with_it(
+    pipeline: PipelineLake, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(planning, "TASK_ROWS_MAX", 5)
+    table = pipeline.table(COLUMNS, format_version=version)
+    table.land(*(insert(id=key, name="a") for key in range(10)))
+    given = table.described([update(id=key, name="b") for key in range(10)])
+    given["rejects"] = {"name": f"{table.name}__rejects", "files": ["file:///nothing/here.parquet"]}
+    columns = {"_reason": "string"}  # the first share writes them
+    given["requests"] = [table._create(f"{table.name}__rejects", columns, (), ())]
+    with pytest.raises(TaskFailed):
+        pipeline.run([given])
+    _wait_until_no_unknown_files(table)
+    assert {row["name"] for row in table.mirror()} == {"a"}
+
+
+def _wait_until_empty(pipeline: PipelineLake) -> None:
+    """What a failed job wrote is deleted beside everything else."""
+    until_s = time.monotonic() + 20
+    while left := pipeline.files_below(f"{pipeline.stack.warehouse_root}/{pipeline.namespace}"):
+        assert time.monotonic() < until_s, left
+        time.sleep(0.1)
 
 
 def test_a_lost_lease_is_noticed_before_the_publish(pipeline: PipelineLake) -> None:

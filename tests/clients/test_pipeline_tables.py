@@ -14,7 +14,7 @@ from spark_jobs.landing import planning
 from spark_jobs.maintenance import steps as maintenance
 from spark_jobs.messages import BadJob, parsed
 from tests.clients.duckdb_client import DuckLake
-from tests.clients.pipeline_events import Event, delete, insert, moved, update
+from tests.clients.pipeline_events import Event, delete, insert, moved, truncate, update
 from tests.clients.pipeline_fixtures import Checked, by_key, pipeline, pipeline_slots
 from tests.clients.pipeline_lake import PipelineLake
 from tests.clients.pipeline_staged import STAMP_US
@@ -239,6 +239,16 @@ def test_a_key_that_is_null_is_no_reason_to_try_again(pipeline: PipelineLake) ->
     table = pipeline.table({"id": "long", "name": "string"})
     with pytest.raises(BadJob, match="is null"):
         table.land(insert(id=None, name="a"))
+
+
+def test_a_key_may_have_a_fraction(pipeline: PipelineLake) -> None:
+    """Tasks do not write such a table. -0.0 is the same key as 0.0, in one batch and in two."""
+    table = Checked(pipeline.table({"id": "double", "name": "string"}))
+    facts = table.land(insert(id=0.5, name="a"), insert(id=-0.0, name="b"), insert(id=1e22, name="c"))
+    assert facts["by"] == "merge"
+    table.land(update(id=0.0, name="d"), delete(id=0.5), insert(id=0.1, name="e"))
+    table.land(update(id=0.0, name="f"), update(id=-0.0, name="g"), update("name", id=0.1))
+    table.land(truncate(), insert(id=0.1, name="h"))
 
 
 def test_the_columns_of_the_history_may_have_other_names(pipeline: PipelineLake) -> None:

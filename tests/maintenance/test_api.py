@@ -124,6 +124,29 @@ def test_orphans_go_and_every_live_file_stays(stack_name: StackName, stacks: Sta
         run.on_request(planted=30)
 
 
+@pytest.mark.parametrize("kind", ["snap-*.avro", "*-m0.avro"])
+def test_no_file_is_an_orphan_while_a_manifest_is_missing(stacks: Stacks, tmp_path: Path, kind: str) -> None:
+    """It may be restored, and with it the files that only it names."""
+    settings = {"CALVE_WAREHOUSE_ROOT": f"file://{tmp_path}/warehouse", **ORPHANS}
+    with stacks.started("embedded", tmp_path, settings) as stack:
+        run = OrphanRun(stack, tmp_path / "warehouse")
+        orphans = run.plant(2)
+        lost = [(path, tmp_path / path.name) for path in run.home.rglob(kind)]
+        assert lost
+        for path, away in lost:
+            path.rename(away)
+        refused = run.rest.lake(
+            "POST", table_path("orphans", "t", "remove-orphans"), params={"dry-run": "false"}
+        )
+        assert refused.status_code == 409, refused.text
+        assert "cannot be read" in refused.json()["error"]["message"]
+        assert all(orphan.exists() for orphan in orphans)
+        for path, away in lost:
+            away.rename(path)
+        assert all(file.exists() for file in run.live)
+        run.on_request(planted=2)
+
+
 class OrphanRun:
     """A table with every kind of live file, and orphans among them."""
 

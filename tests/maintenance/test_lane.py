@@ -33,6 +33,7 @@ from tests.harness.rest import append_body
 SPACE = Namespace(("shop",))
 OTHER = Identifier(SPACE, "other")
 SMALL_FILES = 100
+LOOKS_AT_EACH_LEASE = True
 Job = dict[str, Any]
 
 
@@ -56,7 +57,8 @@ class Lake:
         self.ingest.journal.submit("main", parsed, priority=1).result()
 
     def lease(self, about: str | None = "also") -> Job | None:
-        self.maintenance.jobs._looked_s = 0.0  # else it looks for tables that are due once a second
+        if LOOKS_AT_EACH_LEASE:
+            self.maintenance.jobs._looked_s = 0.0  # else it looks for tables that are due once a second
         said = {"maintenance": about} if about else {}
         return self.ingest.job_service.lease("w", ["main"], said, "anonymous")
 
@@ -68,13 +70,13 @@ class Lake:
             time.sleep(0.05)
         raise AssertionError("no job within 60 s")
 
-    def publish(self, job: Job) -> None:
-        """Land a batch in many small files."""
+    def publish(self, job: Job, files: int = SMALL_FILES) -> None:
+        """Land a batch. The tables have so many small files then."""
         changes = []
         for table in job["tables"]:
             for name, state in table["states"].items():
                 body = append_body(state["metadata"])
-                body["updates"][0]["snapshot"]["summary"]["total-data-files"] = str(SMALL_FILES)
+                body["updates"][0]["snapshot"]["summary"]["total-data-files"] = str(files)
                 is_new = {"type": "assert-create"} in state["requirements"]
                 changes.append(
                     {
@@ -112,11 +114,11 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
         catalog.database.close()
 
 
-def land(lake: Lake, **columns: Any) -> Job:
+def land(lake: Lake, files: int = SMALL_FILES, **columns: Any) -> Job:
     lake.append(**columns)
     job = lake.leased()
     assert job["kind"] == "commit"
-    lake.publish(job)
+    lake.publish(job, files)
     return job
 
 
@@ -153,12 +155,43 @@ def test_no_step_begins_while_a_batch_of_the_table_is_landing(lake: Lake) -> Non
     assert lake.leased("only")["kind"] == "maintain"
 
 
+def test_a_table_with_a_batch_at_all_times_is_maintained_between_two_of_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lane was not free when the server looked for tables that are due."""
+    land(lake)
+    lake.append()
+    batch = lake.leased()
+    assert batch["kind"] == "commit"
+    monkeypatch.setattr("ingest.landing.job_service.MAINTENANCE_EVERY_S", 0.0)
+    assert lake.lease() is None
+    monkeypatch.setattr("maintenance.jobs.LOOK_EVERY_S", float("inf"))
+    monkeypatch.setattr("tests.maintenance.test_lane.LOOKS_AT_EACH_LEASE", False)
+    lake.append()
+    lake.publish(batch)
+    step = lake.lease()
+    assert step is not None
+    assert step["kind"] == "maintain"
+
+
 def compacted(lake: Lake) -> None:
     """Both tables, so that no compaction is due any more."""
     for _ in range(2):
         job = lake.leased("only")
         assert job["actions"] == ["compact"]
         lake.complete(job, files_after=SMALL_FILES, rewritten_data_files=1)
+
+
+def test_a_table_that_was_emptied_is_compacted_as_soon_as_a_new_one(lake: Lake) -> None:
+    land(lake)
+    compacted(lake)
+    land(lake, files=1)
+    assert lake.lease("only") is None
+    land(lake, files=12)
+    assert lake.lease("only") is None
+    land(lake, files=13)
+    step = lake.leased("only")
+    assert step["why"] == ["12 new data files since the last compaction"]
 
 
 def archived(lake: Lake) -> Job:

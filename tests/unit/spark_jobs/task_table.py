@@ -144,7 +144,7 @@ class TaskTable:
     def land(self, *events: Event, late: bool = False, **options: Any) -> list[ItemResult]:
         """One batch, committed; the mirror is the model's afterwards."""
         results = [task.run(item) for item in self.items(events, late=late, **options)]
-        bad = [result.bad_job for result in results if result.bad_job is not None]
+        bad = [result.bad_job or result.error for result in results if result.bad_job or result.error]
         assert not bad, bad
         self.commit(results)
         assert {bucket: sum_ for bucket, sum_ in self.sums.items() if any(sum_)} == self.scanned_sums()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import resource
+import signal
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -125,3 +127,48 @@ def test_a_file_that_is_deleted_while_it_is_mapped_stays_readable(tmp_path: Path
     for path in tmp_path.iterdir():
         path.unlink()
     assert keys.keys.to_pylist() == sorted(keys.keys.to_pylist())
+
+
+@pytest.mark.parametrize("left", [0, 1, 100])
+def test_a_damaged_key_file_is_made_again(tmp_path: Path, left: int) -> None:
+    """A crash of the machine may leave a file without some of its content."""
+    files = KeyFiles(KeyFileSettings(folder=str(tmp_path)))
+    files.put("a", "k", pa.array([2, 1], pa.int64()))
+    (path,) = tmp_path.iterdir()
+    os.truncate(path, left)
+    for _ in range(2):
+        keys = files.get("a", "k", lambda: pa.array([2, 1], pa.int64()))
+        assert (keys.keys.to_pylist(), keys.positions.to_pylist()) == ([1, 2], [1, 0])
+    files.get("a", "k", lambda: pytest.fail("it was made again"))
+
+
+def test_no_key_file_from_before_a_start_of_the_machine_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = KeyFiles(KeyFileSettings(folder=str(tmp_path / "keys")))
+    files.put("a", "k", pa.array([7], pa.int64()))
+    other = tmp_path / "boot_id"
+    other.write_text("another start\n")
+    monkeypatch.setattr(key_files, "_BOOT_ID", other)
+    key_files._boot.cache_clear()
+    try:
+        assert files.get("a", "k", lambda: pa.array([1], pa.int64())).keys.to_pylist() == [1]
+    finally:
+        key_files._boot.cache_clear()
+
+
+def test_keys_are_found_although_the_disk_is_full(tmp_path: Path) -> None:
+    """The oldest files make room for later ones."""
+    files = KeyFiles(KeyFileSettings(folder=str(tmp_path)))
+    for number in range(10):
+        files.put(f"{number}", "k", pa.array([number], pa.int64()))
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, allowed[1]))
+    try:
+        keys = files.get("new", "k", lambda: pa.array(range(1000), pa.int64()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert keys.find(pa.array([999], pa.int64()))[1].to_pylist() == [999]
+    assert len(list(tmp_path.iterdir())) == 5

@@ -60,3 +60,18 @@ def test_random_tables(tmp_path: Path, seed: int) -> None:
             for file in (tmp_path / "keys").iterdir():
                 if dice.random() < 0.7:
                     file.unlink()
+
+
+def test_a_row_that_is_deleted_is_not_deleted_again(tmp_path: Path) -> None:
+    """The totals of a snapshot would count it twice, and the number of rows that they show would be wrong."""
+    table = TaskTable(tmp_path, COLUMNS)
+    turns = [
+        insert(id=1, name="a"),
+        delete(id=1),
+        insert(id=1, name="b"),
+        delete(id=1),
+        insert(id=1, name="c"),
+    ]
+    deleted = [table.land(turn)[0].deleted for turn in turns]
+    assert deleted == [0, 1, 0, 1, 0]
+    assert len(table.deletes) == 2
