@@ -44,7 +44,7 @@ def command(lake: Lake, table: str, key: str, form: str | None) -> None:
         )
         for version in versions
     ]
-    print_rows(("visible from", "operation", "source", "transaction", "row"), rows, form)
+    print_rows(("visible from", "operation", "source", "transaction", "row"), rows, form, folded="row")
 
 
 def difference(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:

@@ -43,12 +43,9 @@ def command(lake: Lake, table: str | None, action: str | None, dry_run: bool, fo
         return
     shown = [found] if table is not None else found["tables"]
     names = ("table", "data files", "deletes", "size", "snapshots", "next", "why", "last")
-    print_rows(names, [_row(one) for one in shown], form)
+    print_rows(names, [_row(one) for one in shown], form, folded="why")
     if table is None and form is None:
-        kept = found["kept-moments"]
-        click.echo(
-            f"kept moments: {kept['policy']} ({kept['kept']} up to number {kept['thinned-number']})", err=True
-        )
+        click.echo(_kept(found["kept-moments"]), err=True)
 
 
 def _run(lake: Lake, table: str, action: str, dry_run: bool) -> dict[str, Any]:
@@ -77,6 +74,15 @@ def _row(one: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
+def _kept(kept: dict[str, Any]) -> str:
+    """How many old moments can still be read."""
+    through = kept["thinned-number"]
+    left = (
+        f"of the commits up to {through:,}, {kept['kept']:,} are kept" if through else "all commits are kept"
+    )
+    return f"kept moments: {kept['policy']}; so far {left}"
+
+
 def _last(done: dict[str, dict[str, Any]]) -> str:
     """The newest action and its age."""
     timed = [(facts["time-ms"], action) for action, facts in done.items() if "time-ms" in facts]
@@ -84,4 +90,4 @@ def _last(done: dict[str, dict[str, Any]]) -> str:
         return "-"
     time_ms, action = max(timed)
     age_ms = datetime.now(UTC).timestamp() * 1000 - time_ms
-    return f"{action} {duration_text(max(0, age_ms))} ago"
+    return f"{action}, {duration_text(max(0, round(age_ms, -3)))} ago"
