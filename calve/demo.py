@@ -66,10 +66,10 @@ def run_demo(
                 demo.wait_until_visible(show)
         except httpx.HTTPError:
             _fail(f"No server answers at {url}. Start one with `make run`, or with `calve serve`.")
-            return 2
+            return 1
         except DemoFailed as error:
             _fail(str(error))
-            return 2
+            return 1
         except KeyboardInterrupt:  # before the first change was sent
             return 130
     console.print(demo.figures.summary(), markup=False, soft_wrap=True)
@@ -93,7 +93,7 @@ def _interrupts(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _fail(message: str) -> None:
-    Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(f"calve: {message}", markup=False, soft_wrap=True)
 
 
 @dataclass
@@ -288,10 +288,15 @@ class Demo:
 
 
 def _require_success(answer: httpx.Response) -> None:
-    if answer.status_code in (401, 403):
+    if answer.status_code == 401:
         raise DemoFailed(
-            f"The server answered {answer.status_code}: give a token with --token; a principal with the role"
-            " writer gets one (`calve principal create NAME --role writer`)."
+            "The server answered 401: give a token with --token; a principal with the role writer gets one"
+            " (`calve principal create NAME --role writer`)."
+        )
+    if answer.status_code == 403:
+        raise DemoFailed(
+            "The server answered 403: the principal of this token needs the role writer"
+            " (`calve principal grant NAME --role writer`)."
         )
     if not answer.is_success:
         raise DemoFailed(f"The server answered {answer.status_code}: {answer.text[:500]}")

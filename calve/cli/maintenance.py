@@ -43,7 +43,7 @@ def command(lake: Lake, table: str | None, action: str | None, dry_run: bool, fo
         return
     shown = [found] if table is not None else found["tables"]
     names = ("table", "data files", "deletes", "size", "snapshots", "next", "why", "last")
-    print_rows(names, [_row(one) for one in shown], form, folded="why")
+    print_rows(names, [_row(one) for one in shown], form, whole=("table",))
     if table is None and form is None:
         click.echo(_kept(found["kept-moments"]), err=True)
 

@@ -18,11 +18,11 @@ format_option = click.option(
 
 
 def print_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str | None, *, folded: str | None = None
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str | None, *, whole: Sequence[str] = ()
 ) -> None:
     """A list for people or for programs, as `--format` or the kind of stdout says.
 
-    On a narrow terminal only the column `folded` takes several lines, if it is named.
+    On a narrow terminal the cells of the columns in `whole` stay on one line.
     """
     form = form or ("table" if sys.stdout.isatty() else "tsv")
     if form == "json":
@@ -36,7 +36,7 @@ def print_rows(
 
         table = Table(box=None, header_style="bold")
         for column in columns:
-            table.add_column(column, overflow="fold", no_wrap=folded not in (None, column))
+            table.add_column(column, overflow="fold", no_wrap=column in whole)
         for row in rows:
             table.add_row(*(flat(cell) for cell in row))
         Console().print(table, markup=False, highlight=False)

@@ -261,6 +261,7 @@ Set it as SECRET in a client:
   worker     CALVE_WORKER_CREDENTIAL={name}:SECRET calve worker
   curl       curl -u {name}:SECRET -d grant_type=client_credentials {tokens}
              answers a token; send it as `Authorization: Bearer TOKEN`
+  calve      export CALVE_TOKEN=TOKEN, with such a token
 """)
     if settings.auth == "open":
         _print_note("Note: `auth` is `open` here. A server requires tokens if it runs with --auth tokens.")

@@ -56,7 +56,10 @@ def list_(lake: Lake, form: str | None) -> None:
         for source in lake.sources()
     ]
     print_rows(
-        ("source", "state", "pending", "last position", "last landed", "reason"), rows, form, folded="reason"
+        ("source", "state", "pending", "last position", "last landed", "reason"),
+        rows,
+        form,
+        whole=("source", "last landed"),
     )
 
 
