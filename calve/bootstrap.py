@@ -92,6 +92,13 @@ def reader_connections(settings: Settings) -> int:
     return fast.reader_connections(settings.database, settings.database_pool_size)
 
 
+def require_catalog(settings: Settings) -> None:
+    """SQLite creates a missing file, but a mistyped folder must not look like an empty catalog."""
+    file = settings.database.removeprefix("sqlite:///")
+    if file != settings.database and not Path(file).exists():
+        raise StartupError(f"there is no catalog at {file}: is --home right?")
+
+
 def reach_database(settings: Settings) -> Database:
     """Return the database, at any schema version, if it responds."""
     try:

@@ -26,6 +26,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from calve.cli.row_count import kept_rows
+from calve.client.calls import DEFAULT_URL
 from calve.demo_shop import NAMESPACE, TABLES, Shop
 
 TICK_S = 0.25
@@ -64,10 +66,10 @@ def run_demo(
                 demo.wait_until_visible(show)
         except httpx.HTTPError:
             _fail(f"No server answers at {url}. Start one with `make run`, or with `calve serve`.")
-            return 2
+            return 1
         except DemoFailed as error:
             _fail(str(error))
-            return 2
+            return 1
         except KeyboardInterrupt:  # before the first change was sent
             return 130
     console.print(demo.figures.summary(), markup=False, soft_wrap=True)
@@ -91,7 +93,7 @@ def _interrupts(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _fail(message: str) -> None:
-    Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(f"calve: {message}", markup=False, soft_wrap=True)
 
 
 @dataclass
@@ -171,8 +173,7 @@ class Demo:
         self._rows_at_s = 0.0
         self._stopping = threading.Event()
         self.figures = Figures(rate_per_s)
-        prefix = self._get("/v1/config")["overrides"].get("prefix", "main")
-        self._tables_path = f"/v1/{prefix}/namespaces/{NAMESPACE}/tables"
+        self._get("/status")  # a missing token is known before anything is shown
 
     def stop(self) -> None:
         """Send nothing after the current request. From a signal handler, too."""
@@ -260,17 +261,23 @@ class Demo:
         return landing, tables
 
     def _count_rows(self, landed: dict[str, dict[str, Any]]) -> None:
-        for name in TABLES:
-            full_name = f"{NAMESPACE}.{name}"
-            if landed.get(full_name, {}).get("events"):
-                document = self._get(f"{self._tables_path}/{name}?snapshots=refs")["metadata"]
-                self.figures.tables[full_name] = {
-                    "rows": rows_of(document),
-                    "changes": landed[full_name]["events"],
+        for name in (f"{NAMESPACE}.{name}" for name in TABLES):
+            if landed.get(name, {}).get("events"):
+                rows = kept_rows(landed[name])
+                self.figures.tables[name] = {
+                    "rows": self._counted(name) if rows is None else rows,
+                    "changes": landed[name]["events"],
                 }
 
+    def _counted(self, name: str) -> int:
+        """The rows of a table that something else has written to as well."""
+        body = {"sql": f"SELECT count(*) AS n FROM {name}"}  # noqa: S608 - a name of ours
+        return int(self._answered(self._client.post("/query", json=body))["rows"][0]["n"])
+
     def _get(self, path: str) -> dict[str, Any]:
-        answer = self._client.get(path)
+        return self._answered(self._client.get(path))
+
+    def _answered(self, answer: httpx.Response) -> dict[str, Any]:
         if answer.status_code in RETRIED:
             raise httpx.HTTPStatusError(
                 f"status {answer.status_code}", request=answer.request, response=answer
@@ -281,23 +288,18 @@ class Demo:
 
 
 def _require_success(answer: httpx.Response) -> None:
-    if answer.status_code in (401, 403):
+    if answer.status_code == 401:
         raise DemoFailed(
-            f"The server answered {answer.status_code}: give a token with --token; a principal with the role"
-            " writer gets one (`calve principal create NAME --role writer`)."
+            "The server answered 401: give a token with --token; a principal with the role writer gets one"
+            " (`calve principal create NAME --role writer`)."
+        )
+    if answer.status_code == 403:
+        raise DemoFailed(
+            "The server answered 403: the principal of this token needs the role writer"
+            " (`calve principal grant NAME --role writer`)."
         )
     if not answer.is_success:
         raise DemoFailed(f"The server answered {answer.status_code}: {answer.text[:500]}")
-
-
-def rows_of(metadata: dict[str, Any]) -> int:
-    """The rows of a table, from the summary of its current snapshot."""
-    current = metadata.get("current-snapshot-id")
-    for snapshot in metadata.get("snapshots", []):
-        if snapshot["snapshot-id"] == current:
-            summary = snapshot.get("summary", {})
-            return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
-    return 0
 
 
 # -- what a person sees
@@ -306,10 +308,12 @@ def rows_of(metadata: dict[str, Any]) -> int:
 @contextlib.contextmanager
 def _view(console: Console, demo: Demo) -> Iterator[Show]:
     """A function that shows the figures: in place on a terminal, else as a line a second."""
-    url = str(demo._client.base_url).rstrip("/")  # noqa: SLF001 - one module
+    client = demo._client  # noqa: SLF001 - one module
+    url = str(client.base_url).rstrip("/")
     if console.is_terminal:
-        with Live(_panel(demo.figures, url), console=console, auto_refresh=False) as live:
-            yield lambda figures: live.update(_panel(figures, url), refresh=True)
+        hint = try_next(url, with_token="authorization" in client.headers)
+        with Live(_panel(demo.figures, url, hint), console=console, auto_refresh=False) as live:
+            yield lambda figures: live.update(_panel(figures, url, hint), refresh=True)
         return
     shown_at_s = -LINE_EVERY_S
 
@@ -338,7 +342,7 @@ def line(figures: Figures) -> str:
     return "  ".join(parts) + (f"  {figures.reason}" if figures.reason else "")
 
 
-def _panel(figures: Figures, url: str) -> Group:
+def _panel(figures: Figures, url: str, hint: str) -> Group:
     state = f"{figures.rate_per_s} changes a second" if figures.sending else "no more are sent"
     head = Text.from_markup(
         f"[bold]calve demo[/bold]  {escape(url)}  {state}, {figures.elapsed_s:.0f} s  (Ctrl-C ends it)"
@@ -357,16 +361,14 @@ def _panel(figures: Figures, url: str) -> Group:
     parts: list[Any] = [head, Text(), numbers, Text(), tables]
     if figures.reason:
         parts += [Text(), Text(figures.reason, style="yellow")]
-    return Group(*parts, Text(), Text(_HINT.format(namespace=NAMESPACE), style="dim"))
+    return Group(*parts, Text(), Text(hint, style="dim"))
 
 
-def first_query(url: str) -> str:
-    """One line for a shell in a clone: what the orders are worth now."""
-    return (
-        ".venv/bin/python -c \"from pyiceberg.catalog import load_catalog as c; print(c('lake', type='rest',"
-        f" uri='{url}').load_table('{NAMESPACE}.orders').scan().to_arrow().group_by('status')"
-        ".aggregate([('amount', 'sum')]).to_pylist())\""
-    )
+def try_next(url: str, *, with_token: bool) -> str:
+    """Commands for the server of the demo. Each fits a terminal of 80 columns, so that it can be copied."""
+    named = [f"export CALVE_URI={url}"] if url != DEFAULT_URL else []
+    named += ["export CALVE_TOKEN=TOKEN"] if with_token else []
+    return "\n  ".join((_HINT, *named, *(words.format(namespace=NAMESPACE) for words in _COMMANDS)))
 
 
 def next_steps(url: str, *, with_token: bool) -> str:
@@ -374,14 +376,16 @@ def next_steps(url: str, *, with_token: bool) -> str:
     access, secret = "AUTHORIZATION_TYPE 'none'", ""
     if with_token:
         access, secret = "SECRET calve", "\n  CREATE SECRET calve (TYPE iceberg, TOKEN 'TOKEN');"
-    shell = "" if with_token else f"\nIn a shell:\n\n  {first_query(url)}\n"
-    return f"{shell}\n" + _DUCKDB.format(url=url, access=access, secret=secret, namespace=NAMESPACE)
+    duckdb = _DUCKDB.format(url=url, access=access, secret=secret, namespace=NAMESPACE)
+    return f"\n{try_next(url, with_token=with_token)}\n\n{duckdb}"
 
 
-_HINT = """Try next, in another shell:
-  calve query "SELECT status, count(*) FROM {namespace}.orders GROUP BY status"
-  calve query "SELECT status, count(*) FROM {namespace}.orders GROUP BY status" --as-of "1 minute ago"
-  calve tail {namespace}.orders"""
+_HINT = "Try next, in another shell (`.venv/bin/calve` in a clone):"
+_COMMANDS = (
+    'calve query "SELECT status, count(*) FROM {namespace}.orders GROUP BY 1"',
+    'calve query "SELECT count(*) FROM {namespace}.orders" --as-of "1 minute ago"',
+    "calve tail {namespace}.orders",
+)
 _DUCKDB = """In DuckDB:
 
   INSTALL iceberg; LOAD iceberg;{secret}

@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from calve import __version__
+from catalog.identity.open import OpenIdentity
 
 STATIC_URL = "/docs/static"
 STATIC_FILES = Path(fastapi_offline.__file__).with_name("static")
@@ -28,6 +29,12 @@ DOCS_POLICY = (
     "img-src 'self' data:; frame-ancestors 'none'"
 )
 DESCRIPTION = "An Iceberg REST catalog that lands changes of databases in tables"
+TOKENS_NEEDED = """<p>This server requires a token of every caller. Beside the server,
+<code>calve principal create NAME --role writer</code> prints a secret and how each client uses it. Then set
+<code>CALVE_TOKEN</code> for the commands of <code>calve</code>, add
+<code>-H 'Authorization: Bearer TOKEN'</code> to those of curl, and create a secret in DuckDB.</p>
+
+"""
 LINKS = {
     "docs": "/docs",
     "openapi": "/openapi.json",
@@ -51,7 +58,8 @@ def add_pages(app: FastAPI) -> None:
 async def index(request: Request) -> Response:
     """A page for a browser, JSON for a program."""
     if "text/html" in request.headers.get("accept", ""):
-        return _html(_page(str(request.base_url).rstrip("/")), PAGE_POLICY)
+        is_open = isinstance(request.app.state.identity, OpenIdentity)
+        return _html(_page(str(request.base_url).rstrip("/"), is_open=is_open), PAGE_POLICY)
     body = {"name": "calve", "version": __version__, "description": DESCRIPTION, "links": LINKS}
     return Response(orjson.dumps(body), media_type="application/json", headers={"Vary": "Accept"})
 
@@ -82,8 +90,8 @@ def _html(page: str, policy: str) -> Response:
     return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Vary": "Accept"})
 
 
-def _page(url: str) -> str:
-    text = PAGE_FILE.read_text(encoding="utf-8")
+def _page(url: str, *, is_open: bool) -> str:
+    text = PAGE_FILE.read_text(encoding="utf-8").replace("{{access}}", "" if is_open else TOKENS_NEEDED)
     values = {"version": __version__, "url": url, "description": DESCRIPTION}
     for name, value in values.items():
         text = text.replace("{{" + name + "}}", escape(value))

@@ -36,8 +36,8 @@ COMMANDS = {
     "status": "Show what waits, and how far each table is.",
     "verify": "Compare tables with their changes, or with their source.",
     "maintenance": "Show the health of all tables, and what runs next and why.",
-    "sources": "Choose what of a source is stored, pause and resume sources.",
-    "table": "Pause, resume, rebuild and resync a table.",
+    "sources": "List sources, choose what is stored, pause and resume them.",
+    "table": "Pause, resume, rebuild and resync a table; set its settings.",
     "load": "Load CSV, JSON and Parquet files into a table, also from S3.",
     "export": "Copy a table at one moment into a local file.",
     "flush": "Make everything that was acknowledged visible now.",
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "calve"
-        return _refuse(f"{error.format_message()} See {path} --help.", USAGE)
+        return _refuse(f"{error.format_message().rstrip('.')}. See {path} --help.", USAGE)
     except click.ClickException as error:
         return _refuse(error.format_message(), FAILED)
     except click.Abort:

@@ -21,9 +21,10 @@ def command(settings: Settings, repair: bool) -> int:
       calve check
       calve check --repair --database postgresql://calve@db/calve
     """
-    from calve.bootstrap import open_catalog
+    from calve.bootstrap import open_catalog, require_catalog
     from catalog.services.check import check
 
+    require_catalog(settings)
     catalog = open_catalog(settings)
     checked, problems = 0, 0
     for finding in check(catalog, repair=repair):

@@ -14,6 +14,7 @@ import click
 
 from calve.client import connect
 from calve.client.times import Moment, moment_parameter
+from calve.startup import SettingsError
 
 Function = Callable[..., Any]
 DEFAULTS = {"host": "127.0.0.1", "port": "8181"}
@@ -25,7 +26,7 @@ def lake_options(function: Function) -> Function:
     @functools.wraps(function)
     def command(uri: str | None, token: str | None, warehouse: str, **arguments: Any) -> Any:
         address = uri or default_uri()
-        if urlsplit(address).scheme not in ("http", "https"):
+        if not _is_http(address):
             raise click.BadParameter(f"{address} is not an http address.", param_hint="--uri")
         with connect(address, token, warehouse=warehouse) as lake:
             return function(lake=lake, **arguments)
@@ -47,8 +48,7 @@ def lake_options(function: Function) -> Function:
 
 def default_uri() -> str:
     """Where `calve serve` listens that is started here: by CALVE_* variables, then calve.toml."""
-    path = Path(os.environ.get("CALVE_CONFIG", "calve.toml"))
-    written = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    written = _settings_file()
 
     def setting(name: str) -> str | None:
         found = os.environ.get(f"CALVE_{name.upper()}") or written.get(name) or DEFAULTS.get(name)
@@ -59,6 +59,28 @@ def default_uri() -> str:
     host = setting("host") or ""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{setting('port')}" if ":" in host else f"http://{host}:{setting('port')}"
+
+
+def _settings_file() -> dict[str, Any]:
+    """The settings in the TOML file, refused in the words of `calve serve`."""
+    named = os.environ.get("CALVE_CONFIG")
+    path = Path(named or "calve.toml")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if not named:
+            return {}
+        raise SettingsError(f"the configuration file {path} does not exist.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SettingsError(f"{path} is not valid TOML: {problem}.") from None
+
+
+def _is_http(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port
+        return False
 
 
 class MomentType(click.ParamType[Moment | None]):

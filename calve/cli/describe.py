@@ -8,6 +8,7 @@ import click
 
 from calve.cli.connection import lake_options
 from calve.cli.output import bytes_text, format_option, json_text, print_rows
+from calve.cli.row_count import landed_tables, row_count
 from calve.cli.table_facts import description
 from calve.client import Lake
 
@@ -26,7 +27,9 @@ def command(lake: Lake, table: str, form: str | None) -> None:
       calve describe shop.orders
       calve describe shop.orders --format json
     """
-    found = description(lake.table(table).name, lake.table(table).metadata())
+    known = lake.table(table)
+    metadata = known.metadata()
+    found = description(known.name, metadata, row_count(lake, known.name, metadata, landed_tables(lake)))
     if form == "json":
         print(json_text(found))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calve.cli.connection import lake_options
-from calve.cli.output import duration_text
+from calve.cli.output import duration_text, tell_wait
 from calve.client import Lake
 
 
@@ -24,6 +24,8 @@ def command(lake: Lake, tables: tuple[str, ...], no_wait: bool, timeout_s: float
       calve flush
       calve flush shop.orders --timeout 60
     """
+    if not no_wait:
+        tell_wait(f"Waiting at most {timeout_s:g} s until everything is visible.")
     found = lake.flush(list(tables) or None, wait=not no_wait, timeout_s=timeout_s)
     if not found["success"]:
         raise click.ClickException(f"{found['error']}.")

@@ -44,7 +44,12 @@ def command(lake: Lake, table: str, key: str, form: str | None) -> None:
         )
         for version in versions
     ]
-    print_rows(("visible from", "operation", "source", "transaction", "row"), rows, form)
+    print_rows(
+        ("visible from", "operation", "source", "transaction", "row"),
+        rows,
+        form,
+        whole=("visible from", "operation"),
+    )
 
 
 def difference(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:

@@ -31,9 +31,10 @@ def adopt(settings: Settings) -> None:
     Example:
       calve journal adopt
     """
-    from calve.bootstrap import journal_mismatches, open_catalog, open_journal
+    from calve.bootstrap import journal_mismatches, open_catalog, open_journal, require_catalog
     from ingest.landing.journals import adopt as adopt_one
 
+    require_catalog(settings)
     catalog = open_catalog(settings)
     journal = open_journal(settings)
     try:

@@ -43,12 +43,9 @@ def command(lake: Lake, table: str | None, action: str | None, dry_run: bool, fo
         return
     shown = [found] if table is not None else found["tables"]
     names = ("table", "data files", "deletes", "size", "snapshots", "next", "why", "last")
-    print_rows(names, [_row(one) for one in shown], form)
+    print_rows(names, [_row(one) for one in shown], form, whole=("table",))
     if table is None and form is None:
-        kept = found["kept-moments"]
-        click.echo(
-            f"kept moments: {kept['policy']} ({kept['kept']} up to number {kept['thinned-number']})", err=True
-        )
+        click.echo(_kept(found["kept-moments"]), err=True)
 
 
 def _run(lake: Lake, table: str, action: str, dry_run: bool) -> dict[str, Any]:
@@ -85,6 +82,15 @@ def _next(one: dict[str, Any]) -> str:
     return f"{one['next']} in {duration_text(wait_ms)}" if wait_ms > 0 else str(one["next"])
 
 
+def _kept(kept: dict[str, Any]) -> str:
+    """How many old moments can still be read."""
+    through = kept["thinned-number"]
+    left = (
+        f"of the commits up to {through:,}, {kept['kept']:,} are kept" if through else "all commits are kept"
+    )
+    return f"kept moments: {kept['policy']}; so far {left}"
+
+
 def _last(done: dict[str, dict[str, Any]]) -> str:
     """The newest action and its age."""
     timed = [(facts["time-ms"], action) for action, facts in done.items() if "time-ms" in facts]
@@ -92,4 +98,4 @@ def _last(done: dict[str, dict[str, Any]]) -> str:
         return "-"
     time_ms, action = max(timed)
     age_ms = datetime.now(UTC).timestamp() * 1000 - time_ms
-    return f"{action} {duration_text(max(0, age_ms))} ago"
+    return f"{action}, {duration_text(max(0, round(age_ms, -3)))} ago"

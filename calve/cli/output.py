@@ -17,8 +17,13 @@ format_option = click.option(
 )
 
 
-def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str | None) -> None:
-    """A list for people or for programs, as `--format` or the kind of stdout says."""
+def print_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str | None, *, whole: Sequence[str] = ()
+) -> None:
+    """A list for people or for programs, as `--format` or the kind of stdout says.
+
+    On a narrow terminal the cells of the columns in `whole` stay on one line.
+    """
     form = form or ("table" if sys.stdout.isatty() else "tsv")
     if form == "json":
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
@@ -31,7 +36,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str 
 
         table = Table(box=None, header_style="bold")
         for column in columns:
-            table.add_column(column, overflow="fold")
+            table.add_column(column, overflow="fold", no_wrap=column in whole)
         for row in rows:
             table.add_row(*(flat(cell) for cell in row))
         Console().print(table, markup=False, highlight=False)
@@ -40,6 +45,14 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str 
 def json_text(value: Any) -> str:
     """For people and for `jq`."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def json_or_text(text: str) -> Any:
+    """A value on the command line: JSON if it can be, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def bytes_text(count: int) -> str:
@@ -61,6 +74,12 @@ def duration_text(ms: float) -> str:
         if seconds < limit_s:
             return f"{seconds / divisor:.1f} {unit}" if unit == "s" else f"{seconds / divisor:.0f} {unit}"
     return f"{seconds / 86_400:.0f} days"
+
+
+def tell_wait(words: str) -> None:
+    """Say on a terminal what a command waits for; scripts are told nothing."""
+    if sys.stderr.isatty():
+        print(words, file=sys.stderr, flush=True)
 
 
 def moment_text(iso: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +15,6 @@ import click
 from calve.cli.options import Function, settings_options
 from calve.cli.output import flat, format_option, print_rows
 from calve.settings import Settings
-from calve.startup import StartupError
 from catalog.models import EVERY_WAREHOUSE, Role
 
 if TYPE_CHECKING:
@@ -211,13 +209,11 @@ def delete(settings: Settings, name: str) -> None:
 
 @contextmanager
 def _principals(settings: Settings, *, may_create: bool = False) -> Iterator[tuple[PrincipalStore, Database]]:
-    from calve.bootstrap import open_database
+    from calve.bootstrap import open_database, require_catalog
     from catalog.identity.principals import PrincipalStore
 
-    # SQLite creates a missing file, but a mistyped folder must not look like an empty catalog.
-    file = settings.database.removeprefix("sqlite:///")
-    if not may_create and file != settings.database and not Path(file).exists():
-        raise StartupError(f"there is no catalog at {file}: is --home right?")
+    if not may_create:
+        require_catalog(settings)
     database = open_database(settings)
     try:
         yield PrincipalStore(database), database
@@ -265,6 +261,7 @@ Set it as SECRET in a client:
   worker     CALVE_WORKER_CREDENTIAL={name}:SECRET calve worker
   curl       curl -u {name}:SECRET -d grant_type=client_credentials {tokens}
              answers a token; send it as `Authorization: Bearer TOKEN`
+  calve      export CALVE_TOKEN=TOKEN, with such a token
 """)
     if settings.auth == "open":
         _print_note("Note: `auth` is `open` here. A server requires tokens if it runs with --auth tokens.")

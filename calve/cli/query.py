@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from calve.cli.connection import as_of_option, lake_options
-from calve.cli.output import duration_text, flat, moment_text
+from calve.cli.output import duration_text, flat, json_or_text, moment_text
 from calve.client import Lake
 from calve.client.times import Moment
 from calve.errors import QueryFailed
@@ -90,15 +90,8 @@ def parameters(given: Sequence[str]) -> dict[str, Any] | list[Any] | None:
     if any(named) and not all(named):
         raise click.BadParameter("give all parameters names, or none.", param_hint="--param")
     if any(named):
-        return {found[1]: _value(found[2]) for found in named if found is not None}
-    return [_value(text) for text in given] or None
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        return {found[1]: json_or_text(found[2]) for found in named if found is not None}
+    return [json_or_text(text) for text in given] or None
 
 
 def whole(pieces: Iterable[bytes]) -> dict[str, Any]:

@@ -13,18 +13,25 @@ from calve.cli.table_facts import time_text
 from calve.client import Lake
 
 
-@click.group()
-def command() -> None:
-    """Choose what of a source is stored, pause and resume sources.
+@click.group(invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """List sources, choose what is stored, pause and resume them.
+
+    `calve sources` alone is `calve sources list`.
 
     \b
     Examples:
-      calve sources list
+      calve sources
+      calve sources list --format json
       calve sources set shop --exclude '*.tmp_*' --hash '*.customers:email'
       calve sources pause shop --reason "the database is being moved"
       calve sources resume shop
       calve sources epoch shop --reason "the standby was promoted"
     """
+    if ctx.invoked_subcommand is None:
+        with list_.make_context("list", [], parent=ctx) as listing:
+            list_.invoke(listing)
 
 
 @command.command(name="list")
@@ -42,13 +49,18 @@ def list_(lake: Lake, form: str | None) -> None:
             source["name"],
             source["state"],
             source["pending-events"],
-            source["last-position"],
+            source["last-position"] or "-",
             time_text(source["last-landed-ms"]),
-            source["reason"],
+            source["reason"] or "-",
         )
         for source in lake.sources()
     ]
-    print_rows(("source", "state", "pending", "last position", "last landed", "reason"), rows, form)
+    print_rows(
+        ("source", "state", "pending", "last position", "last landed", "reason"),
+        rows,
+        form,
+        whole=("source", "last landed"),
+    )
 
 
 @command.command()

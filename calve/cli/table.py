@@ -7,6 +7,7 @@ import time
 import click
 
 from calve.cli.connection import lake_options
+from calve.cli.output import json_or_text, json_text, tell_wait
 from calve.client import Lake
 
 LOOK_EVERY_S = 0.5
@@ -14,7 +15,9 @@ LOOK_EVERY_S = 0.5
 
 @click.group()
 def command() -> None:
-    """Pause, resume, rebuild and resync a table.
+    """Pause, resume, rebuild and resync a table; set its settings.
+
+    `calve tables` lists the tables.
 
     \b
     Examples:
@@ -23,7 +26,31 @@ def command() -> None:
       calve table resume shop.orders
       calve table resync shop.orders
       calve table rebuild shop.orders
+      calve table settings shop.orders mirror-changed=accept
     """
+
+
+@command.command()
+@click.argument("table")
+@click.argument("changed", nargs=-1, metavar="[NAME=VALUE]...")
+@lake_options
+def settings(lake: Lake, table: str, changed: tuple[str, ...]) -> None:
+    """Show how changes of a table are treated, as JSON, or change some of these settings.
+
+    VALUE is JSON if it can be, else text. The settings that are not named stay.
+
+    \b
+    Examples:
+      calve table settings shop.orders
+      calve table settings shop.orders mirror-changed=accept deletes=soft
+      calve table settings shop.orders 'key=["id"]'
+    """
+    pairs = [text.partition("=") for text in changed]
+    if any(not name or not sign for name, sign, _ in pairs):
+        raise click.UsageError("Give each setting as NAME=VALUE, for example deletes=soft.")
+    given = {name: json_or_text(value) for name, _, value in pairs}
+    known = lake.table(table)
+    click.echo(json_text(known.set_ingest_settings(**given) if given else known.ingest_settings()))
 
 
 @command.command()
@@ -101,6 +128,8 @@ def rebuild(lake: Lake, table: str, reason: str | None, wait: bool) -> None:
       calve table rebuild shop.orders
     """
     lake.table(table).rebuild(reason)
+    if wait:
+        tell_wait(f"Waiting until a worker has rebuilt {table}. Ctrl-C ends the wait, not the rebuild.")
     while wait:
         found = lake.table(table).ingest_settings()["state"]["rebuild"]
         if found["state"] == "failed":

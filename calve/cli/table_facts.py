@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Of the current snapshot."""
-
-    rows: int
-    bytes: int
-
-
-def current_summary(metadata: dict[str, Any]) -> Summary:
-    """Zeros for a table without a snapshot."""
+def current_summary(metadata: dict[str, Any]) -> dict[str, str]:
+    """The summary of the current snapshot; empty for a table without one."""
     current = metadata.get("current-snapshot-id")
     for snapshot in metadata.get("snapshots") or ():
         if snapshot["snapshot-id"] == current:
-            summary = snapshot.get("summary", {})
-            return Summary(live_rows(summary), int(summary.get("total-files-size", 0)))
-    return Summary(0, 0)
+            found: dict[str, str] = snapshot.get("summary", {})
+            return found
+    return {}
 
 
-def live_rows(summary: dict[str, Any]) -> int:
-    """The rows that a reader of a snapshot finds: records without those that are deleted."""
-    return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+def rows_without_deletes(summary: Mapping[str, str]) -> int | None:
+    """The rows that a reader finds; None if that cannot be known without reading.
+
+    A compaction leaves deletes of files that are gone, so records minus deletes may be far too low.
+    """
+    deletes = (int(summary.get(f"total-{kind}-deletes", 0)) for kind in ("position", "equality"))
+    return None if any(deletes) else int(summary.get("total-records", 0))
+
+
+def files_bytes(metadata: dict[str, Any]) -> int:
+    return int(current_summary(metadata).get("total-files-size", 0))
 
 
 def time_text(ms: int | None) -> str:
@@ -82,15 +82,14 @@ def partitioning(metadata: dict[str, Any]) -> list[str]:
     ]
 
 
-def description(name: str, metadata: dict[str, Any]) -> dict[str, Any]:
+def description(name: str, metadata: dict[str, Any], rows: int) -> dict[str, Any]:
     """Everything that `calve describe` shows."""
-    summary = current_summary(metadata)
     return {
         "table": name,
         "columns": columns(metadata),
         "partitioning": partitioning(metadata),
-        "rows": summary.rows,
-        "bytes": summary.bytes,
+        "rows": rows,
+        "bytes": files_bytes(metadata),
         "snapshots": len(metadata.get("snapshots") or ()),
         "last commit": time_text(metadata.get("last-updated-ms")),
         "format version": metadata["format-version"],

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from calve.cli.connection import lake_options
-from calve.cli.output import json_text
+from calve.cli.output import json_text, tell_wait
 from calve.client import Lake
 from calve.errors import CalveError
 from calve.verification.columns import Dialect
@@ -86,7 +86,7 @@ def command(
                 _compared(lake, table, source, source_table or table, wait_s).as_json() for table in tables
             ]
     except CalveError as error:
-        click.echo(f"Error: {error.message}", err=True)
+        click.echo(f"calve: {error.message}", err=True)
         sys.exit(NOT_COMPARED)
     if is_json or not sys.stdout.isatty():
         print(json_text(found if len(found) > 1 else found[0]))
@@ -102,6 +102,7 @@ def command(
 
 def _verified(lake: Lake, table: str, wait_s: float) -> dict[str, Any]:
     found = lake.table(table).verify()
+    tell_wait(f"Waiting at most {wait_s:g} s until a worker has verified {table}.")
     until_s = time.monotonic() + wait_s
     while found["state"] in ("requested", "running") and time.monotonic() < until_s:
         time.sleep(PAUSE_S)

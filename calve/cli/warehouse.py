@@ -52,8 +52,9 @@ def list_(settings: Settings, form: str | None) -> None:
     Example:
       calve warehouse list --format json
     """
-    from calve.bootstrap import open_catalog
+    from calve.bootstrap import open_catalog, require_catalog
 
+    require_catalog(settings)
     catalog = open_catalog(settings)
     rows = [
         (found.name, found.root, (catalog.entries.number(found.name) or (0, 0))[0])
@@ -72,7 +73,8 @@ def drop(settings: Settings, name: str) -> None:
     Example:
       calve warehouse drop analytics
     """
-    from calve.bootstrap import open_catalog
+    from calve.bootstrap import open_catalog, require_catalog
     from catalog.services import warehouses
 
+    require_catalog(settings)
     warehouses.drop(open_catalog(settings), name)

@@ -130,6 +130,13 @@ class AsyncTable:
         """How changes of the table are treated; in `state` its key, doubts and rebuilds."""
         return await self._connection.run(self._operations.ingest_settings())
 
+    async def set_ingest_settings(self, **settings: Any) -> Document:
+        """Set how changes of the table are treated: `mirror_changed`, `truncate`, `deletes`, `key` and so on.
+        The settings that are not named stay.
+        """
+        changed = {name.replace("_", "-"): value for name, value in settings.items()}
+        return await self._connection.run(self._operations.set_ingest_settings(changed))
+
     async def maintenance(self) -> Document:
         """The policy and health of the table, what runs next and why, and what ran last."""
         return await self._connection.run(self._operations.maintenance())

@@ -148,6 +148,13 @@ class TableOperations:
     def ingest_settings(self) -> Steps[Document]:
         return (yield from self._get("/ingest"))
 
+    def set_ingest_settings(self, changed: Mapping[str, Any]) -> Steps[Document]:
+        """`PUT` replaces all settings, so those that are not named are sent as they are."""
+        present = yield from self._get("/ingest")
+        response = yield Call("PUT", self.address.table(self.levels, "/ingest"), json={**present, **changed})
+        found: Document = response.json()
+        return found
+
     def maintenance(self) -> Steps[Document]:
         return (yield from self._get("/maintenance"))
 

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 
 from calve import __version__
+from calve.client.calls import DEFAULT_URL
 from calve.settings import Settings
 
 READY_TIMEOUT_S = 60
@@ -56,12 +57,16 @@ def hints(settings: Settings, port: int, lacking: str | None = None) -> str:
             f"ATTACH 'main' AS lake (TYPE iceberg, SECRET calve, ENDPOINT '{uri}');"
         )
         spark += " \\\n  --conf spark.sql.catalog.lake.credential=ID:SECRET"
-        first = "Every caller needs a token; `calve principal create NAME` makes an ID and a SECRET.\n\n"
+        first = (
+            "Every caller needs a token; `calve principal create NAME --role writer` makes an ID and a SECRET"
+            " and shows how to use them.\n\n"
+        )
     parts = "\n\n".join(
         f"{name}\n{_indented(text)}" for name, text in (("curl", curl), ("DuckDB", duckdb), ("Spark", spark))
     )
     head = f"Calve {__version__} listens on {uri}\n{worker_line(settings, lacking)}\n"
-    demo = "Watch changes become rows: `calve demo` in another shell (`.venv/bin/calve demo` in a clone).\n"
+    words = "demo" if uri == DEFAULT_URL else f"demo --uri {uri}"
+    demo = f"Watch changes become rows: `calve {words}` in another shell (`.venv/bin/calve` in a clone).\n"
     return f"{head}\n{first}{demo}\nThree things to try next:\n\n{parts}\n"
 
 

@@ -15,18 +15,14 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from catalog import faults
-from catalog.errors import AlreadyExists, CatalogError, CommitFailed, Conflict, NotFound, Unavailable
-from catalog.metadata.commit import apply
-from catalog.metadata.tables import creation_updates, with_refs_only
-from catalog.names import Identifier, Namespace
-from catalog.services import namespaces, tables
-from catalog.services.catalog import Catalog, CurrentState
-from catalog.services.writes import WriteContext
+from catalog.errors import CatalogError, Conflict, NotFound, Unavailable
+from catalog.services.catalog import Catalog
 from catalog.store.entries import InTransaction
 from ingest.change import TableName
 from ingest.journal.journal import Journal
 from ingest.landing.batches import WRITE_PUT_OFF_S_MAX, BatchCutter
 from ingest.landing.job_staging import CONVERT, LEASE_S, JobStaging, LandingMetrics, Wakeup
+from ingest.landing.job_states import with_states
 from ingest.landing.rebuild import KIND as REBUILD
 from ingest.landing.rebuild import Rebuilds
 from ingest.staging.context import UNROUTED, BatchRange
@@ -295,84 +291,6 @@ class JobService:
         if job.state != "leased" or job.epoch != epoch:
             raise LostLease(job_id, epoch)
         return job
-
-
-# -- the description that a worker gets. A new table or column is described as it will be; nothing is stored.
-# The worker sends the requirements and updates back with its publish.
-
-# Fields that grow with the age of a table and that no worker needs.
-_HISTORY = ("snapshot-log", "metadata-log", "statistics", "partition-statistics")
-State = dict[str, Any]
-
-
-def with_states(catalog: Catalog, principal: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the job with the states of its tables instead of the requests that lead to them.
-
-    CommitFailed or AlreadyExists if a request no longer fits the table: the job must be cut again.
-    """
-    state = CurrentState(catalog.database, catalog.entries, job["warehouse"], catalog.documents)
-    return {**job, "tables": [_with_states(catalog, state, principal, table) for table in job["tables"]]}
-
-
-def _with_states(
-    catalog: Catalog, state: CurrentState, principal: str, table: Mapping[str, Any]
-) -> dict[str, Any]:
-    namespace = Namespace(tuple(table["namespace"]))
-    requests = table["requests"]
-    if any("table" not in request for request in requests):
-        raise CommitFailed(f"{namespace}.{table['name']} was staged by an older version: it is staged again")
-    if any("create" in request for request in requests):
-        _ensure_namespace(catalog, state, principal, namespace)
-    rejects = table.get("rejects") or {}
-    names = [name for name in (table["mirror"], table["changes"], rejects.get("name")) if name is not None]
-    states = {
-        name: _state(
-            catalog,
-            state,
-            Identifier(namespace, name),
-            [request for request in requests if request["table"] == name],
-        )
-        for name in names
-    }
-    return {**{key: value for key, value in table.items() if key != "requests"}, "states": states}
-
-
-def _ensure_namespace(catalog: Catalog, state: CurrentState, principal: str, namespace: Namespace) -> None:
-    """Create a namespace outside the SQL transaction of the publish: two batches that need the same new one
-    would wait for each other.
-    """
-    for depth in range(1, len(namespace.levels) + 1):
-        level = Namespace(namespace.levels[:depth])
-        if state.entry(level.key, "") is None:
-            try:
-                namespaces.create(catalog, state, WriteContext(principal), level, {})
-            except AlreadyExists:
-                continue  # another batch created it meanwhile
-
-
-def _state(catalog: Catalog, state: CurrentState, identifier: Identifier, requests: list[Any]) -> State:
-    entry = state.load(identifier.namespace.key, identifier.name)
-    creations = [request["create"] for request in requests if "create" in request]
-    if creations:
-        metadata = tables.stage(catalog, state, identifier, creations[0])
-        return _described(metadata, [{"type": "assert-create"}], creation_updates(metadata))
-    if entry is None or entry.kind != "table":
-        raise CommitFailed(f"{identifier} was dropped after the batch was staged: the batch is staged again")
-    metadata = catalog.documents.parsed(entry)
-    requirements = [item for request in requests for item in request["commit"]["requirements"]]
-    updates = [item for request in requests for item in request["commit"]["updates"]]
-    if updates:
-        metadata = apply(metadata, requirements, updates, now_ms=catalog.now_ms())
-    return _described(metadata, requirements, updates)
-
-
-def _described(metadata: Mapping[str, Any], requirements: list[Any], updates: list[Any]) -> State:
-    document = {name: value for name, value in metadata.items() if name not in _HISTORY}
-    return {
-        "metadata": with_refs_only(document),
-        "requirements": requirements,
-        "updates": updates,
-    }
 
 
 # -- what a worker publishes

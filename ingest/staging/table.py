@@ -34,6 +34,7 @@ from ingest.journal.encoded_request import name_key
 from ingest.settings import IS_DELETED, TableSettings, TypeChanges
 from ingest.sources.store import SourceStore
 from ingest.staging.arrow_table import typed_changes
+from ingest.staging.changed_mirror import why_paused
 from ingest.staging.context import (
     UNROUTED,
     BatchRange,
@@ -63,7 +64,6 @@ from ingest.staging.targets import (
     metadata_of,
     plan_table,
     set_missing_properties,
-    why_paused,
 )
 from ingest.store.checksums import are_kept
 from ingest.store.jobs import staged_folder
@@ -158,12 +158,13 @@ class TableStaging:
         return in_generation(arrived, known, resync.begin_id)
 
     def _require_unchanged(self) -> None:
-        reason = why_paused(self._state)
+        state = self._state
+        reason = why_paused(state.landed, state.mirror, state.changes)
         if reason is None:
             return
         if self._prestaging:
             raise CannotPrestage
-        raise Conflict(rebuilt_instead(self._context, self._range.warehouse, self._state, reason))
+        raise Conflict(rebuilt_instead(self._context, self._range.warehouse, state, reason))
 
     def _require_key(self, found: TablePlan, known: Key) -> None:
         """Raise Conflict if the mirror has rows of another key. `known` is the key by which they landed."""

@@ -21,6 +21,7 @@ from catalog.services.warehouse_state import WarehouseState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, Key, current_schema, is_append_only, reasoned_key, with_row_ids
 from ingest.settings import CHANGE_TYPES, TableSettings, TypeChanges
+from ingest.staging.changed_mirror import why_paused
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
 from ingest.store.resyncs import Resync, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable
@@ -259,9 +260,6 @@ def _ensure(
 
 # -- the state of a table
 
-_ACCEPT = 'or set {"mirror-changed": "accept"} with PUT .../ingest to go on with it as it is'
-_AFTER_DROP = f"undrop it, or drop its changes table too to begin anew, {_ACCEPT}"
-_AFTER_ROLLBACK = f"set it to its newest snapshot again, {_ACCEPT}"
 # The parts of a table's metadata that a batch depends on.
 _SHAPE = ("table-uuid", "format-version", "schemas", "current-schema-id", "last-column-id")
 
@@ -313,34 +311,6 @@ def table_state(state: WarehouseState, landed: LandedTable, marks: dict[str, str
     )
 
 
-def why_paused(state: TableState) -> str | None:
-    """Return why nothing may land in a mirror: it is not the one that the last batch left. None if it is.
-
-    Later snapshots of other writers are allowed, such as compaction. An expired snapshot cannot be found.
-    """
-    if state.landed.rebuild is not None:
-        return f"the mirror is going to be rebuilt: {state.landed.rebuild}"
-    known, mirror = state.landed.mirror_snapshot_id, state.mirror
-    settings = state.landed.settings
-    if known is None or settings.mirror_changed == "accept" or settings.mode == "changes":
-        return None
-    if mirror is None:
-        # If its changes table is missing too, the table begins anew.
-        return None if state.changes is None else f"the mirror was dropped: {_AFTER_DROP}"
-    current = mirror.get("current-snapshot-id")
-    if current in (None, -1):
-        return f"the mirror was emptied or made anew: {_AFTER_ROLLBACK}"
-    parents = {
-        snapshot["snapshot-id"]: snapshot.get("parent-snapshot-id")
-        for snapshot in mirror.get("snapshots") or ()
-    }
-    if known not in parents:
-        return None
-    while current is not None and current != known:
-        current = parents.get(current)
-    return None if current == known else f"the mirror was rolled back: {_AFTER_ROLLBACK}"
-
-
 def metadata_of(context: StagingContext, warehouse: str, table: TableName) -> Metadata | None:
     """Return the current metadata document of a table; None if there is no table of that name."""
     catalog = context.catalog
@@ -387,7 +357,7 @@ def _digest_input(table: TableName, table_state: TableState) -> list[Any]:
         table_state.watermarks,
         [landed.known_key, table_state.is_empty, table_state.has_namespace, table_state.has_rejects],
         [_shape(table_state.mirror), _shape(table_state.changes)],
-        why_paused(table_state),
+        why_paused(landed, table_state.mirror, table_state.changes),
         None if table_state.resync is None else table_state.resync.generation,
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from catalog.api.pagination import INTEGER_MAX, Page
@@ -50,7 +51,7 @@ def rollback(access: TableAccess, body: RollbackRequest) -> dict[str, Any]:
         "previous_snapshot_id": now.snapshot_id,
         "undone": undone,
         "number": None,
-        "notice": _notice(access),
+        "notice": _notice(access, target, now.table.metadata),
     }
     if body.dry_run or target.snapshot_id == now.snapshot_id:
         return answer
@@ -90,16 +91,32 @@ def _undone(now: TableMoment, target: Snapshot) -> list[Snapshot]:
     return [one for one in ancestors_of(now.snapshot, now.table.metadata) if one.snapshot_id not in kept]
 
 
-def _notice(access: TableAccess) -> str | None:
+def _notice(access: TableAccess, target: Snapshot, metadata: TableMetadata) -> str | None:
+    """Return what the rollback means for changes that arrive later; None if none ever landed."""
     if access.landing is None:
         return None
     name = access.identifier.parts
-    if not access.landing.one(access.warehouse.name, name).landed_id:
+    landed = access.landing.one(access.warehouse.name, name)
+    if not landed.landed_id:
         return None
+    table, changes = ".".join(name), name[-1] + CHANGES_SUFFIX
+    mirror = "This table is a mirror that ingest writes to"
+    known, choice = landed.mirror_snapshot_id, landed.settings.mirror_changed
+    is_undone = known is not None and known not in {one.snapshot_id for one in ancestors_of(target, metadata)}
+    if choice == "rebuild" and is_undone:
+        return (
+            f"{mirror}, and its setting mirror-changed is rebuild: with the next change it is rebuilt from "
+            f"{changes}, which brings back what the rollback undoes"
+        )
+    if choice == "pause" and is_undone:
+        return (
+            f"{mirror}. After the rollback its changes are acknowledged and wait. "
+            f"`calve table settings {table} mirror-changed=accept` then applies them to the rows as they "
+            f"are; `calve table rebuild {table}` brings back what the rollback undoes, and applies them too"
+        )
     return (
-        "This table is a mirror that ingest writes to. Changes that arrive from now on are applied to the "
-        "rows as they are after the rollback. Changes that it undoes stay in "
-        f"{name[-1]}{CHANGES_SUFFIX}, and are not applied again"
+        f"{mirror}. Changes that arrive from now on are applied to the rows as they are after the rollback. "
+        f"Changes that it undoes stay in {changes}, and are not applied again"
     )
 
 

@@ -84,7 +84,7 @@ class PlainServer(Server):
         return {**{key: value for key, value in table.items() if key != "requests"}, "states": states}
 
     def _state(self, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-        """As `ingest.landing.job_service` describes a table."""
+        """As `ingest.landing.job_states` describes a table."""
         requests = [request for request in table["requests"] if request["table"] == name]
         for body in (request["create"] for request in requests if "create" in request):
             path = self.rest.namespace_path(table["namespace"], "tables")

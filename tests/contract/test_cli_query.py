@@ -126,7 +126,7 @@ def test_snapshots_and_rollback(stack: Stack, table: str) -> None:
     assert (newest[4], oldest[4]) == ("3", "2")
     refused = calve(stack, "rollback", table, "--to", oldest[2], stdin="n\n")
     assert refused.returncode == 1
-    assert "This undoes 1 snapshots" in refused.stdout
+    assert "This undoes 1 snapshot of" in refused.stdout
     assert printed(stack, "query", f"SELECT count(*) AS n FROM {table}") == "n\n3\n"
     assert f"is at snapshot {oldest[0]} again" in printed(
         stack, "rollback", table, "--to", oldest[2], "--yes"

@@ -84,9 +84,24 @@ def test_a_server_that_crashes_and_comes_back_gets_everything_once(server: Calve
 def test_without_a_server_it_names_the_command() -> None:
     running = demo("http://127.0.0.1:1")
     output, errors = running.communicate(timeout=60)
-    assert (running.returncode, output) == (2, "")
+    assert (running.returncode, output) == (1, "")
     assert errors == (
-        "No server answers at http://127.0.0.1:1. Start one with `make run`, or with `calve serve`.\n"
+        "calve: No server answers at http://127.0.0.1:1. Start one with `make run`, or with `calve serve`.\n"
+    )
+
+
+def test_a_token_without_the_role_writer_is_told_so(tmp_path: Path) -> None:
+    with CalveServer.started(tmp_path, {"CALVE_AUTH": "tokens"}) as server:
+        created = server.command("principal", "create", "looker", "--role", "reader")
+        form = {"grant_type": "client_credentials"}
+        answer = httpx.post(
+            f"{server.url}/v1/oauth/tokens", data=form, auth=("looker", created.stdout.strip())
+        )
+        running = demo(server.url, "--token", answer.json()["access_token"])
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert errors.startswith(
+        "calve: The server answered 403: the principal of this token needs the role writer"
     )
 
 
@@ -94,5 +109,5 @@ def test_the_demo_says_that_a_token_is_needed(tmp_path: Path) -> None:
     with CalveServer.started(tmp_path, {"CALVE_AUTH": "tokens"}) as server:
         running = demo(server.url)
         _, errors = running.communicate(timeout=60)
-    assert running.returncode == 2
-    assert errors.startswith("The server answered 401: give a token with --token")
+    assert running.returncode == 1
+    assert errors.startswith("calve: The server answered 401: give a token with --token")

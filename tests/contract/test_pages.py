@@ -68,6 +68,15 @@ def test_a_browser_gets_a_page_without_foreign_resources(client: httpx.Client) -
     assert "{{" not in answer.text
 
 
+def test_the_page_says_how_to_get_a_token_where_one_is_required(client: httpx.Client, tmp_path: Path) -> None:
+    assert "CALVE_TOKEN" not in client.get("/", headers=BROWSER).text
+    with CalveServer.started(tmp_path, {"CALVE_AUTH": "tokens"}) as guarded:
+        page = httpx.get(guarded.url, headers=BROWSER, timeout=60)
+    assert page.status_code == 200
+    assert "calve principal create NAME --role writer" in page.text
+    assert "{{" not in page.text
+
+
 def test_the_host_is_escaped(client: httpx.Client) -> None:
     # An open server refuses foreign hosts; whatever it answers, it must not echo markup.
     answer = client.get("/", headers={**BROWSER, "Host": 'x"><script>alert(1)</script>'})

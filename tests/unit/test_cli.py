@@ -101,6 +101,7 @@ def test_wrong_usage_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_pat
     )
     assert "'--auth'" in refused(capsys, "config", "--auth", "basic")
     assert "port must be between 0 and 65535, not -1." in refused(capsys, "config", "--port", "-1")
+    assert "unexpected extra argument (b). See calve tables --help." in refused(capsys, "tables", "a", "b")
     assert "requires an argument" in refused(capsys, "config", "--port")
     assert "auth=open" in refused(capsys, "serve", "--host", "0.0.0.0")
     assert "no.toml does not exist" in refused(capsys, "config", "--config", "no.toml")
@@ -154,6 +155,19 @@ def test_the_api_description_depends_on_no_setting(tmp_path: Path, monkeypatch: 
     assert cli.main(["openapi", "--directory", str(directory), "--check"]) == 0
 
 
+@pytest.mark.parametrize(
+    "words", [["check"], ["journal", "adopt"], ["warehouse", "list"], ["warehouse", "drop", "sales"]]
+)
+def test_a_mistyped_folder_is_no_empty_catalog(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*words, "--home", "mistyped"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"calve: there is no catalog at {tmp_path}/mistyped/catalog.db")
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(**_: object) -> int:
         raise KeyboardInterrupt
@@ -175,6 +189,12 @@ def test_the_overview_says_what_the_command_says(name: str) -> None:
     assert (module_of(name).help or "").partition("\n")[0] == cli.COMMANDS[name]
 
 
+def test_the_page_of_commands_lists_them_all_in_the_same_words() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `calve ([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert listed == list(cli.COMMANDS.items())
+
+
 @pytest.mark.parametrize(("words", "command"), ALL, ids=[words for words, _ in ALL])
 def test_each_help_has_examples_that_parse(words: str, command: click.Command, tmp_path: Path) -> None:
     (tmp_path / "event.json").write_text("{}")
@@ -183,7 +203,7 @@ def test_each_help_has_examples_that_parse(words: str, command: click.Command, t
     assert examples
     for example in examples:
         name, found, rest = cli.calve.resolve_command(click.Context(cli.calve), shlex.split(example))
-        if isinstance(found, click.Group):
+        if isinstance(found, click.Group) and rest:
             name, found, rest = found.resolve_command(click.Context(found), rest)
         assert found is not None, example
         found.make_context(name, rest).close()

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from calve import demo
-from calve.demo import Figures, line, rows_of
+from calve.demo import Figures, line
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_changes_of_an_earlier_demo_do_not_count_as_visible() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/status":
             return httpx.Response(200, json={"landing": {"tables": tables, "worker": "ok"}})
-        return httpx.Response(200, json={"overrides": {}, "metadata": {}})
+        return httpx.Response(200, json={"rows": [{"n": 1}]})
 
     with httpx.Client(transport=httpx.MockTransport(answer), base_url="http://calve") as client:
         running = demo.Demo(client, 40)
@@ -74,25 +74,20 @@ def test_the_summary_says_why_changes_are_not_visible(clock: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("metadata", "rows"),
-    [
-        ({}, 0),
-        ({"current-snapshot-id": -1, "snapshots": []}, 0),
-        ({"current-snapshot-id": 2, "snapshots": [{"snapshot-id": 1}, {"snapshot-id": 2}]}, 0),
-        (
-            {
-                "current-snapshot-id": 2,
-                "snapshots": [
-                    {"snapshot-id": 1, "summary": {"total-records": "5"}},
-                    {"snapshot-id": 2, "summary": {"total-records": "9", "total-position-deletes": "2"}},
-                ],
-            },
-            7,
-        ),
-    ],
+    ("kept", "rows"), [({"state": "kept", "rows": 10}, 10), ({"state": "unknown", "rows": 10}, 7), ({}, 7)]
 )
-def test_rows_come_from_the_current_snapshot(metadata: dict[str, Any], rows: int) -> None:
-    assert rows_of(metadata) == rows
+def test_rows_are_those_that_batches_counted_else_they_are_counted(kept: dict[str, Any], rows: int) -> None:
+    table = {"events": 9, "watermarks": {}, "verification": {"kept-checksums": kept}}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/query":
+            return httpx.Response(200, json={"rows": [{"n": 7}]})
+        return httpx.Response(200, json={"landing": {"tables": {"shop.orders": table}, "worker": "ok"}})
+
+    with httpx.Client(transport=httpx.MockTransport(answer), base_url="http://calve") as client:
+        running = demo.Demo(client, 40)
+        running._look()
+    assert running.figures.tables == {"shop.orders": {"rows": rows, "changes": 9}}
 
 
 def test_a_plain_line() -> None:
@@ -107,7 +102,7 @@ def test_the_view_on_a_terminal() -> None:
     figures.tables["shop.orders"] = {"rows": 1017, "changes": 1200}
     figures.reason = "Spark worker [red]starting"  # text of the server is not markup
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
-    console.print(demo._panel(figures, "http://127.0.0.1:8181"))
+    console.print(demo._panel(figures, "http://127.0.0.1:8181", "calve tail shop.orders"))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for part in (
         "http://127.0.0.1:8181  200 changes a second",
@@ -116,6 +111,17 @@ def test_the_view_on_a_terminal() -> None:
         "0.9 s",
         "1,017",
         "Spark worker [red]starting",
-        'calve query "SELECT status, count(*) FROM shop.orders GROUP BY status"',
+        "calve tail shop.orders",
     ):
         assert part in shown
+
+
+def test_the_commands_to_try_are_for_the_server_of_the_demo() -> None:
+    here = demo.try_next("http://127.0.0.1:8181", with_token=False)
+    assert '\n  calve query "SELECT status, count(*) FROM shop.orders GROUP BY 1"\n' in here
+    assert "export" not in here
+    elsewhere = demo.try_next("http://127.0.0.1:9000", with_token=True)
+    lines = elsewhere.splitlines()
+    assert lines[1:3] == ["  export CALVE_URI=http://127.0.0.1:9000", "  export CALVE_TOKEN=TOKEN"]
+    assert lines[3:] == here.splitlines()[1:]
+    assert max(map(len, lines)) <= 80, "a line that a terminal breaks cannot be copied"

@@ -64,6 +64,32 @@ def test_the_address_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert connection.default_uri() == "https://lake.example"
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("port = ", "calve: calve.toml is not valid TOML: "),
+        ('port = "x"', "calve: Invalid value for --uri: http://127.0.0.1:x is not an http address."),
+        ('base_url = "http://"', "calve: Invalid value for --uri: http:// is not an http address."),
+    ],
+)
+def test_a_wrong_address_in_the_settings(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CALVE_CONFIG", "CALVE_URI"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "calve.toml").write_text(text)
+    assert cli.main(["tables"]) == 2
+    assert capsys.readouterr().err.startswith(sentence)
+    monkeypatch.setenv("CALVE_CONFIG", "no.toml")
+    assert cli.main(["tables"]) == 2
+    assert capsys.readouterr().err == "calve: the configuration file no.toml does not exist.\n"
+
+
 def test_no_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["tables", "--uri", "http://127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.startswith("calve: No server answers at http://127.0.0.1:1.")
@@ -75,6 +101,36 @@ def test_the_token_comes_from_the_environment(served: Served, monkeypatch: pytes
     monkeypatch.setenv("CALVE_TOKEN", "secret")
     assert cli.main(["status"]) == 0
     assert server.last.headers["authorization"] == "Bearer secret"
+
+
+def test_sources_alone_lists_them(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    source = {
+        "name": "shop",
+        "state": "paused",
+        "pending-events": 3,
+        "last-position": "0001",
+        "last-landed-ms": None,
+        "reason": "a move",
+    }
+    server = served({"GET /lake/v1/main/sources": {"sources": [source]}})
+    listed = ran(capsys, "sources")
+    assert listed == "shop\tpaused\t3\t0001\t-\ta move\n"
+    assert ran(capsys, "sources", "list") == listed
+    assert server.last.url.path == "/lake/v1/main/sources"
+
+
+def test_settings_of_a_table_that_are_not_named_stay(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    present = {"key": ["id"], "deletes": "hard", "state": {}}
+    server = served({f"GET {HERE}/ingest": present, f"PUT {HERE}/ingest": {"deletes": "soft"}})
+    assert json.loads(ran(capsys, "table", "settings", "shop.orders")) == present
+    changed = ["deletes=soft", 'partition=["days(at)"]', "mirror-changed=accept"]
+    assert json.loads(ran(capsys, "table", "settings", "shop.orders", *changed)) == {"deletes": "soft"}
+    named = {"deletes": "soft", "partition": ["days(at)"], "mirror-changed": "accept"}
+    assert server.sent == present | named
+    assert cli.main(["table", "settings", "shop.orders", "deletes"]) == 2
+    assert "NAME=VALUE" in capsys.readouterr().err
 
 
 # -- query
@@ -235,8 +291,38 @@ PLANNED = {
 }
 
 
+def _one_table(summary: dict[str, str], landed: dict[str, Any]) -> dict[str, Any]:
+    """What a server answers that has shop.orders alone."""
+    metadata = {
+        "current-snapshot-id": 1,
+        "last-updated-ms": 0,
+        "snapshots": [{"snapshot-id": 1, "summary": {"total-files-size": "5", **summary}}],
+    }
+    empty: dict[str, Any] = {"namespaces": []}
+    return {
+        "GET /v1/main/namespaces": [{"namespaces": [["shop"]]}, empty],
+        "GET /v1/main/namespaces/shop/tables": {"identifiers": [{"namespace": ["shop"], "name": "orders"}]},
+        "GET /v1/main/namespaces/shop/tables/orders": {"metadata": metadata},
+        "GET /status": {"landing": {"tables": {"shop.orders": landed}}},
+    }
+
+
+def test_rows_are_never_records_minus_deletes(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a compaction, deletes of files that are gone are still counted: that gave negative numbers."""
+    kept = {"verification": {"kept-checksums": {"state": "kept", "rows": 10}}}
+    many = {"total-records": "29", "total-position-deletes": "78"}
+    served(_one_table({"total-records": "3"}, {}))
+    assert ran(capsys, "tables").split("\t")[:3] == ["shop.orders", "3", "5"]
+    served(_one_table(many, kept))
+    assert ran(capsys, "tables").split("\t")[:3] == ["shop.orders", "10", "5"]
+    counted = ANSWER | {"columns": [{"name": "n", "type": "BIGINT"}], "rows": [{"n": 11}]}
+    served(_one_table(many, {}) | {"POST /query": counted})
+    assert ran(capsys, "tables").split("\t")[:3] == ["shop.orders", "11", "5"]
+
+
 def test_no_tables_yet(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    served({"GET /v1/main/namespaces": {"namespaces": []}})
+    status: dict[str, Any] = {"GET /status": {"landing": {"tables": {}}}}
+    served({"GET /v1/main/namespaces": {"namespaces": []}} | status)
     assert "calve demo" in ran(capsys, "tables", "--format", "table")
     assert ran(capsys, "tables") == "", "a pipe gets the list alone"
 
@@ -250,6 +336,14 @@ def test_a_rollback_asks_first(
     assert server.sent == {"dry_run": True, "as_of": "40"}
     out = capsys.readouterr().out
     assert "7  2026-11-18 01:00:00 UTC  append, 5 records added\nA mirror.\n" in out
+    assert out.endswith("Nothing was changed.\n")
+    many = PLANNED | {"undone": [UNDONE] * 30, "notice": None}
+    served({f"POST {HERE}/rollback": many})
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert cli.main(["rollback", "shop.orders", "--to", "40"]) == 1, "a script has to say --yes"
+    out = capsys.readouterr().out
+    assert out.count("append, 5 records added") == 10
+    assert "  and 20 older ones, back to 2026-11-18 01:00:00 UTC\n" in out
     assert out.endswith("Nothing was changed.\n")
 
 

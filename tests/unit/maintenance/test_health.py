@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from maintenance.health import health, reasons
+from maintenance.health import health, quiet_ms, reasons
 from maintenance.policies import TablePolicy
 from maintenance.store import TableRecord
 
@@ -16,7 +16,7 @@ def document(version: int, **totals: int) -> dict[str, Any]:
     return {
         "format-version": version,
         "current-snapshot-id": 1,
-        "snapshots": [{"snapshot-id": 1, "summary": summary}],
+        "snapshots": [{"snapshot-id": 1, "timestamp-ms": 7, "summary": summary}],
     }
 
 
@@ -30,3 +30,10 @@ def test_deletion_vectors_are_no_delete_files(version: int, why: list[str]) -> N
 def test_position_deletes_of_a_table_that_got_vectors_later_are_delete_files() -> None:
     given = document(3, data_files=2, delete_files=40)
     assert reasons(health(given), TableRecord("u"), TablePolicy()) == ["38 delete files"]
+
+
+def test_a_compaction_is_no_sign_of_a_writer() -> None:
+    given = document(2)
+    given["snapshots"].append({"snapshot-id": 2, "timestamp-ms": 9, "summary": {"operation": "replace"}})
+    assert health(given).written_ms == 7
+    assert quiet_ms(health(given), TablePolicy(quiet_minutes=1)) == 60_007

@@ -69,6 +69,11 @@ def test_hints_name_the_address_in_all_three(settings: Settings) -> None:
     assert ("iceberg-aws-bundle" in text) == settings.warehouse_root.startswith("s3")
 
 
+def test_the_demo_of_the_banner_goes_to_this_server() -> None:
+    assert "`calve demo` in another shell" in hints(Settings(), 8181)
+    assert "`calve demo --uri http://127.0.0.1:4711` in another shell" in hints(Settings(), 4711)
+
+
 def test_the_banner_says_whether_a_worker_runs() -> None:
     assert "starting" in worker_line(Settings(), None)
     assert "start one with `calve worker`" in worker_line(Settings(worker=False), None)
