@@ -218,13 +218,13 @@ def child_traced(home: Path) -> Iterator[list[str]]:
     with os.fdopen(os.open(pipe, os.O_RDWR)) as lines:  # also for writing, so that it never ends
         threading.Thread(target=lambda: notes.extend(iter(lines.readline, "end\n")), daemon=True).start()
         yield notes
-        pipe.write_text("end\n")
+        pipe.write_text("\nend\n")  # a process that was ended may have left half a line
     pool.environment = environment
 
 
 def child_modules(notes: list[str], since_s: float) -> list[str]:
     """The modules in which a query process was after a time."""
-    pairs = (line.split() for line in list(notes))
+    pairs = (line.split() for line in list(notes) if line.endswith(".py\n"))
     found = dict.fromkeys(path for time_s, path in pairs if float(time_s) >= since_s)
     return [path for path in found if path.split("/", 1)[0] in PACKAGES]
 

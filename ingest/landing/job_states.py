@@ -17,7 +17,7 @@ from catalog.names import Identifier, Namespace
 from catalog.services import namespaces, tables
 from catalog.services.catalog import Catalog, CurrentState
 from catalog.services.writes import WriteContext
-from ingest.staging.changed_mirror import why_paused
+from ingest.store.mirrors import why_paused
 from ingest.store.tables import LandingTables
 
 COMMIT = "commit"  # the kind of a job that lands a batch
@@ -71,13 +71,19 @@ def _require_unchanged_mirrors(catalog: Catalog, state: CurrentState, job: Mappi
     rows = LandingTables(catalog.database).some(job["warehouse"], mirrors)
     for name, table in mirrors.items():
         namespace = Namespace(tuple(table["namespace"])).key
-        mirror, changes = (
-            catalog.documents.parsed(entry) if entry is not None and entry.kind == "table" else None
-            for entry in (state.load(namespace, table[part]) for part in ("mirror", "changes") if table[part])
-        )
+        mirror = _metadata(catalog, state, namespace, table["mirror"])
+        changes = _metadata(catalog, state, namespace, table["changes"])
         reason = why_paused(replace(rows[name], rebuild=None), mirror, changes)
         if reason is not None:
             raise CommitFailed(reason)
+
+
+def _metadata(
+    catalog: Catalog, state: CurrentState, namespace: str, name: str | None
+) -> Mapping[str, Any] | None:
+    """Return the metadata of a table; None if there is none, or if the job does not write to it."""
+    entry = state.load(namespace, name) if name is not None else None
+    return catalog.documents.parsed(entry) if entry is not None and entry.kind == "table" else None
 
 
 def _ensure_namespace(catalog: Catalog, state: CurrentState, principal: str, namespace: Namespace) -> None:

@@ -34,7 +34,6 @@ from ingest.journal.encoded_request import name_key
 from ingest.settings import IS_DELETED, TableSettings, TypeChanges
 from ingest.sources.store import SourceStore
 from ingest.staging.arrow_table import typed_changes
-from ingest.staging.changed_mirror import why_paused
 from ingest.staging.context import (
     UNROUTED,
     BatchRange,
@@ -67,7 +66,7 @@ from ingest.staging.targets import (
 )
 from ingest.store.checksums import are_kept
 from ingest.store.jobs import staged_folder
-from ingest.store.mirrors import LATE
+from ingest.store.mirrors import LATE, why_paused
 from ingest.store.tables import REJECTS_SUFFIX, TableAdvance
 from ingest.types.schema_plan import policy_violations
 

@@ -21,8 +21,8 @@ from catalog.services.warehouse_state import WarehouseState
 from ingest.change import Change, Declared, TableName, reserved
 from ingest.identity import NO_KEY, ROW_ID, Key, current_schema, is_append_only, reasoned_key, with_row_ids
 from ingest.settings import CHANGE_TYPES, TableSettings, TypeChanges
-from ingest.staging.changed_mirror import why_paused
 from ingest.staging.context import UNROUTED, BatchRange, Expected, StagingContext
+from ingest.store.mirrors import why_paused
 from ingest.store.resyncs import Resync, ended
 from ingest.store.tables import CHANGES_SUFFIX, REJECTS_SUFFIX, LandedTable
 from ingest.types.evolution import with_defaults

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import time
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -13,6 +17,7 @@ import pytest
 from spark_jobs.maintenance import steps as maintenance
 from spark_jobs.messages import parsed
 from spark_jobs.server_client import Server, TableChanged
+from spark_jobs.slot_session import SlotSession, Stores
 from spark_jobs.tables.commit import quoted
 from tests.clients import pyiceberg_client
 from tests.clients.duckdb_client import DuckLake
@@ -20,6 +25,8 @@ from tests.clients.pipeline_events import insert, update
 from tests.clients.pipeline_fixtures import pipeline, pipeline_slots
 from tests.clients.pipeline_lake import PipelineLake, PipelineTable, PlainServer
 from tests.clients.pipeline_staged import STAMP_US
+from tests.clients.spark_client import s3_options
+from tests.harness.tcp_proxy import Fault, TcpProxy
 
 __all__ = ["pipeline", "pipeline_slots"]
 # PySpark leaves the socket that rows came through to the garbage collector.
@@ -31,7 +38,14 @@ Rows = list[dict[str, Any]]
 
 
 def step(
-    table: PipelineTable, action: str, path: str, *, first: bool = False, server: Server | None = None
+    table: PipelineTable,
+    action: str,
+    path: str,
+    *,
+    first: bool = False,
+    server: Server | None = None,
+    session: SlotSession | None = None,
+    storage_class: str = "",
 ) -> dict[str, Any]:
     """A step of maintenance, as the server would describe it. Changes of the first five days are old."""
     pipeline = table.lake
@@ -42,6 +56,7 @@ def step(
         "path": path,
         "properties": {"calve.archive.path": path} if first else {},
         "compression-level": 12,
+        "storage-class": storage_class,
     }
     described = {
         "id": "j",
@@ -56,7 +71,8 @@ def step(
         "archive": archive,
     }
     job = parsed(maintenance.MaintenanceJob, described)
-    return maintenance.MaintenanceStep(server or pipeline.slot.server, pipeline.slot.session).run(job)
+    worker = maintenance.MaintenanceStep(server or pipeline.slot.server, session or pipeline.slot.session)
+    return worker.run(job)
 
 
 def land(table: PipelineTable, days: list[int]) -> None:
@@ -168,3 +184,44 @@ def test_a_step_gives_way_to_a_commit_in_between(pipeline: PipelineLake) -> None
     done = step(table, "archive", f"{location}/archive")
     assert (done["rewritten-data-files"], done["files-left"]) == (3, 0)
     assert len(rows(table)) == 21
+
+
+class Recorded(TcpProxy):
+    """Keeps what passes to the S3 server."""
+
+    def __init__(self, endpoint: str) -> None:
+        host, _, port = endpoint.removeprefix("http://").partition(":")
+        self.sent = b""
+        super().__init__((host, int(port)))
+
+    def _request(
+        self, client: socket.socket, upstream: socket.socket, piece: bytes, fault: Fault | None
+    ) -> bool:
+        self.sent += piece
+        return super()._request(client, upstream, piece, fault)
+
+    def storage_classes(self) -> dict[str, set[str | None]]:
+        """The storage classes of the objects that were written, by the extension of their names."""
+        found: dict[str, set[str | None]] = {}
+        for path, head in re.findall(rb"PUT (\S+) HTTP/1\.1\r\n(.*?)\r\n\r\n", self.sent, re.DOTALL):
+            given = re.search(rb"(?i)x-amz-storage-class: *(\S+)", head)
+            extension = path.decode().rpartition(".")[2]
+            found.setdefault(extension, set()).add(given[1].decode() if given else None)
+        return found
+
+
+@pytest.mark.parametrize("stack", ["postgres-s3"], indirect=True)
+def test_only_data_files_get_the_storage_class_of_the_archive(pipeline: PipelineLake) -> None:
+    """The requests show it: the S3 server of the tests has one class only."""
+    table = pipeline.table({"id": "long", "name": "string"})
+    land(table, [0, 0, 7])
+    path = f"{pipeline.stack.warehouse_root}/cold/{pipeline.namespace}/{table.name}"
+    options, slot = s3_options(pipeline.stack), pipeline.slot
+    assert options is not None
+    assert pipeline.stack.s3 is not None
+    with Recorded(pipeline.stack.s3.endpoint) as proxy:
+        stores = Stores(slot.server, replace(options, endpoint=proxy.endpoint))
+        session = SlotSession(slot.session.spark, slot.server, stores, f"w-{uuid.uuid4().hex[:8]}", 7)
+        done = step(table, "archive", path, first=True, session=session, storage_class="STANDARD_IA")
+    assert done["rewritten-data-files"] == 2
+    assert proxy.storage_classes() == {"parquet": {"STANDARD_IA"}, "avro": {None}}

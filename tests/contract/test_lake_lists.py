@@ -74,7 +74,7 @@ def transaction_row(warehouse: str, number: int) -> dict[str, Any]:
         "state": "aborted",
         "opened_ms": 1_000 + number // 700,
         "expires_ms": 2_000,
-        "closed_ms": 1_500,
+        "closed_ms": 2**50,  # a day after they were closed they would be deleted
         "number": None,
         "principal": "anonymous",
     }

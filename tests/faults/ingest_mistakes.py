@@ -28,8 +28,8 @@ MISTAKES = (
     Mistake(
         "a row that was deleted before is subtracted from the checksums again",
         "spark_jobs.landing.old_rows",
-        "            alive = found.filter(pc.invert(pc.is_in(found, gone)))",
-        "            alive = found",
+        "pc.invert(pc.is_in(hit.positions, deleted_positions(self._io, self._deletes, hit.file)))",
+        "pc.is_valid(hit.positions)",
         f"{WORKER}/test_batch_checksums.py",
     ),
     Mistake(

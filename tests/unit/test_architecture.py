@@ -16,8 +16,8 @@ TERMS_MAX = 40
 LOAD_MODULES_MAX = 10  # of catalog/
 COMMIT_MODULES_MAX = 16  # of catalog/
 QUERY_MODULES_MAX = 12
-CHANGE_MODULES_MAX = 31  # of ingest/, from the request to the publish
-DEBEZIUM_MODULES_MAX = 33  # the same for a change that Debezium sends
+CHANGE_MODULES_MAX = 32  # of ingest/, from the request to the publish
+DEBEZIUM_MODULES_MAX = 34  # the same for a change that Debezium sends
 WALK_TIMEOUT_S = 300
 
 
