@@ -189,8 +189,8 @@ class Settings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
-        description="Least level that is logged; successful reads are logged at `debug`, "
-        "other requests at `info`.",
+        description="Least level that is logged; successful reads and accepted changes are logged at "
+        "`debug`, other requests at `info`.",
     )
     log_format: Literal["auto", "text", "json"] = Field(
         "auto",

@@ -53,6 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _over(NOT_POSSIBLE, "not-possible", error)
     except (PySparkException, Py4JError, OSError) as error:
         return _over(SPARK_DIED, "spark-died", error)
+    except KeyboardInterrupt:  # Ctrl-C while Spark starts
+        log_event("stopped", worker=name)
+        return 0
     stores = Stores(server, s3_from(os.environ))
     about = {"master": options.master, "slots": options.slots, "spark": spark.version, "pid": os.getpid()}
     if options.only != "landing":

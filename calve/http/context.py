@@ -5,8 +5,8 @@ that is written while the request is served, and in a response 500, which contai
 is only in the log.
 
 The access log has no query, no header and no body, because those may contain secrets. Successful reads,
-probes and the polls of workers are logged at `debug`, failures of the server at `error`, everything else at
-`info`.
+probes, the polls of workers and the changes of producers are logged at `debug`, failures of the server at
+`error`, everything else at `info`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from calve.telemetry.metrics import LATENCY_S
 SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,64}")
 CLIENT_CLOSED = 499  # never sent, because the client has disconnected; other servers log this number too
 PROBES = frozenset({"/health", "/ready", "/metrics"})
-WORKER_POLLS = frozenset({"leaseJob", "keepJob"})
+# Of workers that look for work, and of producers: some a second, all day.
+FREQUENT = frozenset({"leaseJob", "keepJob", "postChanges", "postTableChanges", "postTopic"})
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 HTTP_VERSIONS = ("1.0", "1.1")  # h11 lets any digits through
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
@@ -132,7 +133,7 @@ def _level(scope: Scope, operation: str, status: int) -> int:
         return logging.ERROR
     if status >= 400:
         return logging.INFO
-    is_quiet = scope["method"] in READ_METHODS or scope["path"] in PROBES or operation in WORKER_POLLS
+    is_quiet = scope["method"] in READ_METHODS or scope["path"] in PROBES or operation in FREQUENT
     return logging.DEBUG if is_quiet else logging.INFO
 
 

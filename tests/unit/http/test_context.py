@@ -78,6 +78,8 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
         (application(200, "leaseJob"), "POST", "/lake/v1/jobs", "debug"),
         (application(204, None, Route()), "POST", "/lake/v1/jobs", "debug"),
         (application(200, "keepJob"), "POST", "/lake/v1/jobs/1/heartbeat", "debug"),
+        (application(202, "postChanges"), "POST", "/cdc", "debug"),
+        (application(400, "postChanges"), "POST", "/cdc", "info"),
         (application(409, "keepJob"), "POST", "/lake/v1/jobs/1/heartbeat", "info"),
         (application(504), "POST", "/v1/x", "error"),
     ],

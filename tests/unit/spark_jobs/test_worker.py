@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.worker import NOT_POSSIBLE, _exists, _parser, _watch, s3_from
+from spark_jobs.worker import NOT_POSSIBLE, _exists, _parser, _watch, main, s3_from
 from tests.unit.spark_jobs.stub_server import refused, stub_server
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,6 +48,19 @@ def test_a_wrong_credential_is_told_before_spark_starts(credential: str) -> None
     told = json.loads(ended.stdout.splitlines()[-1])
     assert told["event"] == "not-possible"
     assert "set CALVE_WORKER_CREDENTIAL=NAME:SECRET" in told["error"]
+
+
+def test_an_interrupt_while_spark_starts_is_a_stop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_jobs.worker.Server.check_credential", lambda _: None)
+    monkeypatch.setattr("spark_jobs.worker.started", interrupted)
+    assert main(["--uri", "http://127.0.0.1:9"]) == 0
+    events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert events == ["starting", "stopped"]
 
 
 def test_the_name_has_a_random_end() -> None:
