@@ -1,4 +1,4 @@
-"""Which snapshots, schemas and partition specs of a table nothing needs any more. Pure functions.
+"""Which snapshots and schemas of a table nothing needs any more. Pure functions.
 
 A snapshot is needed if
 
