@@ -116,6 +116,7 @@ class Between:
     def replace_all_files(self) -> None:
         self._sql(f"CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT * FROM {self._spark_name}")
         self._sql(f"INSERT OVERWRITE {self._spark_name} SELECT * FROM kept")
+        self._sql("DROP VIEW kept")
 
     def rows(self, columns: dict[str, str]) -> list[dict[str, Any]]:
         """All rows as Spark SQL shows them, with the values that PyIceberg shows."""
