@@ -65,7 +65,8 @@ class _Seen:
     """Which commits this process has looked at, and the tables that may be due since."""
 
     number: int = 0
-    tables: dict[TableKey, None] = field(default_factory=dict)  # in the order of their commits
+    # In the order of their commits; until when each is left alone because its writer is at work.
+    tables: dict[TableKey, int] = field(default_factory=dict)
     archive_day: int = 0  # the day, and the policies, for which all changes tables were looked at
     policies: Mapping[TableKey, Any] = field(default_factory=dict)
 
@@ -136,7 +137,7 @@ class MaintenanceJobs:
             )
         self._store.request(warehouse, uuid_, action)
         seen = self._seen.setdefault(warehouse, _Seen())
-        seen.tables[identifier.namespace.key, identifier.name] = None
+        seen.tables[identifier.namespace.key, identifier.name] = 0
 
     def archive_before_ms(
         self, warehouse: str, identifier: Identifier, policy: TablePolicy | None = None
@@ -188,12 +189,14 @@ class MaintenanceJobs:
             seen.number, seen.tables = 0, {}
         if head > seen.number or first:
             changed = self._catalog.history.tables_between(warehouse, seen.number, head)
-            seen.tables.update(dict.fromkeys(changed))
+            seen.tables.update(dict.fromkeys(changed, 0))
             seen.number = head
         policies, records = self._store.policies(warehouse), self._store.tables(warehouse)
         self._look_at_archives(warehouse, seen, policies)
         now_ms, found = self._catalog.now_ms(), []
-        for key in list(seen.tables):
+        for key, idle_ms in list(seen.tables.items()):
+            if idle_ms > now_ms:
+                continue
             entry = self._entry(warehouse, key)
             if entry is None:
                 del seen.tables[key]
@@ -209,7 +212,9 @@ class MaintenanceJobs:
             action, why = due(state, record, policy, before_ms)
             if action is None:
                 del seen.tables[key]
-            elif self.not_before_ms(warehouse, identifier, state, record, policy) <= now_ms:
+                continue
+            seen.tables[key] = self._idle_ms(warehouse, identifier, state, record, policy)
+            if max(record.retry_after_ms, seen.tables[key]) <= now_ms:
                 found.append(_Due(key, action, why))
         return found
 
@@ -221,12 +226,23 @@ class MaintenanceJobs:
         record: TableRecord,
         policy: TablePolicy,
     ) -> int:
-        """The time before which a table that is due is left alone. If ingest does not own the table, a
-        compaction may make a commit of its writer fail, so it waits until the writer is idle.
+        """The time before which a table that is due is left alone."""
+        return max(record.retry_after_ms, self._idle_ms(warehouse, identifier, state, record, policy))
+
+    def _idle_ms(
+        self,
+        warehouse: str,
+        identifier: Identifier,
+        state: Health,
+        record: TableRecord,
+        policy: TablePolicy,
+    ) -> int:
+        """The time from which the writer of a table counts as idle; 0 if it does not matter. A compaction may
+        make a commit of another writer fail, and never one of ingest.
         """
         if record.requested or self._tables.one(warehouse, lane_of(identifier.parts)).number is not None:
-            return record.retry_after_ms
-        return max(record.retry_after_ms, quiet_ms(state, policy))
+            return 0
+        return quiet_ms(state, policy)
 
     def _look_at_archives(
         self, warehouse: str, seen: _Seen, policies: Mapping[TableKey, Mapping[str, Any]]
@@ -236,9 +252,10 @@ class MaintenanceJobs:
         if (day, policies) == (seen.archive_day, seen.policies):
             return
         seen.archive_day, seen.policies = day, policies
+        seen.tables = dict.fromkeys(seen.tables, 0)
         if any(given.get("archive-after-days") for given in policies.values()):
             for name in self._tables.all(warehouse):
-                seen.tables[Namespace(name[:-1]).key, f"{name[-1]}{CHANGES_SUFFIX}"] = None
+                seen.tables[Namespace(name[:-1]).key, f"{name[-1]}{CHANGES_SUFFIX}"] = 0
 
     def _entry(self, warehouse: str, key: TableKey) -> CatalogEntry | None:
         entry = self._catalog.state(WarehouseRef(warehouse)).load(*key)

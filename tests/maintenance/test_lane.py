@@ -276,6 +276,19 @@ def test_a_table_of_another_writer_is_compacted_when_the_writer_is_idle(
     assert lake.leased("only")["name"] == OTHER.name
 
 
+def test_a_table_that_waits_for_its_writer_is_not_read_at_each_look(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written_by_another_engine(lake)
+    assert lake.lease("only") is None
+    read = lake.maintenance.jobs._entry
+    monkeypatch.setattr(lake.maintenance.jobs, "_entry", lambda *_: pytest.fail("the table is read"))
+    assert lake.lease("only") is None
+    monkeypatch.setattr(lake.maintenance.jobs, "_entry", read)
+    lake.maintenance.set_policy("main", {"quiet-minutes": 0}, SPACE)
+    assert lake.leased("only")["name"] == OTHER.name
+
+
 def test_a_policy_sets_how_long_a_writer_must_be_idle(lake: Lake) -> None:
     written_by_another_engine(lake)
     assert lake.lease("only") is None
