@@ -121,6 +121,7 @@ def lost_rows(table: pa.Table, job: TableJob, current: Sequence[bool], left_out:
             continue
         newer = left_out_since(left_out.get((sources[row], keys[row]), ()), positions[row])
         overtaken = roots[row] == keys[row - 1] and not current[row - 1]
-        if overtaken if current[row] else newer.intersection(absent[row]):
+        is_lost = overtaken if current[row] else bool(newer.intersection(absent[row]))
+        if is_lost:
             found.append(row)
     return frozenset(found)
