@@ -192,7 +192,7 @@ def _rows_of(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_resync_from_a_log_whose_positions_have_fallen_keeps_all_changes(lake: ControlLake) -> None:
-    """After a failover without a new epoch: the rows were read at an earlier position than what had landed."""
+    """After a failover without a new epoch, the rows are read at an earlier position than what had landed."""
     lake.send(*snapshot(500, {"id": 1, "item": "a"}, {"id": 2, "item": "b"}), source="")
     lake.land()
     lake.call("POST", RESYNC)
